@@ -1,0 +1,30 @@
+"""Dimensionality reduction for data that does not fit in memory."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamdr.estimators import PCA, load_model
+    from streamdr.execution import execution
+
+__version__ = "0.1.0"
+__all__ = ["PCA", "__version__", "execution", "load_model"]
+
+# Names resolve on first use, so that `streamdr --help` loads none of the packages behind them.
+_HOMES = {
+    "PCA": "streamdr.estimators",
+    "load_model": "streamdr.estimators",
+    "execution": "streamdr.execution",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'streamdr' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

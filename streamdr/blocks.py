@@ -1,0 +1,81 @@
+"""The words everything else is written in: the shape of the data, a span of it, a block of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Axis = Literal["rows", "columns"]
+
+
+def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The native float type in which values of `dtype` are exact (64-bit integers: to 53 bits).
+
+    Bytes and shorts are exact in single precision, and so is half precision. Everything wider goes to
+    double. Products are never taken in the stored type: 300 rows of 200 in uint8 would sum to nothing.
+    """
+    exact_in_single = dtype.kind == "b" or dtype.itemsize <= 2 or (dtype.kind == "f" and dtype.itemsize == 4)
+    return np.dtype(np.float32 if exact_in_single else np.float64)
+
+
+def widen(values: Array) -> Array:
+    """Return values as native floats, untouched (not copied) where they are already."""
+    return values.astype(working_dtype(values.dtype), copy=False)
+
+
+@dataclass(frozen=True)
+class MatrixSpec:
+    """All that a method may know before it sees data: rows are samples, columns are features."""
+
+    n_rows: int
+    n_cols: int
+    dtype: np.dtype[Any]
+
+    @property
+    def working(self) -> np.dtype[Any]:
+        """The type in which blocks of this matrix arrive."""
+        return working_dtype(self.dtype)
+
+    def length(self, axis: Axis) -> int:
+        """How many rows, or columns, there are."""
+        return self.n_rows if axis == "rows" else self.n_cols
+
+    def line_bytes(self, axis: Axis) -> int:
+        """The bytes of one row, or column, as it arrives in a block."""
+        return self.length("columns" if axis == "rows" else "rows") * self.working.itemsize
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """A half-open run of rows or of columns."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def slice(self) -> slice:
+        """The same run for indexing."""
+        return slice(self.start, self.stop)
+
+    def split(self, length: int) -> Iterator[Span]:
+        """Cut the run into consecutive pieces of `length`, the last one possibly shorter."""
+        for start in range(self.start, self.stop, length):
+            yield Span(start, min(start + length, self.stop))
+
+
+@dataclass(frozen=True)
+class Block:
+    """What one read delivers: whole rows (or, for a pass over columns, whole columns) of the matrix."""
+
+    span: Span
+    values: Array
+    labels: Array | None = None
+    weights: Array | None = None

@@ -1,0 +1,92 @@
+"""A source: a matrix that is read block by block, wherever it lives. Validation happens here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from streamdr.blocks import Array, Axis, Block, MatrixSpec, Span, widen
+from streamdr.errors import DataError
+
+
+class Source(ABC):
+    """Rows x features, read a region at a time. Pickles small: a worker reopens its own store.
+
+    Subclasses set the attributes below and implement `read` and `fingerprint`.
+    """
+
+    name: str
+    """What errors and reports call it: a path where there is one."""
+    spec: MatrixSpec
+    chunks: tuple[int, int]
+    """The storage's own granularity in (rows, columns) of the flattened matrix."""
+    feature_names: tuple[str, ...] | None = None
+    weights: Source | None = None
+    """Row weights, as an n x 1 source."""
+    missing_allowed: ClassVar[bool] = False
+
+    @abstractmethod
+    def read(self, rows: Span, cols: Span) -> Array:
+        """The region as stored: 2-D, any numeric dtype. Errors name the chunk and its rows."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A digest that changes when the data does. Cheap for stores; contents for plain memory."""
+
+    def overhead(self, n_rows: int, n_cols: int) -> int:
+        """Bytes that one `read` of such a region allocates besides its result."""
+        return 0
+
+    def validate(self) -> None:
+        """Refuse, before the first read, what can be seen to be wrong: chunks missing, for one."""
+
+    def block(self, span: Span, axis: Axis = "rows") -> Block:
+        """Whole rows (or whole columns) as native floats, checked to be finite."""
+        everything = Span(0, self.spec.length("columns" if axis == "rows" else "rows"))
+        rows, cols = (span, everything) if axis == "rows" else (everything, span)
+        values = widen(self.read(rows, cols))
+        self._require_finite(values, rows, cols)
+        weights = None if self.weights is None else self._weights(rows)
+        return Block(span, values, weights=weights)
+
+    def _weights(self, rows: Span) -> Array:
+        assert self.weights is not None
+        weights = widen(self.weights.read(rows, Span(0, 1)))[:, 0].astype(np.float64)
+        bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+        if bad.size:
+            row = rows.start + int(bad[0])
+            raise DataError(
+                f"{self.weights.name}: row {row} has weight {weights[bad[0]]}; "
+                "weights must be finite and not negative"
+            )
+        return weights
+
+    def _require_finite(self, values: Array, rows: Span, cols: Span) -> None:
+        # One BLAS product is the cheapest look at every value: a NaN or an Inf anywhere in a column
+        # leaves its sum not finite. Only then (or when huge finite values overflow) look one by one.
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = np.ones(len(values), dtype=values.dtype) @ values
+        if np.isfinite(sums).all():
+            return
+        bad = np.argwhere(~np.isfinite(values))
+        if not len(bad):
+            return
+        row, col = (int(i) for i in bad[0])
+        raise DataError(
+            f"{self.name}: {values[row, col]} at row {rows.start + row}, {self._column(cols.start + col)} "
+            f"({len(bad)} such values in {self._region(rows, cols)}); "
+            "remove or fill these values before fitting"
+        )
+
+    def _column(self, column: int) -> str:
+        if self.feature_names is None:
+            return f"column {column}"
+        return f"column {column} ({self.feature_names[column]!r})"
+
+    def _region(self, rows: Span, cols: Span) -> str:
+        where = f"rows {rows.start}-{rows.stop - 1}"
+        if len(cols) < self.spec.n_cols:
+            where += f", columns {cols.start}-{cols.stop - 1}"
+        return where
