@@ -1,0 +1,149 @@
+"""The one array format that streamdr writes: zarr v3, uncompressed chunks, each with its crc32c.
+
+It is so plain that it is read here without a codec: whatever metadata asks for more is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import zarr
+from zarr.codecs import Crc32cCodec
+
+from streamdr.blocks import Array
+from streamdr.errors import StoreError
+from streamdr.store.record import ROOT
+
+CHUNK_BYTES = 16 * 2**20
+CHECKSUM_BYTES = 4
+_DTYPES = frozenset(np.dtype(code).name for code in "?bhiqBHIQefdFD")
+_CODECS = (
+    [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
+    [{"name": "bytes"}, {"name": "crc32c"}],  # of single bytes, which have no order
+)
+_ENCODING = {"name": "default", "configuration": {"separator": "/"}}
+
+Index = tuple[slice, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The shape of a stored array, and how it is cut into chunks."""
+
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    dtype: np.dtype[Any]
+    dims: tuple[str, ...]
+
+    @classmethod
+    def of(cls, values: Array, dims: tuple[str, ...]) -> Layout:
+        """The layout under which an array in memory is saved, in chunks of at most `CHUNK_BYTES`."""
+        chunks, budget = [], CHUNK_BYTES // values.dtype.itemsize
+        for length in reversed(values.shape):
+            chunks.append(max(1, min(length, budget)))
+            budget //= chunks[-1]
+        return cls(values.shape, tuple(reversed(chunks)), values.dtype.newbyteorder("="), dims)
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """How many chunks there are along each dimension."""
+        return tuple(-(-length // chunk) for length, chunk in zip(self.shape, self.chunks, strict=True))
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of the file of any chunk: those at the edge are padded to the full shape."""
+        return math.prod(self.chunks) * self.dtype.itemsize + CHECKSUM_BYTES
+
+    def files(self) -> Iterator[tuple[str, Index]]:
+        """Each chunk's file, relative to the array, with the region that it holds."""
+        for position in product(*map(range, self.grid)):
+            starts = [i * chunk for i, chunk in zip(position, self.chunks, strict=True)]
+            stops = map(min, (start + c for start, c in zip(starts, self.chunks, strict=True)), self.shape)
+            yield "/".join(map(str, ("c", *position))), tuple(map(slice, starts, stops))
+
+
+def create_array(path: Path, layout: Layout) -> zarr.Array:
+    """Create an array without data. Floats that were never written read as NaN."""
+    return zarr.create_array(
+        path,
+        shape=layout.shape,
+        chunks=layout.chunks,
+        dtype=layout.dtype,
+        compressors=[Crc32cCodec()],
+        fill_value=math.nan if layout.dtype.kind == "f" else 0,
+        dimension_names=layout.dims,
+        config={"write_empty_chunks": True},
+    )
+
+
+def write_array(path: Path, values: Array, dims: tuple[str, ...]) -> Layout:
+    """Save an array, a chunk at a time."""
+    if not isinstance(values, np.ndarray) or values.dtype.name not in _DTYPES:
+        what = getattr(values, "dtype", type(values).__name__)
+        raise StoreError(f"{path}: cannot save {what}; only arrays of numbers or booleans")
+    if values.ndim != len(dims):
+        raise StoreError(f"{path}: cannot save the shape {values.shape} under the dimensions {dims}")
+    layout = Layout.of(values, dims)
+    array = create_array(path, layout)
+    for _, region in layout.files():
+        array[region] = values[region]
+    return layout
+
+
+def parse_layout(metadata: Any, where: Path) -> Layout:
+    """Read the layout out of an array's zarr metadata, refusing what streamdr does not write."""
+    file = where / ROOT
+    if not isinstance(metadata, dict):
+        raise StoreError(f"{file}: has no array metadata; write it again")
+    dtype, codecs = metadata.get("data_type"), metadata.get("codecs")
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        raise StoreError(f"{file}: data type {dtype!r} is refused; streamdr arrays hold plain numbers")
+    if codecs not in _CODECS:
+        raise StoreError(
+            f"{file}: codecs {codecs} are refused; streamdr writes little-endian bytes and crc32c"
+        )
+    try:
+        grid, names = metadata["chunk_grid"], metadata["dimension_names"]
+        chunks = grid["configuration"]["chunk_shape"]
+        layout = Layout(tuple(metadata["shape"]), tuple(chunks), np.dtype(dtype), tuple(names))
+        plain = (
+            grid["name"] == "regular"
+            and metadata["chunk_key_encoding"] == _ENCODING
+            and not metadata.get("storage_transformers")
+            and len(layout.shape) == len(layout.chunks) == len(layout.dims)
+            and all(isinstance(length, int) and length >= 0 for length in layout.shape)
+            and all(isinstance(chunk, int) and chunk >= 1 for chunk in layout.chunks)
+        )
+    except (KeyError, TypeError):
+        plain = False
+    if not plain:
+        raise StoreError(
+            f"{file}: shape, chunks and dimensions are not as streamdr writes them; write it again"
+        )
+    return layout
+
+
+def decode_chunk(raw: bytes, layout: Layout, region: Index) -> Array:
+    """The part of the array in one chunk's file, as a view of its bytes without the padding."""
+    values = np.frombuffer(raw, layout.dtype.newbyteorder("<"), math.prod(layout.chunks))
+    return values.reshape(layout.chunks)[tuple(slice(s.stop - s.start) for s in region)]
+
+
+def chunk_fault(file: Path, layout: Layout) -> str | None:
+    """What is wrong with a chunk's file (missing, truncated, corrupt), or None."""
+    try:
+        raw = memoryview(file.read_bytes())
+    except FileNotFoundError:
+        return "is missing"
+    if len(raw) != layout.file_bytes:
+        return f"has {len(raw)} bytes where {layout.file_bytes} were written"
+    (stored,) = struct.unpack("<I", raw[-CHECKSUM_BYTES:])
+    return None if google_crc32c.value(raw[:-CHECKSUM_BYTES]) == stored else "fails its checksum"

@@ -1,0 +1,185 @@
+"""Models on disk: a zarr group of a dataclass's arrays, its scalars in the record. Loading runs no code."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamdr.blocks import Array
+from streamdr.errors import StoreError
+from streamdr.store.arrays import Layout, decode_chunk, parse_layout, write_array
+from streamdr.store.publish import Staging
+from streamdr.store.record import ROOT, Group, read_group, write_record
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A model as it was saved, with what was said about it."""
+
+    model: Any
+    method: str
+    parameters: Mapping[str, Any]
+    feature_names: tuple[str, ...] | None
+    input_fingerprint: str
+    n_rows: int
+    record: Mapping[str, Any]
+
+
+def save_model(
+    target: Path,
+    model: Any,
+    *,
+    method: str,
+    parameters: Mapping[str, Any],
+    feature_names: Sequence[str] | None,
+    input_fingerprint: str,
+    n_rows: int,
+    overwrite: bool = False,
+    extra: Mapping[str, Any] | None = None,
+) -> Path:
+    """Save a dataclass of arrays (fields with `dims` in their metadata) and scalars, all or nothing."""
+    with Staging(target, overwrite=overwrite) as staging:
+        scalars, layouts = {}, {}
+        for field in _fields(type(model)):
+            value = getattr(model, field.name)
+            if value is None or "dims" not in field.metadata:
+                scalars[field.name] = value
+            else:
+                path = staging.path / field.name
+                layouts[field.name] = write_array(path, value, tuple(field.metadata["dims"]))
+        _require_agreement(target, layouts)
+        entries = {
+            "method": method,
+            "parameters": parameters,
+            "feature_names": None if feature_names is None else list(feature_names),
+            "input_fingerprint": input_fingerprint,
+            "n_rows": n_rows,
+            "scalars": scalars,
+            "extra": extra or {},
+            "files": _digests(staging.path),
+        }
+        write_record(staging.path, "model", entries, complete=True)
+        staging.publish()
+    return target
+
+
+def load_model(path: Path, *, models: Mapping[str, type] | None = None) -> SavedModel:
+    """Load a model, every bit of which is checked, as the class that `models` has for its method."""
+    group = read_group(path, "model")
+    record = group.record
+    classes = _registered() if models is None else models
+    try:
+        method = record["method"]
+        if method not in classes:
+            known = ", ".join(sorted(classes))
+            raise StoreError(
+                f"{path}: made by the method {method!r}, unknown here (known: {known}); upgrade streamdr"
+            )
+        names = record["feature_names"]
+        return SavedModel(
+            model=classes[method](**dict(_values(group, classes[method]))),
+            method=method,
+            parameters=record["parameters"],
+            feature_names=None if names is None else tuple(names),
+            input_fingerprint=record["input_fingerprint"],
+            n_rows=record["n_rows"],
+            record=record,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(
+            f"{path}: not as streamdr writes a model ({error!r}); fit and save it again"
+        ) from error
+
+
+def _values(group: Group, model: type) -> Iterator[tuple[str, Any]]:
+    """The fields of the model, by name, read and checked."""
+    arrays = {name: _read_array(group, name) for name in group.arrays}
+    _require_agreement(group.path, {name: layout for name, (layout, _) in arrays.items()})
+    scalars = group.record["scalars"]
+    for field in _fields(model):
+        name, dims = field.name, field.metadata.get("dims")
+        if name in scalars:
+            yield name, scalars[name]
+        elif name in arrays and dims is not None:
+            layout, values = arrays[name]
+            if layout.dims != tuple(dims):
+                raise StoreError(
+                    f"{group.path / name}: has dimensions {layout.dims} where the model has {tuple(dims)}; "
+                    "fit and save it again with this version of streamdr"
+                )
+            yield name, values
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise StoreError(
+                f"{group.path}: {name!r} of the model is missing; "
+                "fit and save it again with this version of streamdr"
+            )
+
+
+def _read_array(group: Group, name: str) -> tuple[Layout, Array]:
+    """Fill an array from its chunks, each read once and compared with its digest."""
+    directory = group.path / name
+    layout = parse_layout(group.arrays[name], directory)
+    digests = {key: value for key, value in group.record["files"].items() if key.startswith(f"{name}/c")}
+    # Metadata may declare anything. What is allocated is what lies on the disk, and every chunk must.
+    if len(digests) != math.prod(layout.grid):
+        raise StoreError(f"{directory}: {len(digests)} chunks are recorded for the shape {layout.shape}")
+    for key, _ in layout.files():
+        if not (directory / key).is_file():
+            raise StoreError(f"{directory / key}: is missing; restore it or fit and save the model again")
+        if (directory / key).stat().st_size != layout.file_bytes:
+            raise StoreError(
+                f"{directory / key}: has the wrong size; restore it or fit and save the model again"
+            )
+    _verify(group, f"{name}/{ROOT}")
+    values = np.empty(layout.shape, layout.dtype)
+    for key, region in layout.files():
+        values[region] = decode_chunk(_verify(group, f"{name}/{key}"), layout, region)
+    return layout, values
+
+
+def _require_agreement(path: Path, layouts: Mapping[str, Layout]) -> None:
+    """Refuse arrays that give one dimension two lengths."""
+    lengths: dict[str, tuple[int, str]] = {}
+    for name, layout in layouts.items():
+        for dim, length in zip(layout.dims, layout.shape, strict=True):
+            known, first = lengths.setdefault(dim, (length, name))
+            if length != known:
+                raise StoreError(f"{path}: {dim!r} is {known} long in {first!r}, but {length} in {name!r}")
+
+
+def _verify(group: Group, file: str) -> bytes:
+    """The content of a file of the group, if it is what was saved."""
+    try:
+        raw = (group.path / file).read_bytes()
+    except OSError as error:
+        raise StoreError(f"{group.path / file}: cannot be read ({error.strerror}); restore it") from error
+    if hashlib.sha256(raw).hexdigest() != group.record["files"][file]:
+        raise StoreError(
+            f"{group.path / file}: is not what was saved: the file was damaged or edited; "
+            "restore it or fit and save the model again"
+        )
+    return raw
+
+
+def _digests(group: Path) -> dict[str, str]:
+    """The sha256 of every file so far. Not crc32c: of a chunk that ends in its own, that is a constant."""
+    files = sorted(path for path in group.rglob("*") if path.is_file())
+    return {
+        file.relative_to(group).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
+    }
+
+
+def _fields(model: type) -> list[Field[Any]]:
+    return [field for field in fields(model) if field.init]
+
+
+def _registered() -> dict[str, type]:
+    from streamdr.methods import METHODS
+
+    return {name: method.model for name, method in METHODS.items()}

@@ -1,0 +1,287 @@
+"""The atomic publish: an output appears whole, in one step, or not at all."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from streamdr.errors import StoreError
+from streamdr.store.record import foreign_content
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_OCCUPIED = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+Identity = tuple[int, int]
+
+
+class Staging:
+    """A hidden directory beside the target that becomes the target, or leaves no trace.
+
+        with Staging(target, overwrite=False) as staging:
+            write_everything(staging.path)
+            staging.publish()
+
+    With a `key`, which must stand for all that decides the content, unfinished work is left in place
+    for the next run of the same key to continue. Of several runs that publish to one target, the first
+    wins and the others get a StoreError: `overwrite` replaces what was there at the start, nothing newer.
+    """
+
+    def __init__(self, target: Path, *, overwrite: bool, key: str | None = None) -> None:
+        # A dot in the key would make the staging of `a` look like one of `a.b`.
+        if key is not None and not re.fullmatch(r"[\w-]+", key):
+            raise ValueError(f"a staging key is made of letters, digits, - and _, not {key!r}")
+        self.target = target.resolve()
+        self.path = self._sibling(key or secrets.token_hex(8))
+        self._overwrite = overwrite
+        self._resumable = key is not None
+        self._published = False
+        self._replaces: Identity | None = None
+        self._claim = -1
+
+    def __enter__(self) -> Self:
+        self._claim = self._claim_path()
+        try:
+            _require_replaceable(self.target, self._overwrite)
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        self._replaces = _identity(self.target)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._resumable:
+            with suppress(OSError):
+                self.path.rmdir()  # only when there is nothing in it to resume
+        elif not self._published:
+            shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._claim)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            again = " and run again to continue" if self._resumable else ""
+            raise StoreError(
+                f"{self.target}: cannot be written: {os.strerror(error.errno or 0)}; "
+                f"free some space{again}, or choose another path"
+            ) from error
+
+    def publish(self) -> None:
+        """Make what was staged durable, then the target, replacing only what was there at the start."""
+        _sync_tree(self.path)
+        # From here on a kill must not leave the replaced output where a run of the same key would
+        # take it for unfinished work of its own.
+        ready = self._sibling(secrets.token_hex(8))
+        self.path.rename(ready)
+        try:
+            with _locked(self.target.parent):
+                self._become_target(ready)
+        except BaseException:
+            ready.rename(self.path)
+            raise
+        self._published = True
+        _sync(self.target.parent)
+        shutil.rmtree(ready, ignore_errors=True)
+        self._sweep()
+
+    def _become_target(self, ready: Path) -> None:
+        late = StoreError(
+            f"{self.target}: was written by another run meanwhile, and is left as that run made it"
+        )
+        if _identity(self.target) != self._replaces:
+            raise late
+        if self._replaces is not None:
+            _exchange(ready, self.target)
+            return
+        try:
+            ready.rename(self.target)
+        except OSError as error:
+            if error.errno in _OCCUPIED:
+                raise late from error
+            raise
+
+    def _sibling(self, key: str) -> Path:
+        return self.target.with_name(f".{self.target.name}.{key}.partial")
+
+    def _claim_path(self) -> int:
+        """Make the staging directory and hold it: two runs of one key must not write over each other."""
+        while True:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise _unwritable(self.target, error) from error
+            try:
+                claim = _try_lock(self.path)
+            except BlockingIOError:
+                raise StoreError(
+                    f"{self.target}: another run is writing it; wait for it or stop it"
+                ) from None
+            except FileNotFoundError:
+                continue  # its owner published it since we looked, and again below
+            held = os.fstat(claim)
+            if (held.st_dev, held.st_ino) == _identity(self.path):
+                return claim
+            os.close(claim)
+
+    def _sweep(self) -> None:
+        """Remove what killed runs left beside the target: none of it can be published any more."""
+        ours = re.compile(re.escape(f".{self.target.name}.") + r"[\w-]+\.partial")
+        for path in self.target.parent.iterdir():
+            if ours.fullmatch(path.name):
+                with suppress(OSError):
+                    claim = _try_lock(path)
+                    shutil.rmtree(path, ignore_errors=True)
+                    os.close(claim)
+
+
+def check_output(
+    target: Path, *, inputs: Sequence[Path], overwrite: bool, other_outputs: Sequence[Path] = ()
+) -> None:
+    """Refuse, before anything is read, a target that could not or should not be written."""
+    place = target.resolve()
+    for other in other_outputs:
+        if _nested(place, other.resolve()):
+            raise StoreError(
+                f"{target}: overlaps another output, {other}; give each output a path of its own"
+            )
+    for source in inputs:
+        root = _store_root(source.resolve())
+        if place == root or root in place.parents:
+            raise StoreError(f"{target}: lies inside the input {root}; choose a path outside it")
+        if place in root.parents:
+            raise StoreError(f"{target}: contains the input {root}; choose another path")
+    try:
+        _require_replaceable(place, overwrite)
+        parent = next(path for path in place.parents if path.exists())
+        if not parent.is_dir():
+            raise StoreError(f"{target}: cannot be written, since {parent} is a file; choose another path")
+        # Permissions, read-only mounts and quotas have one honest test, which is to write.
+        tempfile.TemporaryDirectory(dir=parent, prefix=".streamdr-").cleanup()
+    except OSError as error:
+        raise _unwritable(target, error) from error
+
+
+def require_space(path: Path, nbytes: int) -> None:
+    """Refuse to begin writing `nbytes` to a filesystem that has no room for them."""
+    place = path.resolve()
+    free = shutil.disk_usage(next(p for p in (place, *place.parents) if p.exists())).free
+    if free < nbytes:
+        raise StoreError(
+            f"{path}: needs {nbytes / 1e9:.3g} GB, but its filesystem has {free / 1e9:.3g} GB free; "
+            "free some space or choose another path"
+        )
+
+
+def _unwritable(target: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"{target}: cannot be written ({error.strerror}: {error.filename}); choose another path"
+    )
+
+
+def _require_replaceable(target: Path, overwrite: bool) -> None:
+    if not os.path.lexists(target):
+        return
+    reason = foreign_content(target)
+    if reason is not None:
+        raise StoreError(f"{target}: exists and is never overwritten, since {reason}; choose another path")
+    if not overwrite:
+        raise StoreError(
+            f"{target}: exists; set output.overwrite: true to replace it, or choose another path"
+        )
+
+
+def _nested(one: Path, other: Path) -> bool:
+    return one == other or one in other.parents or other in one.parents
+
+
+def _store_root(path: Path) -> Path:
+    """The outermost zarr group around an array or group, or the path itself."""
+    markers = (".zgroup", ".zarray", ".zmetadata", "zarr.json")
+    while any((path.parent / marker).is_file() for marker in markers):
+        path = path.parent
+    return path
+
+
+def _identity(path: Path) -> Identity | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _try_lock(directory: Path) -> int:
+    """An open descriptor that holds the directory, or BlockingIOError when another process does."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    except OSError:
+        pass  # a filesystem without locks: keys then guard against nothing, and runs must not collide
+    return descriptor
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # without locks, the look and the rename that follows are all but one step
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Swap two directories, in one step where the system has one."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        _exchange_by_renames(one, other)
+    elif renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) != 0:
+        code = ctypes.get_errno()
+        if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):  # the filesystem cannot
+            raise OSError(code, os.strerror(code), str(other))
+        _exchange_by_renames(one, other)
+
+
+def _exchange_by_renames(one: Path, other: Path) -> None:
+    """Swap two directories where a kill midway may leave `other` missing, but nothing half-written."""
+    aside = one.with_name(f"{one.name}.old")
+    other.rename(aside)
+    try:
+        one.rename(other)
+    except OSError:
+        aside.rename(other)
+        raise
+    aside.rename(one)
+
+
+def _sync_tree(root: Path) -> None:
+    for directory, _, files in os.walk(root, topdown=False):
+        for name in files:
+            _sync(Path(directory, name))
+        _sync(Path(directory))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network filesystems cannot sync a directory
+            raise
+    finally:
+        os.close(descriptor)
