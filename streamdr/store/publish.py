@@ -150,17 +150,17 @@ def check_output(
 ) -> None:
     """Refuse, before anything is read, a target that could not or should not be written."""
     place = target.resolve()
-    for other in other_outputs:
-        if _nested(place, other.resolve()):
-            raise StoreError(
-                f"{target}: overlaps another output, {other}; give each output a path of its own"
-            )
     for source in inputs:
         root = _store_root(source.resolve())
         if place == root or root in place.parents:
             raise StoreError(f"{target}: lies inside the input {root}; choose a path outside it")
         if place in root.parents:
             raise StoreError(f"{target}: contains the input {root}; choose another path")
+    for other in other_outputs:
+        if _nested(place, other.resolve()):
+            raise StoreError(
+                f"{target}: overlaps another output, {other}; give each output a path of its own"
+            )
     try:
         _require_replaceable(place, overwrite)
         parent = next(path for path in place.parents if path.exists())
