@@ -26,14 +26,23 @@ class Model(Protocol):
     saved under its own name. Nothing else is needed to save, load and label a model.
     """
 
-    n_features: int
-    """How many columns `transform` takes."""
+    @property
+    def n_features(self) -> int:
+        """How many columns `transform` takes."""
 
-    n_outputs: int
-    """How many columns `transform` gives."""
+    @property
+    def n_outputs(self) -> int:
+        """How many columns `transform` gives."""
+
+    @property
+    def outputs_are_features(self) -> bool:
+        """Whether each column that `transform` gives stands for the feature in its place."""
 
     def transform(self, values: Array) -> Array:
         """Map rows (samples x features) to their embedding, in the floating type of the rows."""
+
+    def scores_by_columns(self, n_rows: int) -> Accumulator | None:
+        """`transform` as a pass over columns, for rows too wide to hold; None where that cannot be."""
 
 
 Passes = Generator[Pass, Accumulator, Model]
@@ -45,6 +54,8 @@ class Route:
 
     method: Method
     name: str
+    exact: bool
+    """Whether it ends at the answer, not merely close to it."""
     axis: Axis
     passes: int
     """How often the data is read, at most."""

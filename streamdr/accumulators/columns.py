@@ -1,0 +1,195 @@
+"""Passes over columns, for wide data: a block holds every row of some columns, so their means are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from streamdr.blocks import Array, Block, widen
+from streamdr.linalg import column_squares, constant_columns, shift_near_mean
+
+
+class Standardised(NamedTuple):
+    """Columns about their means (and over their deviations), rows scaled by the root of their weights."""
+
+    values: Array
+    mean: Array
+    deviation: Array
+    constant: Array
+    """Which columns cannot be scaled: they are zero in `values`, as is their `deviation`."""
+
+
+def standardised(block: Block, *, scale: bool, ddof: int, double: bool) -> Standardised:
+    """Centre a block of whole columns, and scale it when asked."""
+    values = widen(block.values)
+    if double:
+        values = values.astype(np.float64, copy=False)
+    shift = shift_near_mean(values)
+    moved = values - shift
+    weights = np.ones(len(moved)) if block.weights is None else block.weights
+    total = float(weights.sum())
+    residue = (weights.astype(moved.dtype) @ moved) / total
+    moved -= residue
+    if block.weights is not None:
+        moved *= np.sqrt(weights).astype(moved.dtype)[:, None]
+    mean = shift.astype(np.float64) + residue
+    if not scale:
+        return Standardised(moved, mean, np.ones_like(mean), np.zeros(0, dtype=np.intp))
+    variance = column_squares(moved) / (total - ddof)
+    constant = constant_columns(variance, mean)
+    deviation = np.sqrt(variance)
+    deviation[constant] = 1.0
+    moved /= deviation.astype(moved.dtype)
+    moved[:, constant] = 0.0
+    deviation[constant] = 0.0
+    return Standardised(moved, mean, deviation, constant)
+
+
+class Gram:
+    """A A' summed over blocks of columns, A the centred (and scaled) data: n x n whatever the width."""
+
+    kind: ClassVar[str] = "gram"
+
+    def __init__(self, n_rows: int, *, scale: bool = False, ddof: int = 1, double: bool = False) -> None:
+        self.n_rows = n_rows
+        self.scale = scale
+        self.ddof = ddof
+        self.double = double
+        self.weight = 0.0
+        self.constant = -1
+        """The first column that could not be scaled, or -1."""
+        self.gram = np.zeros((n_rows, n_rows))
+
+    def update(self, block: Block) -> None:
+        """Fold one block of columns in."""
+        if block.values.shape[1] == 0:
+            return
+        columns = standardised(block, scale=self.scale, ddof=self.ddof, double=self.double)
+        self.gram += columns.values @ columns.values.T
+        if self.constant < 0 and len(columns.constant):
+            self.constant = block.span.start + int(columns.constant[0])
+        self.weight = float(self.n_rows) if block.weights is None else float(block.weights.sum())
+
+    def merge(self, later: Self) -> None:
+        """Fold in the products of the columns that follow."""
+        self.gram += later.gram
+        self.constant = later.constant if self.constant < 0 else self.constant
+        self.weight = max(self.weight, later.weight)
+
+    def empty_like(self) -> Self:
+        """A fresh one for the same rows."""
+        return type(self)(self.n_rows, scale=self.scale, ddof=self.ddof, double=self.double)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """What tells two of them apart before any data."""
+        # The products only depend on ddof through the scaling: without it, any ddof shares them.
+        ddof = self.ddof if self.scale else None
+        return {"n_rows": self.n_rows, "scale": self.scale, "ddof": ddof, "double": self.double}
+
+    def arrays(self) -> dict[str, Array]:
+        """The state as plain arrays."""
+        return {"weight": np.array(self.weight), "constant": np.array(self.constant), "gram": self.gram}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Take up a saved state."""
+        self.weight = float(arrays["weight"])
+        self.constant = int(arrays["constant"])
+        self.gram = np.array(arrays["gram"])
+
+
+class Loadings:
+    """A' V for a thin V, with each column's mean and deviation: what turns A A' into components.
+
+    It keeps a row for every column it saw: the answer itself is that large.
+    """
+
+    kind: ClassVar[str] = "loadings"
+
+    def __init__(self, vectors: Array, *, scale: bool = False, ddof: int = 1, double: bool = False) -> None:
+        self.vectors = vectors
+        self.scale = scale
+        self.ddof = ddof
+        self.double = double
+        self.pieces: list[Array] = []
+
+    def update(self, block: Block) -> None:
+        """Fold one block of columns in."""
+        columns = standardised(block, scale=self.scale, ddof=self.ddof, double=self.double)
+        loadings = columns.values.T @ self.vectors.astype(columns.values.dtype, copy=False)
+        self.pieces.append(np.column_stack([columns.mean, columns.deviation, loadings]))
+
+    def merge(self, later: Self) -> None:
+        """Append the columns that follow."""
+        self.pieces.extend(later.pieces)
+
+    def take(self) -> tuple[Array, Array, Array]:
+        """Hand over mean, deviation and loadings of every column, keeping nothing."""
+        length = sum(len(piece) for piece in self.pieces)
+        mean, deviation = np.empty(length), np.empty(length)
+        loadings = np.empty((length, self.vectors.shape[1]))
+        start = 0
+        while self.pieces:
+            piece = self.pieces.pop(0)
+            rows = slice(start, start + len(piece))
+            mean[rows], deviation[rows], loadings[rows] = piece[:, 0], piece[:, 1], piece[:, 2:]
+            start += len(piece)
+        return mean, deviation, loadings
+
+    def empty_like(self) -> Self:
+        """A fresh one for the same vectors."""
+        return type(self)(self.vectors, scale=self.scale, ddof=self.ddof, double=self.double)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """What tells two of them apart before any data."""
+        return {"vectors": self.vectors, "scale": self.scale, "ddof": self.ddof, "double": self.double}
+
+    def arrays(self) -> dict[str, Array]:
+        """The state as plain arrays."""
+        return {f"piece{i:06d}": piece for i, piece in enumerate(self.pieces)}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Take up a saved state."""
+        self.pieces = [np.array(arrays[name]) for name in sorted(arrays)]
+
+
+class Scores:
+    """(X - mean) W summed over blocks of columns: the projection of wide rows, without a wide row."""
+
+    kind: ClassVar[str] = "scores"
+
+    def __init__(self, n_rows: int, mean: Array, projection: Array) -> None:
+        self.n_rows = n_rows
+        self.mean = mean
+        self.projection = projection
+        self.scores = np.zeros((n_rows, projection.shape[1]))
+
+    def update(self, block: Block) -> None:
+        """Fold one block of columns in."""
+        values = widen(block.values)
+        columns = block.span.slice
+        shift = self.mean[columns].astype(values.dtype)
+        projection = self.projection[columns]
+        self.scores += (values - shift) @ projection.astype(values.dtype, copy=False)
+        self.scores += (shift - self.mean[columns]) @ projection
+
+    def merge(self, later: Self) -> None:
+        """Fold in the columns that follow."""
+        self.scores += later.scores
+
+    def empty_like(self) -> Self:
+        """A fresh one for the same projection."""
+        return type(self)(self.n_rows, self.mean, self.projection)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """What tells two of them apart before any data."""
+        return {"n_rows": self.n_rows, "mean": self.mean, "projection": self.projection}
+
+    def arrays(self) -> dict[str, Array]:
+        """The state as plain arrays."""
+        return {"scores": self.scores}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Take up a saved state."""
+        self.scores = np.array(arrays["scores"])

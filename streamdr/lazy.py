@@ -1,0 +1,82 @@
+"""Lazy in, lazy out: maps blocks of a dask array, a DataArray or a store, computing nothing yet."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamdr.blocks import Array, MatrixSpec, Span, working_dtype
+from streamdr.segments import cut
+from streamdr.sources import Source, open_source
+
+RowMap = Callable[[Array], Array]
+
+
+def is_streamed(data: Any) -> bool:
+    """Whether data is to be read piece by piece: everything but what numpy already holds."""
+    if isinstance(data, str | os.PathLike | np.memmap | Source):
+        return True
+    return type(data).__module__.partition(".")[0] in ("zarr", "dask", "xarray") and not _is_dataset(data)
+
+
+def mapped(data: Any, function: RowMap, outputs: Sequence[str], *, keep_features: bool = False) -> Any:
+    """Apply a map of rows to each block: DataArray to DataArray, anything else to a dask array."""
+    if _is_dataarray(data):
+        return _map_dataarray(data, function, outputs, keep_features=keep_features)
+    if type(data).__module__.startswith("dask"):
+        return _map_dask(data, function, len(outputs))
+    return _map_source(open_source(data), function, len(outputs))
+
+
+def _map_dask(array: Any, function: RowMap, n_outputs: int) -> Any:
+    matrix = array.reshape(array.shape[0], math.prod(array.shape[1:])) if array.ndim != 2 else array
+    whole_rows = matrix.rechunk({1: -1})
+    dtype = working_dtype(array.dtype)
+    return whole_rows.map_blocks(
+        function, dtype=dtype, chunks=(whole_rows.chunks[0], (n_outputs,)), meta=np.empty((0, 0), dtype)
+    )
+
+
+def _map_source(source: Source, function: RowMap, n_outputs: int) -> Any:
+    import dask.array as da
+
+    data: MatrixSpec = source.spec
+    spans = list(Span(0, data.n_rows).split(cut(data, source.chunks, "rows", 0).block))
+    source.validate()
+
+    def mapped_block(block_info: Any = None) -> Array:
+        (start, stop), _ = block_info[None]["array-location"]
+        return function(source.block(Span(start, stop)).values)
+
+    chunks = (tuple(len(span) for span in spans), (n_outputs,))
+    return da.map_blocks(mapped_block, chunks=chunks, dtype=data.working, meta=np.empty((0, 0), data.working))
+
+
+def _map_dataarray(data: Any, function: RowMap, outputs: Sequence[str], *, keep_features: bool) -> Any:
+    import xarray
+
+    sample = data.dims[0]
+    if data.chunks is None and not data._in_memory:
+        data = data.chunk("auto")
+    if data.chunks is None:
+        values = function(data.values.reshape(len(data), -1))
+    else:
+        values = _map_dask(data.data, function, len(outputs))
+    labels = {name: coord for name, coord in data.coords.items() if coord.dims == (sample,)}
+    if keep_features and data.ndim == 2:
+        labels |= {name: coord for name, coord in data.coords.items() if coord.dims == (data.dims[1],)}
+        return xarray.DataArray(values, dims=data.dims, coords=labels, name=data.name)
+    labels["component"] = list(outputs)
+    return xarray.DataArray(values, dims=(sample, "component"), coords=labels, name=data.name)
+
+
+def _is_dataarray(data: Any) -> bool:
+    return type(data).__module__.startswith("xarray") and type(data).__name__ == "DataArray"
+
+
+def _is_dataset(data: Any) -> bool:
+    return type(data).__name__ in ("Dataset", "DataTree")

@@ -1,0 +1,187 @@
+"""In-memory numerics: every delicate formula that more than one statistic or method needs, once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from scipy.special import gammaln
+
+from streamdr.blocks import Array
+
+_TILE_BYTES = 1 << 19  # half a megabyte of the total at a time stays in cache while it is added to
+_SLAB_ROWS = 256
+
+
+def shift_near_mean(values: Array) -> Array:
+    """A row close to the mean of the block's rows, exact in the block's own type.
+
+    Any shift near the mean makes centring harmless (Chan, Golub and LeVeque 1983): the sums of the
+    shifted values correct for what it misses. A few hundred rows are enough to find one.
+    """
+    step = max(1, len(values) // _SLAB_ROWS)
+    shift: Array = values[::step].mean(axis=0, dtype=np.float64).astype(values.dtype)
+    return shift
+
+
+def column_squares(values: Array) -> Array:
+    """The sum of squares of each column, in double precision over slabs summed in the values' own."""
+    total = np.zeros(values.shape[1])
+    for start in range(0, len(values), _SLAB_ROWS):
+        slab = values[start : start + _SLAB_ROWS]
+        total += np.einsum("ij,ij->j", slab, slab)
+    return total
+
+
+def add_symmetric(total: Array, product: Array, vectors: Array, coefficients: Array) -> None:
+    """`total += product + sum_i coefficients[i] * outer(vectors[i], vectors[i])`, in place, tile by tile."""
+    weighted = vectors * coefficients[:, None]
+    rows = max(1, _TILE_BYTES // (total.itemsize * total.shape[1]))
+    for start in range(0, len(total), rows):
+        tile = slice(start, start + rows)
+        total[tile] += product[tile]
+        total[tile] += weighted[:, tile].T @ vectors
+
+
+def fix_signs(components: Array) -> Array:
+    """Flip rows so that the entry of largest magnitude in each is positive (ties: the first)."""
+    largest = np.argmax(np.abs(components), axis=1)
+    signs = np.where(components[np.arange(len(components)), largest] < 0, -1.0, 1.0)
+    flipped: Array = components * signs[:, None]
+    return flipped
+
+
+def eigh_descending(matrix: Array, k: int | None = None) -> tuple[Array, Array]:
+    """Eigenvalues in descending order, none below zero, and their vectors as columns.
+
+    With `k` well below the order, only the top k are computed: a third of the work.
+    """
+    order = len(matrix)
+    if k is not None and 2 * k < order:
+        values, vectors = scipy.linalg.eigh(
+            matrix, subset_by_index=[order - k, order - 1], check_finite=False
+        )
+    else:
+        values, vectors = scipy.linalg.eigh(matrix, driver="evd", check_finite=False)
+    return np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+
+
+def orthonormal(columns: Array, against: Array | None = None) -> Array:
+    """An orthonormal basis of the columns, orthogonal also to the orthonormal columns of `against`.
+
+    Projecting twice is enough to be orthogonal to rounding (Giraud, Langou and Rozloznik 2005).
+    """
+    if against is not None:
+        for _ in range(2):
+            columns = columns - against @ (against.T @ columns)
+    basis: Array = scipy.linalg.qr(columns, mode="economic", check_finite=False)[0]
+    if against is not None:  # columns that were nearly inside `against` came out as noise: clean them
+        basis = basis - against @ (against.T @ basis)
+        basis = scipy.linalg.qr(basis, mode="economic", check_finite=False)[0]
+    return basis
+
+
+def nystrom_eigh(basis: Array, products: Array, k: int) -> tuple[Array, Array]:
+    """The top k eigenpairs of a positive semidefinite S from an orthonormal basis Q and S Q.
+
+    The single-pass Nystrom approximation with the stabilising shift of Tropp, Yurtsever, Udell and
+    Cevher (2017, algorithm 3). It uses S Q itself, not only its projection on Q, and so is worth one
+    more step of the Krylov sequence than Rayleigh-Ritz.
+    """
+    norm = np.linalg.norm(products)
+    if norm == 0.0:
+        return np.zeros(k), basis[:, :k]
+    shift = np.sqrt(len(basis)) * np.finfo(np.float64).eps * norm
+    shifted = products + shift * basis
+    core = basis.T @ shifted
+    lower = scipy.linalg.cholesky((core + core.T) / 2, lower=True, check_finite=False)
+    factor = scipy.linalg.solve_triangular(lower, shifted.T, lower=True, check_finite=False)
+    # The left factor is short and wide: its small Gram matrix would square the condition, so the SVD.
+    vectors, singular, _ = scipy.linalg.svd(
+        factor.T, full_matrices=False, overwrite_a=True, check_finite=False
+    )
+    return np.maximum(singular[:k] ** 2 - shift, 0.0), vectors[:, :k]
+
+
+def ritz_residuals(basis: Array, products: Array, k: int) -> tuple[Array, Array]:
+    """The top k Ritz values of S on an orthonormal basis Q, and the norms of S u - theta u.
+
+    An eigenvalue of S lies within each residual of its Ritz value, and, once the residual is below the
+    gap to the others, within residual^2 / gap (Parlett 1998, theorem 11.7.1).
+    """
+    core = basis.T @ products
+    values, rotation = eigh_descending((core + core.T) / 2)
+    values, rotation = values[:k], rotation[:, :k]
+    residual = products @ rotation - (basis @ rotation) * values
+    norms: Array = np.linalg.norm(residual, axis=0)
+    return values, norms
+
+
+def cholesky_orthonormal(columns: Array) -> Array:
+    """Orthonormalise tall, nearly orthogonal columns in place: Cholesky QR, twice.
+
+    Twice is as good as Householder while the condition number is below 1e8 (Yamamoto et al. 2015).
+    """
+    for _ in range(2):
+        upper = scipy.linalg.cholesky(columns.T @ columns, lower=False, check_finite=False)
+        inverse = scipy.linalg.solve_triangular(upper, np.eye(len(upper)), check_finite=False)
+        rows = max(1, (_TILE_BYTES * 8) // (columns.itemsize * columns.shape[1]))
+        for start in range(0, len(columns), rows):
+            columns[start : start + rows] = columns[start : start + rows] @ inverse
+    return columns
+
+
+def numerical_rank(eigenvalues: Array, order: int, product_dtype: np.dtype[Any]) -> int:
+    """How many eigenvalues of a covariance stand above the rounding of the products that made it.
+
+    Products in single precision leave errors of a few of its epsilons, relative to the largest
+    eigenvalue, however many rows are summed (the sums are double); double precision leaves the classic
+    order x epsilon.
+    """
+    if product_dtype == np.float32:
+        tolerance = 8 * float(np.finfo(np.float32).eps)
+    else:
+        tolerance = max(order, 8) * float(np.finfo(np.float64).eps)
+    return int(np.count_nonzero(eigenvalues > tolerance * eigenvalues[0]))
+
+
+def constant_columns(variance: Array, mean: Array) -> Array:
+    """The indices of columns whose variance is no more than the rounding of their mean."""
+    rounding = 4 * np.finfo(np.float64).eps * np.abs(mean)
+    return np.flatnonzero(variance <= rounding**2)
+
+
+def minka_dimension(spectrum: Array, n_samples: float) -> int:
+    """The number of components with the largest evidence (Minka 2000, equation 77).
+
+    `spectrum` holds all eigenvalues, descending. Candidates are 1 to len - 1 and stop at the rank.
+    """
+    positive = spectrum[spectrum > spectrum[0] * len(spectrum) * np.finfo(np.float64).eps]
+    candidates = range(1, min(len(positive), len(spectrum) - 1) + 1)
+    evidence = [_minka_evidence(spectrum, k, n_samples) for k in candidates]
+    return 1 + int(np.argmax(evidence)) if evidence else 1
+
+
+def _minka_evidence(spectrum: Array, k: int, n_samples: float) -> float:
+    d = len(spectrum)
+    noise = max(float(spectrum[k:].mean()), float(np.finfo(np.float64).tiny))
+    dimensions = d - np.arange(k)
+    log_prior = float(np.sum(gammaln(dimensions / 2) - np.log(np.pi) * dimensions / 2)) - k * np.log(2)
+    log_signal = -n_samples / 2 * float(np.log(spectrum[:k]).sum())
+    log_noise = -n_samples * (d - k) / 2 * np.log(noise)
+    free = d * k - k * (k + 1) / 2
+    log_volume = np.log(2 * np.pi) * (free + k) / 2
+    smoothed = np.where(np.arange(d) < k, spectrum, noise)
+    log_hessian = 0.0
+    for i in range(k):
+        rest = slice(i + 1, d)
+        log_hessian += float(
+            np.sum(
+                np.log(spectrum[i] - spectrum[rest])
+                + np.log(1 / smoothed[rest] - 1 / smoothed[i])
+                + np.log(n_samples)
+            )
+        )
+    evidence = log_prior + log_signal + log_noise + log_volume - log_hessian / 2
+    return float(evidence - k / 2 * np.log(n_samples))

@@ -1,0 +1,130 @@
+"""The fitted PCA: where it maps rows to, and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from streamdr.accumulators import Scores
+from streamdr.blocks import Array, widen
+
+_FEATURE = {"dims": ("feature",)}
+_COMPONENT = {"dims": ("component",)}
+
+
+@dataclass(frozen=True, eq=False)
+class PCAModel:
+    """Principal axes, their variances, and the whitening that `transform` applies."""
+
+    mean: Array = field(metadata=_FEATURE)
+    components: Array = field(metadata={"dims": ("component", "feature")})
+    explained_variance: Array = field(metadata=_COMPONENT)
+    total_variance: float
+    reconstruction_error: float
+    """The mean squared error of a rank-k reconstruction: the sum of the discarded eigenvalues."""
+    noise_variance: float
+    n_samples: float
+    """Rows, or the sum of their weights."""
+    ddof: int
+    rank: int
+    """How many of the variances stand above rounding."""
+    solver: str
+    whiten: str | None = None
+    scale: Array | None = field(default=None, metadata=_FEATURE)
+    """The columns' standard deviations, when PCA was of the correlations."""
+    residuals: Array | None = field(default=None, metadata=_COMPONENT)
+    """|S u - lambda u| of each component, when it was found iteratively."""
+
+    @property
+    def n_features(self) -> int:
+        """How many columns `transform` takes."""
+        return len(self.mean)
+
+    @property
+    def n_components(self) -> int:
+        """How many principal axes were kept."""
+        return len(self.components)
+
+    @property
+    def n_outputs(self) -> int:
+        """How many columns `transform` gives."""
+        return self.n_features if self.outputs_are_features else self.n_components
+
+    @property
+    def outputs_are_features(self) -> bool:
+        """ZCA rotates whitened scores back to the features."""
+        return self.whiten == "zca"
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """Each component's share of the total variance."""
+        return np.clip(self.explained_variance / self.total_variance, 0.0, 1.0)
+
+    @property
+    def singular_values(self) -> Array:
+        """The singular values of the centred data."""
+        return np.sqrt(self.explained_variance * (self.n_samples - self.ddof))
+
+    def get_covariance(self) -> Array:
+        """The covariance that the model describes: its components, and its noise in every other direction."""
+        excess = np.maximum(self.explained_variance - self.noise_variance, 0.0)
+        covariance = (self.components.T * excess) @ self.components
+        covariance.flat[:: self.n_features + 1] += self.noise_variance
+        if self.scale is not None:
+            covariance *= np.outer(self.scale, self.scale)
+        return covariance
+
+    @cached_property
+    def projection(self) -> Array:
+        """The features x components matrix that takes centred rows to (whitened) scores."""
+        matrix = self.components.T
+        if self.scale is not None:
+            matrix = matrix / self.scale[:, None]
+        if self.whiten is not None:
+            matrix = matrix / np.sqrt(self.explained_variance)
+        return matrix
+
+    def transform(self, values: Array) -> Array:
+        """Map rows to their scores, in the floating type of the rows."""
+        rows = widen(values)
+        shift, offset, projection = self._prepared(rows.dtype)
+        scores: Array = (rows - shift) @ projection
+        scores += offset
+        return scores @ self._back(rows.dtype) if self.outputs_are_features else scores
+
+    def inverse_transform(self, scores: Array) -> Array:
+        """Map scores to the rows they stand for, in the features' own units."""
+        coordinates = widen(scores)
+        if self.outputs_are_features:
+            coordinates = coordinates @ self.components.T.astype(coordinates.dtype)
+        if self.whiten is not None:
+            coordinates = coordinates * np.sqrt(self.explained_variance).astype(coordinates.dtype)
+        rows: Array = coordinates @ self._back(coordinates.dtype)
+        if self.scale is not None:
+            rows *= self.scale.astype(rows.dtype)
+        rows += self.mean.astype(rows.dtype)
+        return rows
+
+    def scores_by_columns(self, n_rows: int) -> Scores | None:
+        """`transform` as a pass over columns, for rows too wide to hold; None where that cannot be."""
+        return None if self.outputs_are_features else Scores(n_rows, self.mean, self.projection)
+
+    def _prepared(self, dtype: np.dtype[Any]) -> tuple[Array, Array, Array]:
+        # The mean is subtracted before the product, never after: with a mean of 1e4 deviations, float32
+        # would keep three digits. What the mean lost in rounding to `dtype` is added back as an offset.
+        cache: dict[Any, tuple[Array, Array, Array]] = self._by_dtype
+        if dtype not in cache:
+            shift = self.mean.astype(dtype)
+            offset = ((shift - self.mean) @ self.projection).astype(dtype)
+            cache[dtype] = shift, offset, self.projection.astype(dtype, copy=False)
+        return cache[dtype]
+
+    def _back(self, dtype: np.dtype[Any]) -> Array:
+        return self.components.astype(dtype, copy=False)
+
+    @cached_property
+    def _by_dtype(self) -> dict[Any, tuple[Array, Array, Array]]:
+        return {}
