@@ -1,0 +1,37 @@
+"""Amounts of memory as people write them: "500MB", "2GiB"."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from streamdr.errors import ParameterError
+
+SIZE = r"^([0-9]{1,18}(?:\.[0-9]{1,18})?) *(?:([kKmMgGtTpP])([iI]?))?[bB]?$"
+"""A number and perhaps a unit, in the regular expressions that Python and JSON Schema share."""
+
+
+def parse_bytes(size: int | str) -> int:
+    """The number of bytes in a size such as 500000000, "500MB", "2GiB" or "1.5 GB"."""
+    amount = 0
+    if isinstance(size, str) and (match := re.fullmatch(SIZE, size)):
+        number, prefix, binary = match.groups(default="")
+        amount = int(Fraction(number) * (1024 if binary else 1000) ** " kmgtp".index(prefix.lower() or " "))
+    elif isinstance(size, int) and not isinstance(size, bool):
+        amount = size
+    if amount < 1:
+        raise ParameterError(
+            "memory_limit",
+            f"{str(size)[:40]!r} is not an amount of memory; write bytes as a whole number, "
+            "or a size such as '500MB', '1.5 GB' or '2GiB'",
+        )
+    return amount
+
+
+def format_bytes(amount: float) -> str:
+    """An amount as people read it: "812 MiB", "1.5 GiB"."""
+    for unit in ("B", "KiB", "MiB"):
+        if amount < 1000:
+            return f"{amount:.3g} {unit}"
+        amount /= 1024
+    return f"{amount:.3g} GiB" if amount < 1000 else f"{amount / 1024:.3g} TiB"
