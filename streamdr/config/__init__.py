@@ -1,0 +1,9 @@
+"""Configuration: YAML to a typed run, and the JSON Schema that editors complete and check it by."""
+
+from __future__ import annotations
+
+from streamdr.config.loading import load, parse
+from streamdr.config.schema import schema
+from streamdr.config.sections import Execution, Input, Output, Run, Synthetic
+
+__all__ = ["Execution", "Input", "Output", "Run", "Synthetic", "load", "parse", "schema"]

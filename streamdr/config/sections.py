@@ -1,0 +1,182 @@
+"""The sections of a configuration. These dataclasses are its schema; their docstrings are its manual."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from streamdr.config.wording import did_you_mean, nearest, show
+from streamdr.errors import ParameterError
+from streamdr.methods import Method
+from streamdr.sizes import SIZE, parse_bytes
+
+SECTIONS = ("input", "method", "output", "execution")
+
+
+def _scheduler(name: str) -> str:
+    if name in ("threads", "processes") or name.endswith(".json"):
+        return name
+    scheme, separator, _ = name.partition("://")
+    if separator and scheme in ("tcp", "tls", "ws", "wss", "ucx", "ucxx", "inproc"):
+        return name
+    raise ParameterError(
+        "scheduler",
+        f"{show(name)} is not 'threads', 'processes', an address such as 'tcp://host:8786' "
+        f"or the path of a scheduler file (.json){did_you_mean(nearest(name, ('threads', 'processes')))}",
+    )
+
+
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1)]
+Bytes = Annotated[
+    int,
+    BeforeValidator(parse_bytes),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": SIZE}]}),
+]
+Scheduler = Annotated[str, AfterValidator(_scheduler)]
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Data made on the spot: a low-rank signal in noise, for trying things out.
+
+    Parameters
+    ----------
+    n_rows : int
+        How many samples.
+    n_cols : int
+        How many features.
+    rank : int
+        The dimension of the signal.
+    noise : float
+        The standard deviation of the noise around it.
+    offset : float
+        A constant added to every value.
+    dtype : "float16", "float32" or "float64"
+        The type in which values are stored.
+    seed : int
+        The same seed makes the same data.
+    """
+
+    n_rows: Count
+    n_cols: Count
+    rank: Count = 10
+    noise: Annotated[float, Field(ge=0)] = 0.1
+    offset: float = 0.0
+    dtype: Literal["float16", "float32", "float64"] = "float32"
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    def __post_init__(self) -> None:
+        limit = min(self.n_rows, self.n_cols)
+        if self.rank > limit:
+            raise ParameterError(
+                "rank",
+                f"a matrix of {self.n_rows} x {self.n_cols} has a rank of at most {limit}, not {self.rank}",
+            )
+
+
+@dataclass(frozen=True)
+class Input:
+    """The data: a matrix whose rows are samples.
+
+    Parameters
+    ----------
+    path : str
+        The zarr store that holds the data. Paths are relative to the directory where the command is run.
+    array : str or None
+        The array's name, where the store is a group.
+    sample_axis : int
+        The axis along which the samples lie; all others become features.
+    weights : str or None
+        The zarr array of one weight a sample.
+    allow_missing_chunks : bool
+        Read chunks that were never written as the fill value. Otherwise a missing chunk is an error.
+    synthetic : mapping or None
+        Make the store at `path` on the spot when it is not there.
+    """
+
+    path: Text
+    array: Text | None = None
+    sample_axis: int = 0
+    weights: Text | None = None
+    allow_missing_chunks: bool = False
+    synthetic: Synthetic | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written, and where.
+
+    Parameters
+    ----------
+    model : str
+        The zarr group that the model is saved to. Paths are relative to the directory where the command
+        is run.
+    embedding : str or None
+        The zarr group that the transformed rows are written to, if any.
+    dtype : "float32", "float64" or None
+        The type of the embedding's values; null for the floating type in which the data is processed.
+    overwrite : bool
+        Replace outputs that exist. Otherwise they are an error.
+    """
+
+    model: Text
+    embedding: Text | None = None
+    dtype: Literal["float32", "float64"] | None = None
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        if self.embedding is not None and PurePath(self.embedding) == PurePath(self.model):
+            raise ParameterError(
+                "embedding", f"{self.embedding!r} is where the model goes; choose another path"
+            )
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How the work is done. The results do not depend on it.
+
+    Parameters
+    ----------
+    workers : int or None
+        How many blocks are worked on at a time; null for one a core.
+    memory_limit : int, str or None
+        The memory that the run may take, in bytes or as in 500MB or 2GiB; null leaves it to the machine.
+    scheduler : str or None
+        Where the work runs: "threads" or "processes" of this machine, the address of a dask scheduler
+        (tcp://host:8786, tls://host:8786), or the path of its scheduler file (.json); null for threads.
+    ledger : str or None
+        The directory of checkpoints and finished passes; null keeps it beside the model.
+    checkpoint_seconds : float
+        How often a running pass is written down, so that it can be resumed.
+    """
+
+    workers: Count | None = None
+    memory_limit: Bytes | None = None
+    scheduler: Scheduler | None = None
+    ledger: Text | None = None
+    checkpoint_seconds: Annotated[float, Field(gt=0)] = 5.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """A whole configuration: what is read, what is computed, what is written, and how."""
+
+    input: Input
+    method: Method
+    output: Output
+    execution: Execution = dataclasses.field(default_factory=Execution)
+    source_file: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The four sections as plain data, for records. As a configuration it reads back as this run."""
+        return {
+            "input": dataclasses.asdict(self.input),
+            "method": {"name": self.method.name, **dataclasses.asdict(cast(Any, self.method))},
+            "output": dataclasses.asdict(self.output),
+            "execution": dataclasses.asdict(self.execution),
+        }
