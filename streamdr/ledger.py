@@ -95,6 +95,11 @@ class Ledger:
         """Drop an entry."""
         self._path(key).unlink(missing_ok=True)
 
+    def clear(self) -> None:
+        """Drop every entry."""
+        for path in self.root.glob("*.npz"):
+            path.unlink(missing_ok=True)
+
     def _path(self, key: str) -> Path:
         return self.root / f"{key}.npz"
 

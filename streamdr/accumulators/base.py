@@ -34,6 +34,9 @@ class Accumulator(Protocol):
         the same blocks hold the same bits.
         """
 
+    def value(self) -> dict[str, Array]:
+        """The statistics themselves, free of how the state happens to hold them. The laws compare these."""
+
     def arrays(self) -> dict[str, Array]:
         """The state, as plain arrays, without the parameters. `restore` on an empty one undoes it."""
 

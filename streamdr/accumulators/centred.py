@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -19,14 +19,68 @@ class Corrections(NamedTuple):
     coefficients: Array
 
 
+@dataclass
+class Centre:
+    """How many rows, of what total weight, and their mean.
+
+    The mean is kept as an origin, a value of the data's own, and a small offset from it: near 1e8 a double
+    alone would round the mean by 1e-8 at every merge.
+    """
+
+    n_cols: int
+    count: int = 0
+    weight: float = 0.0
+    origin: Array = field(default_factory=lambda: np.zeros(0))
+    offset: Array = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        if not len(self.origin):
+            self.origin, self.offset = np.zeros(self.n_cols), np.zeros(self.n_cols)
+
+    @property
+    def mean(self) -> Array:
+        """The weighted mean of the rows."""
+        return self.origin + self.offset
+
+    def absorb(self, later: Centre, *, moments_about_origin: bool) -> Corrections:
+        """Take in more rows; say what their second moments lack to be centred on the new mean.
+
+        Two centred groups merge by Chan's formula M = M1 + M2 + (w1 w2 / (w1 + w2)) (m2 - m1)(m2 - m1)'.
+        Moments about the origin are centred by taking off w offset offset' first.
+        """
+        self.count += later.count
+        if later.weight == 0.0:
+            return Corrections(np.zeros((0, self.n_cols)), np.zeros(0))
+        if self.weight == 0.0:
+            self.origin, self.offset = later.origin.copy(), np.zeros(self.n_cols)
+        delta = (later.origin - self.origin) + later.offset - self.offset
+        total = self.weight + later.weight
+        between = self.weight * (later.weight / total)
+        uncentred = later.weight if moments_about_origin else 0.0
+        self.offset = self.offset + delta * (later.weight / total)
+        self.weight = total
+        return Corrections(np.stack([later.offset, delta]), np.array([-uncentred, between]))
+
+    def value(self) -> dict[str, Array]:
+        """Count, weight and mean."""
+        return {"count": np.array(self.count), "weight": np.array(self.weight), "mean": self.mean}
+
+    def arrays(self) -> dict[str, Array]:
+        """The state as plain arrays."""
+        numbers = {"count": np.array(self.count), "weight": np.array(self.weight)}
+        return {**numbers, "origin": self.origin, "offset": self.offset}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Take up a saved state."""
+        self.count, self.weight = int(arrays["count"]), float(arrays["weight"])
+        self.origin, self.offset = np.array(arrays["origin"]), np.array(arrays["offset"])
+
+
 @dataclass(frozen=True)
 class Shifted:
-    """A block moved near the origin, its rows scaled by the root of their weights."""
+    """A block moved to the origin of its `centre`, its rows scaled by the root of their weights."""
 
-    count: int
-    weight: float
-    shift: Array
-    sums: Array
+    centre: Centre
     values: Array
 
 
@@ -42,41 +96,5 @@ def shifted(block: Block, *, double: bool) -> Shifted:
     else:
         sums, weight = block.weights.astype(moved.dtype) @ moved, float(block.weights.sum())
         moved *= np.sqrt(block.weights).astype(moved.dtype)[:, None]
-    return Shifted(len(moved), weight, shift.astype(np.float64), sums.astype(np.float64), moved)
-
-
-class Centre:
-    """How many rows, of what total weight, and their mean."""
-
-    def __init__(self, n_cols: int) -> None:
-        self.count = 0
-        self.weight = 0.0
-        self.mean = np.zeros(n_cols)
-
-    def absorb(self, count: int, weight: float, shift: Array, sums: Array | None = None) -> Corrections:
-        """Take in rows whose second moments were taken about `shift`, where they sum to `sums`.
-
-        Returns what must be added, besides those moments, to keep the total centred on the new mean:
-        their own mean is shift + sums / weight, and two centred groups merge by Chan's formula
-        M = M1 + M2 + (w1 w2 / (w1 + w2)) (m2 - m1)(m2 - m1)'.
-        """
-        self.count += count
-        if weight == 0.0:
-            return Corrections(np.zeros((0, len(self.mean))), np.zeros(0))
-        residue = np.zeros_like(shift) if sums is None else sums
-        delta = shift + residue / weight - self.mean
-        total = self.weight + weight
-        between = self.weight * (weight / total)
-        self.mean += delta * (weight / total)
-        self.weight = total
-        return Corrections(np.stack([residue, delta]), np.array([-1.0 / weight, between]))
-
-    def arrays(self) -> dict[str, Array]:
-        """The state as plain arrays."""
-        return {"count": np.array(self.count), "weight": np.array(self.weight), "mean": self.mean}
-
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Take up a saved state."""
-        self.count = int(arrays["count"])
-        self.weight = float(arrays["weight"])
-        self.mean = np.array(arrays["mean"])
+    offset = sums.astype(np.float64) / (weight or 1.0)
+    return Shifted(Centre(moved.shape[1], len(moved), weight, shift.astype(np.float64), offset), moved)

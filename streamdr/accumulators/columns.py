@@ -88,6 +88,10 @@ class Gram:
         ddof = self.ddof if self.scale else None
         return {"n_rows": self.n_rows, "scale": self.scale, "ddof": ddof, "double": self.double}
 
+    def value(self) -> dict[str, Array]:
+        """The weight and the products."""
+        return {"weight": np.array(self.weight), "gram": self.gram}
+
     def arrays(self) -> dict[str, Array]:
         """The state as plain arrays."""
         return {"weight": np.array(self.weight), "constant": np.array(self.constant), "gram": self.gram}
@@ -145,6 +149,11 @@ class Loadings:
         """What tells two of them apart before any data."""
         return {"vectors": self.vectors, "scale": self.scale, "ddof": self.ddof, "double": self.double}
 
+    def value(self) -> dict[str, Array]:
+        """Mean, deviation and loadings, a row a column of the data."""
+        width = 2 + self.vectors.shape[1]
+        return {"loadings": np.concatenate([np.zeros((0, width)), *self.pieces])}
+
     def arrays(self) -> dict[str, Array]:
         """The state as plain arrays."""
         return {f"piece{i:06d}": piece for i, piece in enumerate(self.pieces)}
@@ -185,6 +194,10 @@ class Scores:
     def parameters(self) -> Mapping[str, Any]:
         """What tells two of them apart before any data."""
         return {"n_rows": self.n_rows, "mean": self.mean, "projection": self.projection}
+
+    def value(self) -> dict[str, Array]:
+        """The scores."""
+        return {"scores": self.scores}
 
     def arrays(self) -> dict[str, Array]:
         """The state as plain arrays."""

@@ -48,14 +48,15 @@ class Moments:
             return
         rows = shifted(block, double=self.double)
         # np.matmul sees that the product is symmetric, uses syrk and lets other threads run.
-        self._absorb(rows.count, rows.weight, rows.shift, rows.sums, rows.values.T @ rows.values)
+        self._absorb(rows.centre, rows.values.T @ rows.values, about_origin=True)
 
     def merge(self, later: Self) -> None:
         """Fold in the moments of the rows that follow."""
-        self._absorb(later.count, later.weight, later.mean, None, later.scatter)
+        self._absorb(later.centre, later.scatter, about_origin=False)
 
-    def _absorb(self, count: int, weight: float, shift: Array, sums: Array | None, scatter: Array) -> None:
-        add_symmetric(self.scatter, scatter, *self.centre.absorb(count, weight, shift, sums))
+    def _absorb(self, centre: Centre, scatter: Array, *, about_origin: bool) -> None:
+        corrections = self.centre.absorb(centre, moments_about_origin=about_origin)
+        add_symmetric(self.scatter, scatter, *corrections)
 
     def empty_like(self) -> Self:
         """A fresh one for the same columns."""
@@ -64,6 +65,10 @@ class Moments:
     def parameters(self) -> Mapping[str, Any]:
         """What tells two of them apart before any data."""
         return {"n_cols": self.n_cols, "double": self.double}
+
+    def value(self) -> dict[str, Array]:
+        """Count, weight, mean and scatter."""
+        return {**self.centre.value(), "scatter": self.scatter}
 
     def arrays(self) -> dict[str, Array]:
         """The state as plain arrays."""

@@ -30,30 +30,15 @@ class Products:
             return
         rows = shifted(block, double=self.double)
         scores = rows.values @ self.basis.astype(rows.values.dtype, copy=False)
-        self._absorb(
-            rows.count,
-            rows.weight,
-            rows.shift,
-            rows.sums,
-            rows.values.T @ scores,
-            column_squares(rows.values),
-        )
+        products = rows.values.T @ scores
+        self._absorb(rows.centre, products, column_squares(rows.values), about_origin=True)
 
     def merge(self, later: Self) -> None:
         """Fold in the products of the rows that follow."""
-        centre = later.centre
-        self._absorb(centre.count, centre.weight, centre.mean, None, later.products, later.squares)
+        self._absorb(later.centre, later.products, later.squares, about_origin=False)
 
-    def _absorb(
-        self,
-        count: int,
-        weight: float,
-        shift: Array,
-        sums: Array | None,
-        products: Array,
-        squares: Array,
-    ) -> None:
-        vectors, coefficients = self.centre.absorb(count, weight, shift, sums)
+    def _absorb(self, centre: Centre, products: Array, squares: Array, *, about_origin: bool) -> None:
+        vectors, coefficients = self.centre.absorb(centre, moments_about_origin=about_origin)
         self.products += products
         self.products += (vectors * coefficients[:, None]).T @ (vectors @ self.basis)
         self.squares += squares
@@ -66,6 +51,10 @@ class Products:
     def parameters(self) -> Mapping[str, Any]:
         """What tells two of them apart before any data."""
         return {"basis": self.basis, "double": self.double}
+
+    def value(self) -> dict[str, Array]:
+        """Count, weight, mean, squares and products."""
+        return {**self.centre.value(), "squares": self.squares, "products": self.products}
 
     def arrays(self) -> dict[str, Array]:
         """The state as plain arrays."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from streamdr.accumulators.base import Accumulator
 from streamdr.blocks import Array, Axis, MatrixSpec
@@ -37,6 +37,9 @@ class Model(Protocol):
     @property
     def outputs_are_features(self) -> bool:
         """Whether each column that `transform` gives stands for the feature in its place."""
+
+    def summary(self) -> dict[str, Any]:
+        """What a report says of it: a few plain values."""
 
     def transform(self, values: Array) -> Array:
         """Map rows (samples x features) to their embedding, in the floating type of the rows."""

@@ -68,6 +68,17 @@ class PCAModel:
         """The singular values of the centred data."""
         return np.sqrt(self.explained_variance * (self.n_samples - self.ddof))
 
+    def summary(self) -> dict[str, Any]:
+        """How many components, by which solver, and how much they explain."""
+        return {
+            "solver": self.solver,
+            "n_components": self.n_components,
+            "rank": self.rank,
+            "explained_variance_ratio": [float(ratio) for ratio in self.explained_variance_ratio[:1000]],
+            "reconstruction_error": self.reconstruction_error,
+            "total_variance": self.total_variance,
+        }
+
     def get_covariance(self) -> Array:
         """The covariance that the model describes: its components, and its noise in every other direction."""
         excess = np.maximum(self.explained_variance - self.noise_variance, 0.0)

@@ -1,0 +1,186 @@
+"""The laws that every accumulator and every method must keep, to be run over one's own as well.
+
+from streamdr.testing import check_accumulator
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_laws(kind):
+    check_accumulator(MyStatistic(n_cols=5), hostile_data(kind, 5))
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamdr.accumulators import Accumulator
+from streamdr.blocks import Array, Axis, Block, MatrixSpec, Span, widen
+from streamdr.methods import Method, Model
+
+HOSTILE: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
+    "kind": lambda rng, n, d: rng.normal(size=(n, d)),
+    "big offset": lambda rng, n, d: rng.normal(size=(n, d)) + 1e8,
+    "tiny variance": lambda rng, n, d: 3.0 + 1e-9 * rng.normal(size=(n, d)),
+    "drifting": lambda rng, n, d: rng.normal(size=(n, d)) + 1e4 * np.arange(n)[:, None],
+    "rank one": lambda rng, n, d: np.outer(rng.normal(size=n), rng.normal(size=d)),
+    "constant column": lambda rng, n, d: np.where(np.arange(d) == 0, 7.0, rng.normal(size=(n, d))),
+    "uneven scales": lambda rng, n, d: rng.normal(size=(n, d)) * np.logspace(-6, 6, d),
+    "float32": lambda rng, n, d: rng.normal(size=(n, d)).astype(np.float32),
+    "float32 offset": lambda rng, n, d: (rng.normal(size=(n, d)) + 1e4).astype(np.float32),
+    "float16": lambda rng, n, d: rng.normal(size=(n, d)).astype(np.float16),
+    "bytes": lambda rng, n, d: rng.integers(180, 256, size=(n, d), dtype=np.uint8),
+    "int64": lambda rng, n, d: rng.integers(-(10**9), 10**9, size=(n, d)),
+    "big endian": lambda rng, n, d: rng.normal(size=(n, d)).astype(">f8"),
+}
+"""Data that breaks careless sums. Weak random data hides wrong merges."""
+
+
+def hostile_data(kind: str, n: int, d: int, seed: int = 0) -> Array:
+    """One of the hostile data sets, of n rows and d columns."""
+    return HOSTILE[kind](np.random.default_rng(seed), n, d)
+
+
+def check_accumulator(
+    empty: Accumulator, data: Array, *, axis: Axis = "rows", weights: Array | None = None
+) -> None:
+    """Every law of an accumulator, on one data set that is cut along `axis`."""
+    before, saved = data.copy(), _value(empty)
+    length = data.shape[0 if axis == "rows" else 1]
+    whole = _folded(empty, data, [Span(0, length)], axis, weights)
+    scale = {name: float(np.max(np.abs(array), initial=0.0)) for name, array in _value(whole).items()}
+
+    def same(got: Accumulator, law: str) -> None:
+        _require_close(_value(got), _value(whole), scale, widen(data).dtype, law)
+
+    for pieces in _splits(length):
+        parts = [_folded(empty, data, [piece], axis, weights) for piece in pieces]
+        same(_folded(empty, data, pieces, axis, weights), "any split of the data equals the whole")
+        same(_merged(parts, "left"), "merging the parts, first to last, equals the whole")
+        same(_merged(parts, "right"), "merging is associative")
+    with_empty = _folded(empty, data, [Span(0, length)], axis, weights)
+    with_empty.merge(empty.empty_like())
+    _require_equal(_value(with_empty), _value(whole), "merging an empty one changes nothing")
+    from_empty = empty.empty_like()
+    from_empty.merge(whole)
+    _require_equal(_value(from_empty), _value(whole), "empty is the identity")
+    restored = empty.empty_like()
+    restored.restore(whole.arrays())
+    _require_equal(_value(restored), _value(whole), "a state that was saved and restored is the same bits")
+    travelled: Accumulator = pickle.loads(pickle.dumps(whole))
+    _require_equal(_value(travelled), _value(whole), "an accumulator travels to another process unchanged")
+    _require_equal({"block": data}, {"block": before}, "the block is not touched")
+    _require_equal(_value(empty), saved, "the empty accumulator is not touched")
+
+
+def check_bounded(empty: Accumulator, data: Array, *, axis: Axis = "rows") -> None:
+    """The state does not grow with what was seen."""
+    length = data.shape[0 if axis == "rows" else 1]
+    once = _folded(empty, data, [Span(0, length)], axis, None)
+    again = _folded(empty, data, [Span(0, length)] * 20, axis, None)
+    sizes = [sum(array.nbytes for array in part.arrays().values()) for part in (once, again)]
+    assert sizes[0] == sizes[1], f"the state grew from {sizes[0]} to {sizes[1]} bytes"
+
+
+def check_method(method: Method, data: Array) -> None:
+    """Every law of a method: its passes are deterministic, its model maps blocks as it maps the whole."""
+    spec = MatrixSpec(*data.shape, data.dtype)
+    for route in method.routes(spec):
+        first, second = (solve(route.method, data) for _ in range(2))
+        _require_equal(_arrays_of(first), _arrays_of(second), f"{route.name}: the same data, the same bits")
+        whole = first.transform(data)
+        assert whole.shape == (len(data), first.n_outputs), f"{route.name}: the embedding has another shape"
+        assert first.n_features == data.shape[1], f"{route.name}: n_features is not the data's"
+        one = first.transform(data[:1])
+        tolerance = 64 * np.finfo(whole.dtype).eps * float(np.abs(whole).max(initial=1.0))
+        np.testing.assert_allclose(
+            one, whole[:1], rtol=0, atol=tolerance, err_msg="a block maps as the whole"
+        )
+        by_columns = first.scores_by_columns(len(data))
+        if by_columns is not None:
+            by_columns.update(Block(Span(0, data.shape[1]), data))
+            scores = by_columns.arrays()["scores"]
+            np.testing.assert_allclose(
+                scores, whole, rtol=0, atol=tolerance, err_msg="columns map as rows do"
+            )
+
+
+def solve(method: Method, data: Array) -> Model:
+    """Fit in memory, each pass over one block: the plainest driver there is."""
+    passes = method.passes(MatrixSpec(*data.shape, data.dtype))
+    request = next(passes)
+    while True:
+        full = request.empty.empty_like()
+        full.update(Block(Span(0, data.shape[0 if request.axis == "rows" else 1]), data))
+        try:
+            request = passes.send(full)
+        except StopIteration as finished:
+            model: Model = finished.value
+            return model
+
+
+def _splits(length: int) -> list[list[Span]]:
+    """One line at a time, ragged, with an empty block, and a first block smaller than the rest."""
+    ragged = [0, 0, min(1, length), length // 3, length - length // 7, length, length]
+    return [
+        [Span(i, i + 1) for i in range(length)],
+        [Span(a, b) for a, b in zip(ragged, ragged[1:], strict=False)],
+        list(Span(0, length).split(max(1, length // 4))),
+    ]
+
+
+def _folded(
+    empty: Accumulator, data: Array, spans: Sequence[Span], axis: Axis, weights: Array | None
+) -> Accumulator:
+    accumulator = empty.empty_like()
+    for span in spans:
+        values = data[span.slice] if axis == "rows" else data[:, span.slice]
+        here = weights if weights is None or axis == "columns" else weights[span.slice]
+        accumulator.update(Block(span, values, weights=here))
+    return accumulator
+
+
+def _merged(parts: Sequence[Accumulator], order: str) -> Accumulator:
+    total = _copy(parts[0])
+    if order == "left":
+        for part in parts[1:]:
+            total.merge(part)
+        return total
+    rest = _copy(parts[-1])
+    for part in reversed(parts[:-1]):
+        earlier = _copy(part)
+        earlier.merge(rest)
+        rest = earlier
+    return rest
+
+
+def _copy(accumulator: Accumulator) -> Accumulator:
+    copy = accumulator.empty_like()
+    copy.merge(accumulator)
+    return copy
+
+
+def _value(accumulator: Accumulator) -> dict[str, Array]:
+    return {name: np.array(array) for name, array in accumulator.value().items()}
+
+
+def _arrays_of(model: Any) -> dict[str, Array]:
+    return {name: value for name, value in vars(model).items() if isinstance(value, np.ndarray)}
+
+
+def _require_close(
+    got: dict[str, Array], want: dict[str, Array], scale: dict[str, float], dtype: np.dtype[Any], law: str
+) -> None:
+    assert got.keys() == want.keys(), law
+    tolerance = 64 * float(np.finfo(dtype).eps)
+    for name in want:
+        np.testing.assert_allclose(
+            got[name], want[name], rtol=0, atol=tolerance * scale[name], err_msg=f"{law}: {name}"
+        )
+
+
+def _require_equal(got: dict[str, Array], want: dict[str, Array], law: str) -> None:
+    assert got.keys() == want.keys(), law
+    for name in want:
+        np.testing.assert_array_equal(got[name], want[name], err_msg=f"{law}: {name}")
