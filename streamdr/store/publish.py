@@ -87,7 +87,7 @@ class Staging:
         try:
             with _locked(self.target.parent):
                 self._become_target(ready)
-        except BaseException:
+        except (OSError, StoreError):
             ready.rename(self.path)
             raise
         self._published = True
