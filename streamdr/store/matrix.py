@@ -1,0 +1,184 @@
+"""The store that data is brought into: one array X, compressed and checksummed, chunked for streaming."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.codecs import BloscCodec, Crc32cCodec
+
+from streamdr.blocks import Array
+from streamdr.errors import ConfigError
+from streamdr.progress import Progress
+from streamdr.store.arrays import CHUNK_BYTES, Index, Layout
+
+NAME = "X"
+LARGEST_CHUNK_BYTES = 4 * CHUNK_BYTES
+LARGEST_BAND_BYTES = 2**29
+"""What may be held of a table that is read in bands of whole rows but written in pieces of them."""
+
+_WIDE = 8
+_ENDLESS = 2**62
+
+
+def is_wide(shape: Sequence[int]) -> bool:
+    """Whether there are so many more columns than rows that the data will be read by column."""
+    return math.prod(shape[1:]) >= _WIDE * shape[0]
+
+
+def plan_layout(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    *,
+    chunk_rows: int | None = None,
+    grain: Sequence[int] | None = None,
+) -> Layout:
+    """Cut an array into chunks of about 16 MB: whole rows where it is tall, whole columns where it is wide.
+
+    One row (or column) that is too large for a chunk is cut as well, one dimension after the other.
+    `grain` is the chunk shape of the file that is copied. Where they can, chunks are multiples of it,
+    and a wide file that is stored by rows is cut into tiles, so that few of its chunks are read twice.
+    """
+    if chunk_rows is not None and not 1 <= chunk_rows <= LARGEST_CHUNK_BYTES // dtype.itemsize:
+        limit = LARGEST_CHUNK_BYTES // dtype.itemsize
+        raise ConfigError(f"chunk_rows is {chunk_rows:,}, but for {dtype} it must be from 1 to {limit:,}")
+    chunks = list(shape)
+    order = list(range(len(shape)))
+    if chunk_rows is not None:
+        chunks[0] = min(chunk_rows, shape[0])
+        order = order[1:] if math.prod(chunks) * dtype.itemsize > LARGEST_CHUNK_BYTES else []
+    elif is_wide(shape):
+        line_bytes = math.prod(shape) // shape[1] * dtype.itemsize
+        if grain is None or grain[1] * line_bytes <= LARGEST_BAND_BYTES:
+            order[:2] = 1, 0
+        else:
+            chunks[0] = max(1, LARGEST_BAND_BYTES * shape[0] // (math.prod(shape) * dtype.itemsize))
+            order = order[1:]
+    for axis in order:
+        line = math.prod(chunks) // chunks[axis] * dtype.itemsize
+        length = max(1, CHUNK_BYTES // line)
+        if grain is not None and grain[axis] * line <= LARGEST_CHUNK_BYTES:
+            length = max(grain[axis], length - length % grain[axis])
+        chunks[axis] = min(length, shape[axis])
+        if chunks[axis] * line <= LARGEST_CHUNK_BYTES:
+            break
+    return Layout(shape, tuple(chunks), dtype.newbyteorder("="), _dimension_names(len(shape)))
+
+
+def create_matrix(group: Path, layout: Layout, feature_names: Sequence[str] | None = None) -> zarr.Array:
+    """Create the array, without data, in the directory that will be its group."""
+    return zarr.create_array(
+        group / NAME,
+        shape=layout.shape,
+        chunks=layout.chunks,
+        dtype=layout.dtype,
+        # The checksum is of the compressed bytes: a flipped bit is noticed before it is decompressed.
+        compressors=[BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"), Crc32cCodec()],
+        fill_value=math.nan if layout.dtype.kind == "f" else 0,
+        dimension_names=layout.dims,
+        attributes={} if feature_names is None else {"feature_names": list(feature_names)},
+        # A chunk of zeros is written like any other, so that a chunk that is not there is known to be lost.
+        config={"write_empty_chunks": True},
+    )
+
+
+def fill(
+    array: zarr.Array, layout: Layout, values: Callable[[Index], Array], label: str, progress: Progress
+) -> None:
+    """Write every chunk of the array, each from a call of `values` with its region, a few at a time."""
+    axis = 1 if layout.grid[0] == 1 and math.prod(layout.grid) > 1 else 0
+    per_line = math.prod(layout.shape[2:]) if axis else 1
+    total = layout.shape[axis] * per_line
+
+    def write(region: Index) -> int:
+        array[region] = values(region)
+        last = all(s.stop == n for s, n in zip(region[axis + 1 :], layout.shape[axis + 1 :], strict=True))
+        return (region[axis].stop - region[axis].start) * per_line if last else 0
+
+    progress.start(
+        label,
+        total,
+        bytes_per_row=math.prod(layout.shape) * layout.dtype.itemsize / total,
+        unit="columns" if axis else "rows",
+    )
+    workers = ThreadPoolExecutor(min(4, os.cpu_count() or 1))
+    try:
+        for lines in workers.map(write, (region for _, region in layout.files())):
+            progress.advance(lines)
+    finally:
+        # Nothing may still be writing when the caller removes what was written.
+        workers.shutdown(cancel_futures=True)
+        progress.finish()
+
+
+class RowWriter:
+    """Appends rows to a matrix of unknown length. Only whole chunks are written, the last one excepted."""
+
+    def __init__(
+        self,
+        group: Path,
+        n_cols: int,
+        dtype: np.dtype[Any],
+        *,
+        chunk_rows: int | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> None:
+        self.layout = replace(
+            plan_layout((_ENDLESS, n_cols), dtype, chunk_rows=chunk_rows), shape=(0, n_cols)
+        )
+        row_bytes = n_cols * dtype.itemsize
+        if chunk_rows is not None and chunk_rows * row_bytes > max(LARGEST_BAND_BYTES, row_bytes):
+            raise ConfigError(
+                f"chunk_rows is {chunk_rows:,}, which takes {chunk_rows * row_bytes / 1e9:.3g} GB of memory "
+                f"at {n_cols:,} columns; choose at most {max(1, LARGEST_BAND_BYTES // row_bytes):,}"
+            )
+        self._group = group
+        self._feature_names = feature_names
+        self._buffer = np.empty((self.layout.chunks[0], n_cols), self.layout.dtype)
+        self._filled = 0
+        self._array: zarr.Array | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows were appended so far."""
+        return self.layout.shape[0] + self._filled
+
+    def append(self, values: Array) -> None:
+        """Take more rows, of the matrix's dtype."""
+        while len(values):
+            taken = values[: len(self._buffer) - self._filled]
+            self._buffer[self._filled : self._filled + len(taken)] = taken
+            self._filled += len(taken)
+            values = values[len(taken) :]
+            if self._filled == len(self._buffer):
+                self._flush()
+
+    def finish(self) -> None:
+        """Write the rows that do not fill a chunk."""
+        if self._filled:
+            self._flush()
+
+    def _flush(self) -> None:
+        start, n_cols = self.layout.shape
+        self.layout = replace(self.layout, shape=(start + self._filled, n_cols))
+        if self._array is None:
+            # Only now is it known whether there is a whole chunk: a shorter matrix gets a shorter one.
+            self.layout = replace(self.layout, chunks=(self._filled, self.layout.chunks[1]))
+            self._array = create_matrix(self._group, self.layout, self._feature_names)
+        else:
+            self._array.resize(self.layout.shape)
+        self._array[start:] = self._buffer[: self._filled]
+        self._filled = 0
+
+
+def _dimension_names(ndim: int) -> tuple[str, ...]:
+    if ndim == 2:
+        return "sample", "feature"
+    return "sample", *(f"axis_{axis}" for axis in range(1, ndim))
