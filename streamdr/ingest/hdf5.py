@@ -1,0 +1,76 @@
+"""One dataset of an HDF5 file, read in step with its chunks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from streamdr.blocks import Array
+from streamdr.errors import DataError
+from streamdr.ingest.table import Grid, Options
+from streamdr.store.arrays import Index
+from streamdr.store.matrix import LARGEST_BAND_BYTES, LARGEST_CHUNK_BYTES, is_wide
+
+_CACHE_SLOTS = 100_003
+
+
+@contextmanager
+def open_hdf5(path: Path, options: Options) -> Iterator[Grid]:
+    """Open the dataset that the options name, or the only one there is."""
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read as HDF5 ({error}); was it copied whole?") from error
+    with file:
+        dataset = _find(path, file, options.dataset)
+
+        def read(region: Index) -> Array:
+            try:
+                return np.asarray(dataset[region])
+            except OSError as error:
+                rows = f"rows {region[0].start}-{region[0].stop - 1}"
+                raise DataError(
+                    f"{path}: dataset {dataset.name!r} cannot be read at {rows} ({error}); "
+                    "the file is damaged, or was compressed by a filter that is not installed"
+                ) from error
+
+        yield Grid(dataset.shape, dataset.dtype, read, dataset.chunks)
+
+
+def _find(path: Path, file: h5py.File, name: str | None) -> h5py.Dataset:
+    found: dict[str, str] = {}
+
+    def collect(key: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.shape:
+            found[key] = f"{key!r} ({' x '.join(map(str, item.shape))} {item.dtype})"
+
+    file.visititems(collect)
+    listing = ", ".join(found.values()) or "none"
+    if name is None:
+        if len(found) != 1:
+            raise DataError(f"{path}: name the dataset to read with `dataset`; the file has {listing}")
+        (name,) = found
+    dataset = file.get(name)
+    if not isinstance(dataset, h5py.Dataset):
+        raise DataError(f"{path}: has no dataset {name!r}; it has {listing}")
+    return _with_chunk_cache(dataset)
+
+
+def _with_chunk_cache(dataset: h5py.Dataset) -> h5py.Dataset:
+    """The same dataset, with a cache for those of its chunks that several reads will cut through.
+
+    Without it, each of these reads would decompress a whole band of chunks again.
+    """
+    if dataset.chunks is None:
+        return dataset
+    band = dataset.chunks[0] * math.prod(dataset.shape[1:]) * dataset.dtype.itemsize
+    lines_up = band <= LARGEST_CHUNK_BYTES and not is_wide(dataset.shape)
+    access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+    access.set_chunk_cache(_CACHE_SLOTS, LARGEST_CHUNK_BYTES if lines_up else 2 * LARGEST_BAND_BYTES, 1.0)
+    return h5py.Dataset(h5py.h5d.open(dataset.file.id, dataset.name.encode(), access))

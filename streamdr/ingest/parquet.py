@@ -1,0 +1,139 @@
+"""Parquet: one file, or a directory of part files, a batch of rows at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamdr.blocks import Array
+from streamdr.errors import DataError
+from streamdr.ingest.table import Batch, Options, Stream, select_columns
+from streamdr.store.arrays import CHUNK_BYTES
+
+_READ_BUFFER = 2**20
+
+
+@contextmanager
+def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
+    """Open the numeric columns of a file, or of the part files in a directory in their natural order."""
+    parts = _parts(path)
+    with _opened(parts[0]) as file:
+        schema: pa.Schema = file.schema_arrow
+    names = _chosen_columns(path, schema, options.columns)
+    types = {name: schema.field(name).type for name in names}
+    dtype = np.result_type(*(_numpy_type(parts[0], name, types[name]) for name in names))
+    n_rows = 0
+    for part in parts:
+        with _opened(part) as file:
+            _require_same_types(part, file.schema_arrow, parts[0], types)
+            n_rows += file.metadata.num_rows
+            if dtype.kind != "f" and _has_missing(file, names):
+                dtype = np.dtype(np.float64)
+    batch_rows = max(1, CHUNK_BYTES // (len(names) * dtype.itemsize))
+
+    def batches() -> Iterator[Batch]:
+        for part in parts:
+            with _opened(part) as file:
+                for batch in file.iter_batches(batch_rows, columns=names):
+                    values = _values(batch, names, dtype)
+                    yield Batch(values, len(values))
+
+    yield Stream(len(names), dtype, batches(), total=n_rows, unit="rows", feature_names=tuple(names))
+
+
+def _parts(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    parts = [part for part in path.rglob("*") if part.suffix in (".parquet", ".pq") and part.is_file()]
+    if not parts:
+        raise DataError(f"{path}: is a directory without Parquet files; check the path")
+    nested = next((part for part in parts if part.parent != path), None)
+    if nested is not None:
+        raise DataError(
+            f"{path}: is partitioned into directories such as {nested.parent.name!r}, whose names are not "
+            "in the files; ingest these directories one by one"
+        )
+    return sorted(parts, key=_natural_order)
+
+
+def _natural_order(part: Path) -> list[str | int]:
+    """A key by which part.2 comes before part.10: writers number their files, and rows have an order."""
+    return [int(word) if word.isdecimal() else word for word in re.split(r"(\d+)", part.name)]
+
+
+@contextmanager
+def _opened(part: Path) -> Iterator[pq.ParquetFile]:
+    try:
+        # Buffered, so that a row group as large as the file is not read at once.
+        with pq.ParquetFile(part, buffer_size=_READ_BUFFER) as file:
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{part}: cannot be read as Parquet ({error}); was it copied whole?") from error
+
+
+def _chosen_columns(path: Path, schema: pa.Schema, wanted: Sequence[str] | None) -> list[str]:
+    """The wanted columns; by default all but those that pandas uses to number its rows."""
+    chosen = [schema.names[i] for i in select_columns(path, schema.names, wanted)]
+    if wanted is None and schema.pandas_metadata:
+        index = schema.pandas_metadata["index_columns"]
+        chosen = [name for name in chosen if name not in index]
+    if not chosen:
+        raise DataError(f"{path}: has no columns; check that this is the right file")
+    return chosen
+
+
+def _numpy_type(part: Path, name: str, kind: pa.DataType) -> np.dtype[Any]:
+    if pa.types.is_decimal(kind):
+        return np.dtype(np.float64)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        numpy_type: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+        return numpy_type
+    raise DataError(
+        f"{part}: column {name!r} holds {kind}, not numbers; name the columns to ingest in `columns`"
+    )
+
+
+def _require_same_types(part: Path, schema: pa.Schema, model: Path, types: dict[str, pa.DataType]) -> None:
+    for name, kind in types.items():
+        found = schema.field(name).type if name in schema.names else None
+        if found != kind:
+            what = "no such column" if found is None else str(found)
+            raise DataError(
+                f"{part}: column {name!r} is {kind} in {model.name}, but here there is {what}; "
+                "write all parts with one schema"
+            )
+
+
+def _has_missing(file: pq.ParquetFile, names: Sequence[str]) -> bool:
+    """Whether a value is missing in these columns: by the file's own statistics, else by reading them."""
+    leaves = {file.schema.column(i).path: i for i in range(len(file.schema))}
+    silent = []
+    for name in names:
+        groups = (file.metadata.row_group(g) for g in range(file.num_row_groups))
+        statistics = [group.column(leaves[name]).statistics for group in groups]
+        if any(s is None or not s.has_null_count for s in statistics):
+            silent.append(name)
+        elif any(s.null_count for s in statistics):
+            return True
+    return bool(silent) and any(
+        column.null_count for batch in file.iter_batches(columns=silent) for column in batch.columns
+    )
+
+
+def _values(batch: pa.RecordBatch, names: Sequence[str], dtype: np.dtype[Any]) -> Array:
+    values = np.empty((batch.num_rows, len(names)), dtype)
+    for i, name in enumerate(names):
+        column = batch.column(name)
+        if pa.types.is_decimal(column.type):
+            column = column.cast(pa.float64())
+        elif pa.types.is_boolean(column.type):
+            column = column.cast(pa.uint8())  # with a null among them, they would come as Python objects
+        values[:, i] = column.to_numpy(zero_copy_only=False)
+    return values
