@@ -10,8 +10,10 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdr.errors import ConfigError
-from streamdr.store.matrix import RowWriter, plan_layout
+from streamdr.errors import ConfigError, DataError
+from streamdr.progress import Silent
+from streamdr.store.arrays import Layout
+from streamdr.store.matrix import RowWriter, create_matrix, fill, plan_layout
 
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
@@ -83,6 +85,56 @@ def test_chunks_are_never_too_large_nor_needlessly_small(shape, dtype, data):
     size, total = math.prod(chunks) * dtype.itemsize, math.prod(shape) * dtype.itemsize
     assert size <= 64 * MB
     assert size >= min(total, 4 * MB)
+
+
+class Recorder(Silent):
+    """Adds up what it is told."""
+
+    def start(self, label, total_rows, done_rows=0, bytes_per_row=0.0, unit="rows"):
+        self.total, self.unit, self.nbytes = total_rows, unit, total_rows * bytes_per_row
+        self.done, self.finished = 0, 0
+
+    def advance(self, rows):
+        self.done += rows
+
+    def finish(self):
+        self.finished += 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks", "total", "unit"),
+    [
+        ((7,), (3,), 7, "rows"),
+        ((7, 9), (3, 9), 7, "rows"),
+        ((7, 9), (7, 4), 9, "columns"),
+        ((7, 9), (3, 4), 7, "rows"),
+        ((7, 9), (7, 9), 7, "rows"),
+        ((2, 6, 3), (2, 4, 2), 18, "columns"),
+        ((5, 6, 3), (2, 4, 2), 5, "rows"),
+    ],
+)
+def test_fill_writes_every_chunk_and_counts_each_row_or_column_once(tmp_path, shape, chunks, total, unit):
+    values = np.random.default_rng(0).standard_normal(shape)
+    layout = Layout(shape, chunks, FLOAT64, ("sample", "feature", "axis_2")[: len(shape)])
+    array, progress = create_matrix(tmp_path, layout), Recorder()
+    fill(array, layout, lambda region: values[region], "Filling", progress)
+    np.testing.assert_array_equal(array[:], values)
+    assert (progress.done, progress.total, progress.unit) == (total, total, unit)
+    assert progress.nbytes == pytest.approx(values.nbytes)
+    assert progress.finished == 1
+
+
+def test_fill_stops_where_values_cannot_be_had(tmp_path):
+    def values(region):
+        if region[0].start >= 100:
+            raise DataError("row 100 is unreadable")
+        return np.zeros((10, 2))
+
+    layout = Layout((10_000, 2), (10, 2), FLOAT64, ("sample", "feature"))
+    progress = Recorder()
+    with pytest.raises(DataError, match="row 100"):
+        fill(create_matrix(tmp_path, layout), layout, values, "Filling", progress)
+    assert (progress.done, progress.finished) == (100, 1)
 
 
 @settings(max_examples=25, deadline=None)

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from streamdr.blocks import Array
 from streamdr.errors import DataError
 from streamdr.ingest.table import Batch, Options, Stream, select_columns
-from streamdr.store.arrays import CHUNK_BYTES
 
-_READ_BUFFER = 2**20
+_READ_BUFFER = 2**16
+_BATCH_BYTES = 4 * 2**20
 
 
 @contextmanager
@@ -36,12 +36,12 @@ def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
             n_rows += file.metadata.num_rows
             if dtype.kind != "f" and _has_missing(file, names):
                 dtype = np.dtype(np.float64)
-    batch_rows = max(1, CHUNK_BYTES // (len(names) * dtype.itemsize))
+    batch_rows = max(1, _BATCH_BYTES // (len(names) * dtype.itemsize))
 
     def batches() -> Iterator[Batch]:
         for part in parts:
             with _opened(part) as file:
-                for batch in file.iter_batches(batch_rows, columns=names):
+                for batch in file.iter_batches(batch_rows, columns=names, use_threads=False):
                     values = _values(batch, names, dtype)
                     yield Batch(values, len(values))
 
@@ -72,7 +72,7 @@ def _natural_order(part: Path) -> list[str | int]:
 def _opened(part: Path) -> Iterator[pq.ParquetFile]:
     try:
         # Buffered, so that a row group as large as the file is not read at once.
-        with pq.ParquetFile(part, buffer_size=_READ_BUFFER) as file:
+        with pq.ParquetFile(part, buffer_size=_READ_BUFFER, pre_buffer=False) as file:
             yield file
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{part}: cannot be read as Parquet ({error}); was it copied whole?") from error
