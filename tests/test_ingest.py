@@ -609,6 +609,7 @@ def test_options_that_mean_nothing_are_refused(tmp_path, name, option):
     ("option", "message"),
     [
         ({"dtype": "complex64"}, "dtype is 'complex64', but must be one of float16"),
+        ({"columns": []}, "columns is empty"),
         ({"chunk_rows": 0}, "chunk_rows is 0"),
         ({"chunk_rows": 10**12}, "chunk_rows is 1,000,000,000,000"),
         ({"chunk_rows": 2**22}, "GB of memory at 20 columns; choose at most 3,355,443"),

@@ -32,6 +32,8 @@ def open_delimited(path: Path, options: Options) -> Iterator[Stream]:
     with path.open("rb") as raw, _text(path, raw) as text:
         with _naming(path):
             lines = [text.readline(_LONGEST_FIRST_LINE), *text.readlines(_BATCH_CHARACTERS)]
+            if len(lines[0]) == _LONGEST_FIRST_LINE:
+                raise DataError(f"{path}: its first line does not end; check that it is delimited text")
             delimiter = _delimiter(path, lines, options.delimiter)
             reader = csv.reader(lines, delimiter=delimiter)
             first = next((row for row in reader if not _is_blank(row)), None)

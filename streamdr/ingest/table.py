@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from streamdr.blocks import Array
-from streamdr.errors import DataError
+from streamdr.errors import ConfigError, DataError
 from streamdr.store.arrays import Index
 
 
@@ -63,6 +63,8 @@ def select_columns(source: Path, names: Sequence[str], wanted: Sequence[str] | N
     """The positions of the wanted columns, in the order in which they were asked for; all by default."""
     if wanted is None:
         return list(range(len(names)))
+    if not wanted:
+        raise ConfigError("columns is empty; name at least one, or leave it out to ingest all")
     for name in wanted:
         if name not in names:
             raise DataError(f"{source}: has no column {name!r}; it has {_some(names)}")
