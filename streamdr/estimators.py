@@ -86,7 +86,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         values = validate_data(self, X, reset=False, dtype="numeric")
         return _in_blocks(self.model_.transform, values, self.model_.n_outputs)
 
-    @available_if(_can_invert)
+    @available_if(_can_invert)  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Any) -> Any:
         """Map embedded rows back to the features, as closely as the model can."""
         check_is_fitted(self)
@@ -125,12 +125,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return "model_" in vars(self) or "accumulator_" in vars(self)
 
     def __getattr__(self, name: str) -> Any:
-        # Called only for names that are not there. Names with a trailing underscore are the model's.
-        if name.endswith("_") and not name.startswith("_") and self.__sklearn_is_fitted__():
+        # Called only for names that are not there: the model's own, with a trailing underscore.
+        if self.__sklearn_is_fitted__():
             if name == "model_":
                 self.model_ = self._solved()
                 return self.model_
-            if hasattr(self.model_, name[:-1]):
+            if name.endswith("_") and _shows(type(self).model, name[:-1]):
                 return getattr(self.model_, name[:-1])
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -172,23 +172,27 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return source
 
 
-class PCA(Estimator, methods.PCA):
+class PCA(Estimator, methods.PCA):  # noqa: D101  (its words are the method's own)
     __doc__ = methods.PCA.__doc__
 
 
-ESTIMATORS: dict[str, type[Estimator]] = {estimator.name: estimator for estimator in (PCA,)}
+ESTIMATORS: dict[str, Any] = {estimator.name: estimator for estimator in (PCA,)}
 
 
 def load_model(path: str | Path) -> Estimator:
     """A fitted estimator from a saved model. Every bit is checked, and no code is run."""
     saved = store.load_model(Path(path))
-    estimator = ESTIMATORS[saved.method](**saved.parameters)
+    estimator: Estimator = ESTIMATORS[saved.method](**saved.parameters)
     estimator.model_ = saved.model
     estimator.n_features_in_ = saved.model.n_features
     estimator.n_rows_ = saved.n_rows
     if saved.feature_names is not None:
         estimator.feature_names_in_ = np.array(saved.feature_names, dtype=object)
     return estimator
+
+
+def _shows(model: type, name: str) -> bool:
+    return name in model.__dataclass_fields__ or isinstance(getattr(model, name, None), property)  # type: ignore[attr-defined]
 
 
 def _blocks(n_rows: int, row_bytes: int) -> list[Span]:

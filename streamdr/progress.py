@@ -9,15 +9,15 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from statistics import median
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Literal, Protocol, TextIO
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
-    from streamdr.blocks import Axis
 
 Clock = Callable[[], float]
+Unit = Literal["rows", "columns", "bytes"]
 
 
 class Progress(Protocol):
@@ -29,7 +29,7 @@ class Progress(Protocol):
         total_rows: int,
         done_rows: int = 0,
         bytes_per_row: float = 0.0,
-        unit: Axis = "rows",
+        unit: Unit = "rows",
     ) -> None:
         """A pass begins. `done_rows` were done by an earlier process. Columns count where unit says so."""
 
@@ -52,7 +52,7 @@ class Silent:
         total_rows: int,
         done_rows: int = 0,
         bytes_per_row: float = 0.0,
-        unit: Axis = "rows",
+        unit: Unit = "rows",
     ) -> None:
         """Say nothing."""
 
@@ -74,7 +74,7 @@ class Meter:
     """Seconds between two looks at the pace: workers that keep step finish in bursts."""
 
     def __init__(
-        self, label: str, total: int, done: int, bytes_per_row: float, unit: Axis, clock: Clock
+        self, label: str, total: int, done: int, bytes_per_row: float, unit: Unit, clock: Clock
     ) -> None:
         self.label = label
         self.total = total
@@ -160,7 +160,7 @@ class Lines:
         total_rows: int,
         done_rows: int = 0,
         bytes_per_row: float = 0.0,
-        unit: Axis = "rows",
+        unit: Unit = "rows",
     ) -> None:
         """Begin a pass, and wait for the first line to be due."""
         self._meter = Meter(label, total_rows, done_rows, bytes_per_row, unit, self._clock)
@@ -199,7 +199,7 @@ class Bar:
         total_rows: int,
         done_rows: int = 0,
         bytes_per_row: float = 0.0,
-        unit: Axis = "rows",
+        unit: Unit = "rows",
     ) -> None:
         """Draw an empty bar, or one that is filled as far as an earlier process came."""
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn

@@ -36,7 +36,7 @@ class PCA:
     ----------
     n_components : int, float, "mle" or None
         How many components to keep: a number, the fraction of variance to explain (between 0 and 1),
-        `"mle"` for Minka's evidence, or None for all.
+        `"mle"` for Minka's evidence, or None for all that have any variance.
     whiten : "pca", "zca" or None
         Scale scores to unit variance; `"zca"` also rotates them back to the features, the whitening
         closest to the data.
@@ -160,7 +160,7 @@ class PCA:
             covariance /= deviation[:, None]
         total = float(np.trace(covariance))
         values, vectors = eigh_descending(covariance, self.wanted)
-        k = self._how_many(values, moments.weight, limit=min(moments.count, data.n_cols))
+        k = self._how_many(values, moments.weight, data)
         return self._model(data, moments.weight, moments.mean, deviation, total, values, vectors[:, :k])
 
     def _gram(self, data: MatrixSpec) -> Passes:
@@ -174,9 +174,9 @@ class PCA:
         if total <= 0.0:
             raise _no_variance()
         values, vectors = eigh_descending(gram.gram / freedom)
-        k = self._how_many(values, gram.weight, limit=min(data.n_rows, data.n_cols))
+        k = self._how_many(values, gram.weight, data)
         # The component of v is A'v, normalised. Directions without variance have none: they are completed.
-        seen = min(k, numerical_rank(values, data.n_rows, self.product_dtype(data)))
+        seen = min(k, self._rank(values, data))
         top = np.ascontiguousarray(vectors[:, :seen])
         thin = Loadings(top, scale=self.scale, ddof=self.ddof, double=self.double)
         full = cast(Loadings, (yield Pass(thin, axis="columns", label="components")))
@@ -211,9 +211,10 @@ class PCA:
         ritz, residuals = ritz_residuals(basis, products, k)
         for number in range(2, self.max_passes + 1):
             worst = float(np.max(residuals / np.maximum(ritz, np.finfo(np.float64).tiny)))
-            if worst <= self.tol or basis.shape[1] + newest.shape[1] > data.n_cols:
+            room = data.n_cols - basis.shape[1]
+            if worst <= self.tol or room == 0:
                 break
-            block = orthonormal(newest, against=basis)
+            block = orthonormal(newest[:, :room], against=basis)
             label = f"block Krylov {number}, residual {worst:.1e}"
             request = Pass(Products(block * inverse, double=self.double), label=label)
             newest = cast(Products, (yield request)).products / freedom * inverse
@@ -234,13 +235,9 @@ class PCA:
         residuals: Array | None = None,
     ) -> PCAModel:
         k = vectors.shape[1]
-        rank = min(numerical_rank(values, data.n_cols, self.product_dtype(data)), data.n_rows - self.ddof)
+        rank = self._rank(values, data)
         if self.whiten is not None and k > rank:
-            raise ParameterError(
-                "whiten",
-                f"whitening divides by the variance of each of {k} components, but the data has rank {rank}: "
-                f"set n_components to {rank} or fewer, or to a fraction of variance such as 0.999",
-            )
+            raise _rank_deficient(k, rank)
         explained = np.minimum(values[:k], total)
         # The discarded eigenvalues themselves where all are known: their sum does not cancel.
         dimensions = min(data.n_rows, data.n_cols)
@@ -277,15 +274,30 @@ class PCA:
             raise _constant(int(constant[0]))
         return np.sqrt(variance)
 
-    def _how_many(self, values: Array, weight: float, limit: int) -> int:
+    def _how_many(self, values: Array, weight: float, data: MatrixSpec) -> int:
         if self.wanted is not None:
             return self.wanted
-        if self.n_components is None:
-            return limit
         if self.n_components == "mle":
             return minka_dimension(values, weight)
+        rank = self._rank(values, data)
+        if self.n_components is None:
+            if self.whiten is not None and rank < min(data.n_rows - 1, data.n_cols):
+                raise _rank_deficient(min(data.n_rows, data.n_cols), rank)
+            return rank
         reached = np.cumsum(values) / values.sum()
-        return min(int(np.searchsorted(reached, self.n_components)) + 1, limit)
+        return min(int(np.searchsorted(reached, self.n_components)) + 1, rank)
+
+    def _rank(self, values: Array, data: MatrixSpec) -> int:
+        # Centring takes one degree of freedom, whatever the covariance is divided by.
+        return min(numerical_rank(values, data.n_cols, self.product_dtype(data)), data.n_rows - 1)
+
+
+def _rank_deficient(k: int, rank: int) -> ParameterError:
+    return ParameterError(
+        "whiten",
+        f"whitening divides by the variance of each of {k} components, but the data has rank {rank}: "
+        f"set n_components to {rank} or fewer, or to a fraction of variance such as 0.999",
+    )
 
 
 def _require(condition: object, parameter: str, message: str) -> None:

@@ -19,7 +19,7 @@ from streamdr.errors import StoreError
 
 SCHEMA = 1
 ROOT = "zarr.json"
-Kind = Literal["model", "embedding"]
+Kind = Literal["model", "embedding", "ingested", "synthetic"]
 
 
 @dataclass(frozen=True)

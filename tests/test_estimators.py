@@ -1,0 +1,167 @@
+"""scikit-learn's own contract, and what its users expect of any input they hold."""
+
+from __future__ import annotations
+
+import warnings
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn.decomposition
+import xarray as xr
+import zarr
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import streamdr
+from streamdr.estimators import ESTIMATORS
+from streamdr.methods import METHODS
+
+
+def test_every_method_has_an_estimator():
+    assert ESTIMATORS.keys() == METHODS.keys()
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_check_estimator(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        checks = check_estimator(ESTIMATORS[name](), on_fail=None)
+    failed = {check["check_name"]: check["exception"] for check in checks if check["status"] == "failed"}
+    assert not failed
+    assert len(checks) > 40
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(300, 8)) @ rng.normal(size=(8, 8)) + 5.0
+
+
+def inputs(data, tmp_path):
+    store = zarr.create_array(tmp_path / "x.zarr", shape=data.shape, chunks=(70, 3), dtype=data.dtype)
+    store[:] = data
+    np.save(tmp_path / "x.npy", data)
+    return {
+        "numpy": data,
+        "list": data.tolist(),
+        "pandas": pd.DataFrame(data),
+        "memmap": np.load(tmp_path / "x.npy", mmap_mode="r"),
+        "path": tmp_path / "x.zarr",
+        "string": str(tmp_path / "x.zarr"),
+        "npy path": tmp_path / "x.npy",
+        "zarr": zarr.open_array(tmp_path / "x.zarr", mode="r"),
+        "dask": da.from_array(data, chunks=(33, 5)),
+        "dask graph": da.from_array(data - 1.0, chunks=(50, 8)) + 1.0,
+        "xarray": xr.DataArray(data, dims=("time", "station")),
+        "xarray dask": xr.DataArray(data, dims=("time", "station")).chunk({"time": 40}),
+    }
+
+
+@pytest.mark.parametrize("n_components", [3, 0.9, "mle", None])
+def test_any_input_gives_the_same_model(data, tmp_path, n_components):
+    expected = sklearn.decomposition.PCA(n_components).fit(data)
+    for kind, given in inputs(data, tmp_path).items():
+        pca = streamdr.PCA(n_components).fit(given)
+        assert pca.n_components_ == expected.n_components_, kind
+        np.testing.assert_allclose(pca.explained_variance_, expected.explained_variance_, rtol=1e-12)
+        cosines = np.abs(np.sum(pca.components_ * expected.components_, axis=1))
+        np.testing.assert_allclose(cosines, 1.0, atol=1e-12, err_msg=kind)
+
+
+def test_transform_keeps_the_kind_of_its_input(data, tmp_path):
+    pca = streamdr.PCA(3).fit(data)
+    expected = pca.transform(data)
+    lazy = {"path", "string", "npy path", "zarr", "dask", "dask graph"}
+    given_as = inputs(data, tmp_path)
+    for kind, given in given_as.items():
+        got = pca.transform(given)
+        assert isinstance(got, da.Array) == (kind in lazy), kind
+        assert isinstance(got, xr.DataArray) == kind.startswith("xarray"), kind
+        np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-12, atol=1e-12, err_msg=kind)
+    assert pca.transform(given_as["xarray dask"]).chunks is not None, "a lazy one was computed"
+
+
+def test_dataarray_keeps_its_labels(data):
+    times = pd.date_range("2026-01-01", periods=len(data))
+    stations = [f"s{i}" for i in range(8)]
+    given = xr.DataArray(data, dims=("time", "station"), coords={"time": times, "station": stations})
+    scores = streamdr.PCA(2).fit(given).transform(given)
+    assert scores.dims == ("time", "component")
+    assert list(scores.component.values) == ["pca0", "pca1"]
+    assert (scores.time.values == times.values).all()
+    white = streamdr.PCA(whiten="zca").fit(given)
+    assert white.transform(given).dims == ("time", "station")
+    assert list(white.feature_names_in_) == stations
+    assert list(white.get_feature_names_out()) == stations
+
+
+def test_set_output_pipeline_and_clone(data):
+    frame = pd.DataFrame(data, columns=list("abcdefgh"))
+    pca = streamdr.PCA(2).set_output(transform="pandas").fit(frame)
+    assert list(pca.transform(frame).columns) == ["pca0", "pca1"]
+    pipeline = make_pipeline(StandardScaler(), clone(pca))
+    expected = make_pipeline(StandardScaler(), sklearn.decomposition.PCA(2)).fit_transform(frame)
+    np.testing.assert_allclose(np.abs(pipeline.fit_transform(frame)), np.abs(expected), rtol=1e-10)
+    assert clone(streamdr.PCA(0.5, whiten="pca", scale=True)).get_params()["whiten"] == "pca"
+
+
+@pytest.mark.parametrize("sizes", [[1, 2, 297], [300], [1] * 300, [150, 150]])
+def test_partial_fit_is_fit(data, sizes):
+    whole = streamdr.PCA(4, solver="covariance").fit(data)
+    pca = streamdr.PCA(4)
+    for stop, size in zip(np.cumsum(sizes), sizes, strict=True):
+        pca.partial_fit(data[stop - size : stop])
+    np.testing.assert_allclose(pca.explained_variance_, whole.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(pca.components_, whole.components_, atol=1e-12)
+    np.testing.assert_allclose(pca.mean_, whole.mean_, rtol=1e-14)
+
+
+def test_partial_fit_takes_streams_and_weights(data):
+    weights = np.arange(len(data)) % 3
+    pca = streamdr.PCA(4).partial_fit(da.from_array(data[:100], chunks=30), sample_weight=weights[:100])
+    pca.partial_fit(data[100:], sample_weight=weights[100:])
+    expected = streamdr.PCA(4).fit(np.repeat(data, weights, axis=0))
+    np.testing.assert_allclose(pca.explained_variance_, expected.explained_variance_, rtol=1e-12)
+
+
+def test_a_small_first_batch_waits_for_more(data):
+    pca = streamdr.PCA(4).partial_fit(data[:1])
+    with pytest.raises(ValueError, match="at least 2 rows"):
+        _ = pca.model_
+    assert pca.partial_fit(data[1:]).components_.shape == (4, 8)
+
+
+def test_partial_fit_refuses_other_features(data):
+    pca = streamdr.PCA(2).partial_fit(data)
+    for other in (data[:, :5], da.from_array(data[:, :5])):
+        with pytest.raises(ValueError, match="5 features, but PCA is expecting 8 features"):
+            pca.partial_fit(other)
+
+
+def test_transform_refuses_other_features(data, tmp_path):
+    pca = streamdr.PCA(2).fit(data)
+    with pytest.raises(ValueError, match="has 5 features, and the model takes 8"):
+        pca.transform(da.from_array(data[:, :5]))
+
+
+@pytest.mark.parametrize("whiten", [None, "pca", "zca"])
+@pytest.mark.parametrize("scale", [False, True])
+def test_saved_models_come_back_to_the_bit(data, tmp_path, whiten, scale):
+    pca = streamdr.PCA(3, whiten=whiten, scale=scale).fit(pd.DataFrame(data, columns=list("abcdefgh")))
+    pca.save(tmp_path / "model.zarr")
+    loaded = streamdr.load_model(tmp_path / "model.zarr")
+    assert loaded.get_params() == pca.get_params()
+    assert list(loaded.feature_names_in_) == list("abcdefgh")
+    np.testing.assert_array_equal(loaded.model_.transform(data), pca.model_.transform(data))
+    labelled = xr.open_zarr(tmp_path / "model.zarr")
+    assert labelled["components"].dims == ("component", "feature")
+
+
+def test_unfitted_has_no_components():
+    assert not hasattr(streamdr.PCA(), "components_")
+    with pytest.raises(AttributeError, match="no attribute 'components_'"):
+        _ = streamdr.PCA().components_
