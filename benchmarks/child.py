@@ -1,0 +1,59 @@
+"""The fresh process of one contender: reads a spec, and writes what happened beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.contender import CORES
+
+
+def peak_bytes(process: str = "self") -> int:
+    """Return the most memory that a process ever held, as the kernel counts it."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise ProcessLookupError(f"/proc/{process}/status has no VmHWM line: the process has ended")
+
+
+def bytes_read() -> int:
+    """Return how many bytes this process has read from files, the page cache's included."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+def run(spec: dict[str, Any], solution_path: Path) -> dict[str, Any]:
+    """Prepare a contender, time its fit, save what it found, and return the measurements."""
+    fit = getattr(import_module(spec["module"]), spec["function"])(spec["store"], **spec["arguments"])
+    before, start = bytes_read(), time.perf_counter()
+    solution = fit()
+    seconds, peak, read = time.perf_counter() - start, peak_bytes(), bytes_read() - before
+    np.savez(solution_path, variances=solution.variances, components=solution.components)
+    return {"seconds": seconds, "peak": peak, "read": read, "notes": dict(solution.notes)}
+
+
+def main(path: Path) -> None:
+    """Run the contender that a spec names; a failure is a result like any other."""
+    spec = json.loads(path.read_text())
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    try:
+        outcome = run(spec, path.with_name("solution.npz"))
+    except ModuleNotFoundError as error:
+        outcome = {"failure": f"not installed: {error.name}"}
+    except MemoryError:
+        outcome = {"failure": "out of memory"}
+    except Exception as error:
+        traceback.print_exc()
+        outcome = {"failure": f"failed: {type(error).__name__}: {error}"}
+    path.with_name("outcome.json").write_text(json.dumps(outcome))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,41 @@
+"""What takes part in a benchmark, and what it hands back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CORES = 2
+"""Every contender runs on this many cores, as threads of its own or of BLAS."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a fit found: variances in decreasing order, one component a row."""
+
+    variances: np.ndarray
+    components: np.ndarray
+    notes: Mapping[str, float | str] = field(default_factory=dict)
+
+    @classmethod
+    def nothing(cls, **notes: float | str) -> Solution:
+        """Return what a floor finds: nothing but the time it took."""
+        return cls(np.empty(0), np.empty((0, 0)), notes)
+
+
+Fit = Callable[[], Solution]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One program on one store: `prepare(store, **arguments)` imports, and the fit it returns is timed."""
+
+    name: str
+    prepare: Callable[..., Fit]
+    store: Path
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    blas_threads: int = CORES

@@ -1,0 +1,107 @@
+"""The stores that the benchmarks read, made once and kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import zarr
+from rich.progress import track
+from zarr.codecs import BloscCodec
+
+from benchmarks.cosine import CosineMatrix
+
+LATENT = 64
+
+Fill = Callable[[slice, slice], np.ndarray]
+"""Returns the values of one chunk, asked for in order."""
+
+
+def chunk_slices(shape: tuple[int, int], chunks: tuple[int, int]) -> list[tuple[slice, slice]]:
+    """Return the rows and columns of each chunk in storage order."""
+    rows, cols = (
+        [slice(i, min(i + c, n)) for i in range(0, n, c)] for n, c in zip(shape, chunks, strict=True)
+    )
+    return [(r, c) for r in rows for c in cols]
+
+
+def build(path: Path, shape: tuple[int, int], chunks: tuple[int, int], fill: Fill) -> Path:
+    """Write a float32 store chunk by chunk, unless it is there; it appears under its name when complete."""
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    array = zarr.create_array(
+        partial, shape=shape, chunks=chunks, dtype="f4", compressors=BloscCodec(cname="lz4"), overwrite=True
+    )
+    for rows, cols in track(chunk_slices(shape, chunks), description=path.name):
+        array[rows, cols] = fill(rows, cols)
+    os.rename(partial, path)
+    return path
+
+
+def tall(folder: Path, rows: int, cols: int, *, offset: float = 1.0) -> Path:
+    """Make many rows, `offset` standard deviations from zero: 64 directions above a noise floor."""
+    rng = np.random.default_rng(0)
+    loadings = rng.standard_normal((LATENT, cols)) / np.sqrt(np.arange(1, LATENT + 1))[:, None]
+    deviation = np.sqrt((loadings**2).sum(axis=0) + 0.01)
+    mean = offset * deviation * rng.uniform(0.5, 1.5, cols) * rng.choice([-1.0, 1.0], cols)
+    loadings = loadings.astype("f4")
+
+    def fill(r: slice, c: slice) -> np.ndarray:
+        n = r.stop - r.start
+        scores = rng.standard_normal((n, LATENT), dtype="f4")
+        return scores @ loadings + np.float32(0.1) * rng.standard_normal((n, cols), dtype="f4") + mean
+
+    return build(folder / f"tall-{rows}x{cols}-offset{offset:g}.zarr", (rows, cols), (4096, cols), fill)
+
+
+def repeated(store: Path, times: int) -> Path:
+    """Make a store of several times the rows out of links to the chunks of another."""
+    array = zarr.open_array(store, mode="r")
+    rows, cols = array.shape
+    height = array.chunks[0]
+    path = store.with_name(f"{store.stem}-times{times}.zarr")
+    if path.exists():
+        return path
+    partial = path.with_name(path.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    zarr.create_array(
+        partial,
+        shape=(times * rows, cols),
+        chunks=array.chunks,
+        dtype="f4",
+        compressors=BloscCodec(cname="lz4"),
+    )
+    whole = max(rows // height, 1)
+    for chunk in range(-(-times * rows // height)):
+        target = partial / "c" / str(chunk) / "0"
+        target.parent.mkdir(parents=True)
+        target.hardlink_to(store / "c" / str(chunk % whole) / "0")
+    os.rename(partial, path)
+    return path
+
+
+def wide(folder: Path, rows: int, cols: int) -> Path:
+    """Make few rows of very many columns: 64 directions above a noise floor, a mean for every column."""
+    rng = np.random.default_rng(1)
+    scores = rng.standard_normal((rows, LATENT)) / np.sqrt(np.arange(1, LATENT + 1))
+    scores = scores.astype("f4")
+
+    def fill(r: slice, c: slice) -> np.ndarray:
+        n = c.stop - c.start
+        signal = scores @ rng.standard_normal((LATENT, n), dtype="f4")
+        noise = np.float32(0.1) * rng.standard_normal((rows, n), dtype="f4")
+        return signal + noise + rng.standard_normal(n, dtype="f4")
+
+    return build(folder / f"wide-{rows}x{cols}.zarr", (rows, cols), (rows, 8192), fill)
+
+
+def slow_decay(folder: Path, matrix: CosineMatrix) -> Path:
+    """Make a large matrix whose spectrum falls like 1/i and whose principal subspaces are known exactly."""
+    shape = (matrix.rows, matrix.cols)
+    path = folder / f"slow-decay-{matrix.rows}x{matrix.cols}.zarr"
+    return build(path, shape, (200, matrix.cols), lambda r, c: matrix.block(r))

@@ -1,0 +1,183 @@
+"""Runs contenders in turn, each run in a fresh process, and keeps the best of several rounds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.child import peak_bytes
+from benchmarks.contender import Contender, Solution
+
+ROOT = Path(__file__).resolve().parent.parent
+POLL_SECONDS = 0.2
+
+Judge = Callable[[Solution], Mapping[str, float | str]]
+"""Turns what a contender found into the columns of a table that speak of accuracy."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line chose."""
+
+    data: Path
+    scale: float = 1.0
+    rounds: int = 3
+    slow_seconds: float = 60.0
+    """A contender slower than this is not run again."""
+    timeout_seconds: float = 900.0
+    memory_cap: int = 0
+    """A contender that holds more bytes than this is ended, before the machine suffers."""
+    pythons: Mapping[str, str] = field(default_factory=dict)
+    """Interpreters of contenders that cannot share this one, by the contender's name."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run of one contender: figures, or the reason why there are none."""
+
+    name: str
+    failure: str = ""
+    seconds: float = float("inf")
+    peak: int = 0
+    reads: float = 0.0
+    """Bytes read during the fit, in units of the store's size."""
+    runs: int = 1
+    notes: Mapping[str, float | str] = field(default_factory=dict)
+    verdict: Mapping[str, float | str] = field(default_factory=dict)
+
+
+def race(contenders: Sequence[Contender], settings: Settings, judge: Judge) -> list[Outcome]:
+    """Run every contender once a round, so that a noisy minute strikes all alike, and keep the best runs."""
+    runs: dict[str, list[Outcome]] = {contender.name: [] for contender in contenders}
+    for round_number in range(settings.rounds):
+        for contender in contenders:
+            past = runs[contender.name]
+            if any(run.failure or run.seconds > settings.slow_seconds for run in past):
+                continue
+            outcome = run_once(contender, settings, judge)
+            figures = outcome.failure or f"{outcome.seconds:.2f} s, {outcome.peak / 1e6:.0f} MB"
+            print(f"  round {round_number + 1}: {contender.name}: {figures}", file=sys.stderr, flush=True)
+            past.append(outcome)
+    return [best(past) for past in runs.values()]
+
+
+def best(runs: Sequence[Outcome]) -> Outcome:
+    """Return the fastest run with the worst peak, or the failure if there was one."""
+    failed = [run for run in runs if run.failure]
+    if failed:
+        return failed[0]
+    fastest = min(runs, key=lambda run: run.seconds)
+    return Outcome(
+        name=fastest.name,
+        seconds=fastest.seconds,
+        peak=max(run.peak for run in runs),
+        reads=fastest.reads,
+        runs=len(runs),
+        notes=fastest.notes,
+        verdict=fastest.verdict,
+    )
+
+
+def run_once(contender: Contender, settings: Settings, judge: Judge) -> Outcome:
+    """Run a contender in a process of its own, from a warm page cache."""
+    store_bytes = warm(contender.store)
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
+        spec = Path(scratch, "spec.json")
+        spec.write_text(
+            json.dumps(
+                {
+                    "module": contender.prepare.__module__,
+                    "function": contender.prepare.__name__,
+                    "store": str(contender.store),
+                    "arguments": dict(contender.arguments),
+                }
+            )
+        )
+        python = settings.pythons.get(contender.name, sys.executable)
+        process = subprocess.Popen(
+            [python, "-m", "benchmarks.child", str(spec)],
+            cwd=ROOT,
+            env=os.environ | thread_environment(contender.blas_threads),
+        )
+        try:
+            helpers_peak, ended = watch(process, settings)
+        finally:
+            process.kill()
+        report = spec.with_name("outcome.json")
+        if ended or not report.exists():
+            return Outcome(contender.name, failure=ended or f"ended with code {process.returncode}")
+        outcome = json.loads(report.read_text())
+        if "failure" in outcome:
+            return Outcome(contender.name, failure=outcome["failure"])
+        with np.load(spec.with_name("solution.npz")) as found:
+            solution = Solution(found["variances"], found["components"])
+        return Outcome(
+            name=contender.name,
+            seconds=outcome["seconds"],
+            peak=outcome["peak"] + helpers_peak,
+            reads=outcome["read"] / store_bytes,
+            notes=outcome["notes"],
+            verdict=judge(solution) if solution.variances.size else {},
+        )
+
+
+def thread_environment(blas_threads: int) -> dict[str, str]:
+    """Return the variables that tell every BLAS in use here how many threads to start."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+    return dict.fromkeys(names, str(blas_threads))
+
+
+def watch(process: subprocess.Popen[bytes], settings: Settings) -> tuple[int, str]:
+    """Wait for a process; return the summed peaks of its helper processes and why it was ended, if it was."""
+    peaks: dict[int, int] = {}
+    start = time.monotonic()
+    while process.poll() is None:
+        for pid in tree(process.pid):
+            try:
+                peaks[pid] = peak_bytes(str(pid))
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+        if settings.memory_cap and sum(peaks.values()) > settings.memory_cap:
+            process.kill()
+            process.wait()
+            return 0, f"out of memory: over {settings.memory_cap / 1e9:.1f} GB"
+        if time.monotonic() - start > settings.timeout_seconds:
+            process.kill()
+            process.wait()
+            return 0, f"out of time: over {settings.timeout_seconds:.0f} s"
+        time.sleep(POLL_SECONDS)
+    return sum(peak for pid, peak in peaks.items() if pid != process.pid), ""
+
+
+def tree(pid: int) -> list[int]:
+    """Return a process and its descendants."""
+    found = [pid]
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            listed = children.read_text().split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        for child in listed:
+            found += tree(int(child))
+    return found
+
+
+def warm(store: Path) -> int:
+    """Read every file of a store into the page cache and return its size in bytes."""
+    size = 0
+    buffer = bytearray(1 << 20)
+    for path in store.rglob("*"):
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                while count := file.readinto(buffer):
+                    size += count
+    return size

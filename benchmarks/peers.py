@@ -1,0 +1,148 @@
+"""The other programs that can do it, each used as its documentation says, with both cores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.contender import CORES, Fit, Solution
+
+CHUNKS_A_BATCH = 4
+"""Batches of one chunk made both incremental peers slower."""
+
+
+def leading(covariance: np.ndarray, k: int) -> Solution:
+    """Return the principal directions of a covariance matrix."""
+    from scipy.linalg import eigh
+
+    d = len(covariance)
+    variances, vectors = eigh(covariance, subset_by_index=[d - k, d - 1])
+    return Solution(variances[::-1], vectors.T[::-1])
+
+
+def dask_moments(store: str, k: int) -> Fit:
+    """Sums and products in one graph: X'X - n mean mean'."""
+    import dask
+    import dask.array as da
+    import scipy.linalg  # noqa: F401
+
+    def fit() -> Solution:
+        with dask.config.set(scheduler="threads", num_workers=CORES):
+            x = da.from_zarr(store)
+            n = x.shape[0]
+            products, total = dask.compute(x.T @ x, x.sum(axis=0))
+        return leading((products - np.outer(total, total) / n) / (n - 1), k)
+
+    return fit
+
+
+def dask_cov(store: str, k: int) -> Fit:
+    """dask's own covariance function, which centres first."""
+    import dask
+    import dask.array as da
+    import scipy.linalg  # noqa: F401
+
+    def fit() -> Solution:
+        with dask.config.set(scheduler="threads", num_workers=CORES):
+            return leading(da.cov(da.from_zarr(store), rowvar=False).compute(), k)
+
+    return fit
+
+
+def dask_gram(store: str, k: int) -> Fit:
+    """AA' as a graph, and a second graph for the components."""
+    import dask
+    import dask.array as da
+    import scipy.linalg  # noqa: F401
+
+    def fit() -> Solution:
+        with dask.config.set(scheduler="threads", num_workers=CORES):
+            x = da.from_zarr(store)
+            n = x.shape[0]
+            centred = x - x.mean(axis=0)
+            scores = leading((centred @ centred.T).compute() / (n - 1), k)
+            loadings = (centred.T @ scores.components.T).compute()
+        return Solution(scores.variances, loadings.T / np.sqrt(scores.variances * (n - 1))[:, None])
+
+    return fit
+
+
+def dask_svd_compressed(store: str, k: int, iterations: int, oversamples: int, reread: bool) -> Fit:
+    """dask's randomised decomposition; `reread` computes each step at once instead of keeping the data."""
+    import dask
+    import dask.array as da
+
+    def fit() -> Solution:
+        with dask.config.set(scheduler="threads", num_workers=CORES):
+            x = da.from_zarr(store)
+            mean = x.mean(axis=0)
+            centred = x - (mean.compute() if reread else mean)
+            _, s, v = da.linalg.svd_compressed(
+                centred,
+                k,
+                iterator="QR",
+                n_power_iter=iterations,
+                n_oversamples=oversamples,
+                compute=reread,
+                seed=0,
+            )
+            singular, components = dask.compute(s, v)
+        return Solution(singular.astype(np.float64) ** 2 / (x.shape[0] - 1), components)
+
+    return fit
+
+
+def dask_ml(store: str, k: int) -> Fit:
+    """dask-ml's PCA as it comes."""
+    import dask
+    import dask.array as da
+    from dask_ml.decomposition import PCA
+
+    def fit() -> Solution:
+        with dask.config.set(scheduler="threads", num_workers=CORES):
+            model = PCA(n_components=k, random_state=0).fit(da.from_zarr(store))
+        return Solution(model.explained_variance_, model.components_)
+
+    return fit
+
+
+def sklearn_in_memory(store: str, k: int, solver: str) -> Fit:
+    """scikit-learn's PCA of the whole array."""
+    import zarr
+    from sklearn.decomposition import PCA
+
+    def fit() -> Solution:
+        model = PCA(n_components=k, svd_solver=solver, copy=False, random_state=0)
+        model.fit(zarr.open_array(store, mode="r")[:])
+        return Solution(model.explained_variance_, model.components_)
+
+    return fit
+
+
+def sklearn_incremental(store: str, k: int) -> Fit:
+    """scikit-learn's IncrementalPCA, a batch at a time."""
+    from sklearn.decomposition import IncrementalPCA
+
+    return incremental(IncrementalPCA(n_components=k), store)
+
+
+def intelex_incremental(store: str, k: int) -> Fit:
+    """The same from scikit-learn-intelex."""
+    from sklearnex.preview.decomposition import IncrementalPCA
+
+    return incremental(IncrementalPCA(n_components=k), store)
+
+
+def incremental(model: Any, store: str) -> Fit:
+    """Feed a model one batch after the other."""
+    import zarr
+
+    def fit() -> Solution:
+        array = zarr.open_array(store, mode="r")
+        height = CHUNKS_A_BATCH * array.chunks[0]
+        for first in range(0, array.shape[0], height):
+            model.partial_fit(array[first : first + height])
+        return Solution(np.asarray(model.explained_variance_), np.asarray(model.components_))
+
+    return fit
