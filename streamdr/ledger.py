@@ -58,7 +58,7 @@ class Ledger:
                 arrays = {name: archive[name] for name in archive.files if name != "layout"}
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
             self.forget(key)
             return None
         counts: list[int] = layout["counts"]

@@ -16,7 +16,7 @@ from streamdr.blocks import Span
 from streamdr.errors import DataError, ParameterError
 from streamdr.sources import open_source
 
-SHAPES = [(7,), (7, 5), (5, 4, 3), (3, 2, 4, 2)]
+SHAPES = [(5,), (5, 4), (4, 3, 2), (3, 2, 1, 3)]
 
 
 def numbers(shape, dtype="f4"):
@@ -29,15 +29,16 @@ def flat(values, sample_axis):
 
 
 def assert_reads(source, matrix):
-    """Every span of columns, of some spans of rows."""
+    """Everything, and every span of columns of some rows."""
     n, d = matrix.shape
     assert (source.spec.n_rows, source.spec.n_cols, source.spec.dtype) == (n, d, matrix.dtype)
     assert all(1 <= size <= length for size, length in zip(source.chunks, (n, d), strict=True))
-    for rows in (Span(0, n), Span(n // 3, n // 2 + 1)):
-        for start, stop in itertools.combinations(range(d + 1), 2):
-            np.testing.assert_array_equal(
-                source.read(rows, Span(start, stop)), matrix[rows.slice, start:stop], strict=True
-            )
+    np.testing.assert_array_equal(source.read(Span(0, n), Span(0, d)), matrix, strict=True)
+    rows = Span(n // 3, n // 2 + 1)
+    for start, stop in itertools.combinations(range(d + 1), 2):
+        np.testing.assert_array_equal(
+            source.read(rows, Span(start, stop)), matrix[rows.slice, start:stop], strict=True
+        )
 
 
 def saved(tmp_path, values):
@@ -50,8 +51,8 @@ def lazily(tmp_path, values):
     dims = [f"d{axis}" for axis in range(values.ndim)]
     chunks = tuple(min(3, length) for length in values.shape)
     named = xr.DataArray(values, dims=dims, name="x")
-    named.to_dataset().to_zarr(tmp_path / "x.zarr", encoding={"x": {"chunks": chunks}})
-    return xr.open_zarr(tmp_path / "x.zarr", chunks=None)["x"]
+    named.to_dataset().to_zarr(tmp_path / "x.zarr", encoding={"x": {"chunks": chunks}}, consolidated=False)
+    return xr.open_zarr(tmp_path / "x.zarr", chunks=None, consolidated=False)["x"]
 
 
 HOLDERS = {
@@ -82,7 +83,7 @@ HOLDERS = {
 def test_every_holder_is_the_same_matrix_along_any_axis(tmp_path, hold, shape):
     held = hold(tmp_path, numbers(shape))
     values = np.asarray(np.load(held) if str(held).endswith(".npy") else held)
-    for axis in range(-len(shape), len(shape)):
+    for axis in range(-1, len(shape)):
         assert_reads(open_source(held, sample_axis=axis), flat(values, axis))
 
 

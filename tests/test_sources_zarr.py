@@ -74,33 +74,37 @@ def test_every_type_in_either_byte_order(tmp_path, zarr_format, byte_order, dtyp
     assert source.block(Span(3, 20)).values.dtype == source.spec.working
 
 
-V3_CODECS = {
-    "none": {"compressors": None},
-    "blosc-lz4": {"compressors": BLOSC},
-    "blosc-zstd": {"compressors": BloscCodec(cname="zstd", shuffle="bitshuffle")},
-    "zstd": {"compressors": ZstdCodec(level=1)},
-    "gzip": {"compressors": GzipCodec(level=1)},
-    "crc32c": {"compressors": [Crc32cCodec()]},
-    "blosc-crc32c": {"compressors": [BLOSC, Crc32cCodec()]},
-    "gzip-blosc": {"compressors": [GzipCodec(level=1), BLOSC]},
-    "numcodecs-lz4": {"compressors": v3_numcodecs.LZ4()},
-    "numcodecs-zlib": {"compressors": v3_numcodecs.Zlib(level=1)},
-    "numcodecs-bz2": {"compressors": v3_numcodecs.BZ2(level=1)},
-    "numcodecs-lzma": {"compressors": v3_numcodecs.LZMA(preset=0)},
-    "numcodecs-shuffle": {"compressors": [v3_numcodecs.Shuffle(elementsize=4), v3_numcodecs.Zlib(level=1)]},
-    "numcodecs-crc32c": {"compressors": [v3_numcodecs.CRC32C(location="start")]},
-    "numcodecs-crc32": {"compressors": [v3_numcodecs.CRC32()]},
-    "numcodecs-adler32": {"compressors": [v3_numcodecs.Adler32()]},
-    "numcodecs-fletcher32": {"compressors": [v3_numcodecs.Fletcher32()]},
-    "delta": {"filters": [v3_numcodecs.Delta(dtype="<f4")]},
-    "fixedscaleoffset": {
-        "filters": [v3_numcodecs.FixedScaleOffset(offset=0, scale=1, dtype="<f4", astype="<i4")]
-    },
-    "quantize": {"filters": [v3_numcodecs.Quantize(digits=2, dtype="<f4")]},
-    "bitround": {"filters": [v3_numcodecs.BitRound(keepbits=10)]},
-    "astype": {"filters": [v3_numcodecs.AsType(encode_dtype="<f8", decode_dtype="<f4")]},
-    "transpose": {"filters": [TransposeCodec(order=(1, 0))], "compressors": BLOSC},
-}
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)
+    V3_CODECS = {
+        "none": {"compressors": None},
+        "blosc-lz4": {"compressors": BLOSC},
+        "blosc-zstd": {"compressors": BloscCodec(cname="zstd", shuffle="bitshuffle")},
+        "zstd": {"compressors": ZstdCodec(level=1)},
+        "gzip": {"compressors": GzipCodec(level=1)},
+        "crc32c": {"compressors": [Crc32cCodec()]},
+        "blosc-crc32c": {"compressors": [BLOSC, Crc32cCodec()]},
+        "gzip-blosc": {"compressors": [GzipCodec(level=1), BLOSC]},
+        "numcodecs-lz4": {"compressors": v3_numcodecs.LZ4()},
+        "numcodecs-zlib": {"compressors": v3_numcodecs.Zlib(level=1)},
+        "numcodecs-bz2": {"compressors": v3_numcodecs.BZ2(level=1)},
+        "numcodecs-lzma": {"compressors": v3_numcodecs.LZMA(preset=0)},
+        "numcodecs-shuffle": {
+            "compressors": [v3_numcodecs.Shuffle(elementsize=4), v3_numcodecs.Zlib(level=1)]
+        },
+        "numcodecs-crc32c": {"compressors": [v3_numcodecs.CRC32C(location="start")]},
+        "numcodecs-crc32": {"compressors": [v3_numcodecs.CRC32()]},
+        "numcodecs-adler32": {"compressors": [v3_numcodecs.Adler32()]},
+        "numcodecs-fletcher32": {"compressors": [v3_numcodecs.Fletcher32()]},
+        "delta": {"filters": [v3_numcodecs.Delta(dtype="<f4")]},
+        "fixedscaleoffset": {
+            "filters": [v3_numcodecs.FixedScaleOffset(offset=0, scale=1, dtype="<f4", astype="<i4")]
+        },
+        "quantize": {"filters": [v3_numcodecs.Quantize(digits=2, dtype="<f4")]},
+        "bitround": {"filters": [v3_numcodecs.BitRound(keepbits=10)]},
+        "astype": {"filters": [v3_numcodecs.AsType(encode_dtype="<f8", decode_dtype="<f4")]},
+        "transpose": {"filters": [TransposeCodec(order=(1, 0))], "compressors": BLOSC},
+    }
 
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")

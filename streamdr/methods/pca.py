@@ -173,7 +173,7 @@ class PCA:
         total = float(np.trace(gram.gram)) / freedom
         if total <= 0.0:
             raise _no_variance()
-        values, vectors = eigh_descending(gram.gram / freedom)
+        values, vectors = eigh_descending(gram.gram / freedom, self.wanted)
         k = self._how_many(values, gram.weight, data)
         # The component of v is A'v, normalised. Directions without variance have none: they are completed.
         seen = min(k, self._rank(values, data))
