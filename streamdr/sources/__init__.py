@@ -1,0 +1,134 @@
+"""Matrices that are read block by block: `open_source` turns whatever holds numbers into one of them."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.storage import LocalStore
+
+from streamdr.errors import DataError
+from streamdr.sources.arrays import ArraySource, MappedSource, open_npy
+from streamdr.sources.base import Source
+from streamdr.sources.layout import Layout
+from streamdr.sources.lazy import DaskSource, XarraySource
+from streamdr.sources.locate import locate
+from streamdr.sources.stores import Directory, Node, StoreNode
+from streamdr.sources.zarr_source import ZarrSource
+
+__all__ = ["Source", "open_source"]
+
+
+def open_source(
+    data: Any,
+    *,
+    array: str | None = None,
+    sample_axis: int | str = 0,
+    weights: Any = None,
+    allow_missing_chunks: bool = False,
+) -> Source:
+    """Open a path, a zarr array or group, a dask, xarray or numpy array as rows x features.
+
+    `array` names an array in a group, `sample_axis` the axis (or named dimension) that holds the
+    samples, `weights` whatever holds one number a row. A chunk that is not stored is an error unless
+    `allow_missing_chunks` says that it stands for the fill value.
+    """
+    source = _open(data, array, sample_axis, allow_missing_chunks)
+    if weights is None:
+        return source
+    weighted = copy.copy(source)
+    weighted.weights = _open_weights(weights, source)
+    return weighted
+
+
+def _open(data: Any, array: str | None, sample_axis: int | str, allow_missing: bool) -> Source:
+    node = _zarr_node(data)
+    if node is not None:
+        found = locate(node, array)
+        return ZarrSource(found.node, found.metadata, sample_axis=sample_axis, allow_missing=allow_missing)
+    if array is not None:
+        raise DataError(f"array {array!r} was asked for, but {_described(data)} is not a group of arrays")
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, (str, Path)):
+        return MappedSource(open_npy(Path(data)), sample_axis=sample_axis)
+    if isinstance(data, np.memmap) and MappedSource.can_map(data):
+        return MappedSource(data, sample_axis=sample_axis)
+    if isinstance(data, (np.ndarray, list, tuple)):
+        return ArraySource(data, sample_axis=sample_axis)
+    if _is(data, "dask.array", "Array"):
+        return DaskSource(data, sample_axis=sample_axis)
+    if _is(data, "xarray", "DataArray"):
+        return _open_labelled(data, sample_axis)
+    raise DataError(
+        f"{_described(data)} cannot be opened; give a path to a zarr store or a .npy file, "
+        "or a zarr, dask, xarray or numpy array"
+    )
+
+
+def _zarr_node(data: Any) -> Node | None:
+    """Where the data is, if it is in a zarr store; None if it is something else, or a `.npy` file."""
+    if isinstance(data, (zarr.Array, zarr.Group)):
+        if not isinstance(data.store, LocalStore):
+            return StoreNode(data.store, data.path)
+        root = data.store.root / data.path
+        return Directory(root.absolute(), str(root))
+    if not isinstance(data, (str, Path)):
+        return None
+    path = Path(data)
+    if path.is_dir():
+        return Directory(path.absolute(), str(path))
+    if not os.path.lexists(path):
+        raise DataError(f"{path}: no such file or directory")
+    if path.suffix != ".npy":
+        raise DataError(f"{path}: not a zarr store; make one of it with `streamdr ingest {path} DEST.zarr`")
+    return None
+
+
+def _open_labelled(data: Any, sample_axis: int | str) -> Source:
+    """A DataArray as the source that its values call for, with the labels of its features."""
+    name = "DataArray" if data.name is None else f"DataArray {data.name!r}"
+    axis = Layout.of(data.shape, sample_axis, name, data.dims).sample_axis
+    source: Source
+    if data.chunks is not None:
+        source = DaskSource(data.data, sample_axis=axis, name=name)
+    elif data.variable._in_memory:
+        source = ArraySource(data.values, sample_axis=axis, name=name)
+    else:
+        source = XarraySource(data.variable, sample_axis=axis, name=name)
+    if data.ndim == 2:
+        labels = data.coords.get(data.dims[1 - axis])
+        names = () if labels is None else tuple(labels.values.tolist())
+        if names and all(isinstance(name, str) for name in names):
+            source.feature_names = names
+    return source
+
+
+def _open_weights(weights: Any, source: Source) -> Source:
+    opened = open_source(weights)
+    if isinstance(opened, ArraySource):
+        opened.name = "weights"
+    n_rows, n_cols = opened.spec.n_rows, opened.spec.n_cols
+    if (n_rows, n_cols) != (source.spec.n_rows, 1):
+        given = str(n_rows) if n_cols == 1 else f"{n_rows} x {n_cols}"
+        raise DataError(
+            f"{opened.name}: {given} weights for the {source.spec.n_rows} rows of {source.name}; "
+            "one weight a row is needed"
+        )
+    return opened
+
+
+def _is(data: Any, module: str, kind: str) -> bool:
+    """Whether data is of a type in a package that is imported only if somebody made such data."""
+    return module in sys.modules and isinstance(data, getattr(sys.modules[module], kind))
+
+
+def _described(data: Any) -> str:
+    return (
+        str(data) if isinstance(data, (str, Path)) else f"a {type(data).__module__}.{type(data).__qualname__}"
+    )

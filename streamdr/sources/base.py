@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from streamdr.errors import DataError
 class Source(ABC):
     """Rows x features, read a region at a time. Pickles small: a worker reopens its own store.
 
-    Subclasses set the attributes below and implement `read` and `fingerprint`.
+    Subclasses set the attributes below and implement `read` and `fingerprint`. Any number of threads
+    may read at once.
     """
 
     name: str
@@ -25,31 +26,41 @@ class Source(ABC):
     feature_names: tuple[str, ...] | None = None
     weights: Source | None = None
     """Row weights, as an n x 1 source."""
-    missing_allowed: ClassVar[bool] = False
 
     @abstractmethod
     def read(self, rows: Span, cols: Span) -> Array:
-        """The region as stored: 2-D, any numeric dtype. Errors name the chunk and its rows."""
+        """The region as stored: 2-D, of the spec's dtype. Errors name the chunk and its rows."""
 
     @abstractmethod
     def fingerprint(self) -> str:
         """A digest that changes when the data does. Cheap for stores; contents for plain memory."""
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
-        """Bytes that one `read` of such a region allocates besides its result."""
-        return 0
+        """Bytes that one `block` of such a region allocates besides its values."""
+        stored, working = self.spec.dtype, self.spec.working
+        widening = 0 if stored == working else n_rows * n_cols * stored.itemsize
+        return widening + (n_rows + n_cols) * working.itemsize
 
     def validate(self) -> None:
         """Refuse, before the first read, what can be seen to be wrong: chunks missing, for one."""
+        if self.weights is not None:
+            self.weights.validate()
 
     def block(self, span: Span, axis: Axis = "rows") -> Block:
         """Whole rows (or whole columns) as native floats, checked to be finite."""
         everything = Span(0, self.spec.length("columns" if axis == "rows" else "rows"))
         rows, cols = (span, everything) if axis == "rows" else (everything, span)
         values = widen(self.read(rows, cols))
-        self._require_finite(values, rows, cols)
+        if self.spec.dtype.kind == "f":
+            self._require_finite(values, rows, cols)
         weights = None if self.weights is None else self._weights(rows)
         return Block(span, values, weights=weights)
+
+    def _sealed(self, digest: hashlib.blake2b) -> str:
+        """The digest of the values, made one of the values and the weights."""
+        if self.weights is not None:
+            digest.update(self.weights.fingerprint().encode())
+        return digest.hexdigest()
 
     def _weights(self, rows: Span) -> Array:
         assert self.weights is not None

@@ -1,0 +1,99 @@
+"""A zarr array as a source: v2 or v3, sharded or not, chunked along any of its axes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from itertools import chain
+
+import numpy as np
+
+from streamdr.blocks import Array, MatrixSpec, Span
+from streamdr.errors import DataError
+from streamdr.sources.base import Source
+from streamdr.sources.grid import Overlap
+from streamdr.sources.layout import Layout, Region
+from streamdr.sources.metadata import ArrayMetadata
+from streamdr.sources.missing import find_missing, present_chunks
+from streamdr.sources.reading import MissingChunkError, chunk_reader
+from streamdr.sources.stores import Node
+
+_MISSING = "set allow_missing_chunks if it was never meant to be written"
+
+
+class ZarrSource(Source):
+    """Reads chunk after chunk in the calling thread, and knows which one failed."""
+
+    def __init__(
+        self, node: Node, metadata: ArrayMetadata, *, sample_axis: int | str, allow_missing: bool
+    ) -> None:
+        self.name = node.name
+        self.layout = Layout.of(metadata.grid.shape, sample_axis, self.name, metadata.dims)
+        # Byte order is the storage's affair: chunks become native as they are put in place.
+        dtype = metadata.dtype.newbyteorder("=")
+        self.spec = MatrixSpec(self.layout.n_rows, self.layout.n_cols, dtype)
+        self.chunks = self.layout.granularity(metadata.grid.chunk)
+        names = metadata.feature_names
+        self.feature_names = names if names is not None and len(names) == self.spec.n_cols else None
+        self._node = node
+        self._metadata = metadata
+        self._allow_missing = allow_missing
+        self._reader = chunk_reader(node, metadata, allow_missing=allow_missing)
+
+    def read(self, rows: Span, cols: Span) -> Array:
+        """The region, in native byte order."""
+        region, part = self.layout.select(rows, cols)
+        matrix, box = self.layout.empty(region, self.spec.dtype)
+        for piece in self._metadata.grid.overlaps(region):
+            try:
+                self._reader.fill(piece, box[piece.target])
+            except Exception as error:
+                raise self._unreadable(piece, error) from error
+        return self.layout.trimmed(matrix, part)
+
+    def overhead(self, n_rows: int, n_cols: int) -> int:
+        """One chunk on its way, and the columns that come with those asked for."""
+        excess = n_rows * self.layout.excess(n_cols) * self.spec.dtype.itemsize
+        return super().overhead(n_rows, n_cols) + self._reader.overhead + excess
+
+    def validate(self) -> None:
+        """Refuse an array with missing chunks, unless that is allowed."""
+        super().validate()
+        if self._allow_missing:
+            return
+        try:
+            missing = find_missing(self._node, self._metadata)
+        except OSError as error:
+            raise DataError(f"{self.name}: its chunks cannot be listed: {error}") from error
+        if missing is not None:
+            some = f" ({missing.count} of {missing.total} are)" if missing.count > 1 else ""
+            where = self._covered(missing.region)
+            raise DataError(f"{self.name}: chunk {missing.chunk} is missing, {where}{some}; {_MISSING}")
+
+    def fingerprint(self) -> str:
+        """A digest of the metadata and of every chunk's size and time of modification."""
+        digest = hashlib.blake2b(digest_size=20)
+        digest.update(json.dumps(self._metadata.document, sort_keys=True).encode())
+        digest.update(f"samples along axis {self.layout.sample_axis}".encode())
+        try:
+            chunks = present_chunks(self._node, self._metadata)
+            keys = (self._metadata.keys.key(self._metadata.grid.coords(chunk)) for chunk in chunks.tolist())
+            stamps = chain.from_iterable(self._node.stamp(key) for key in keys)
+            digest.update(chunks.data)
+            digest.update(np.fromiter(stamps, np.int64).data)
+        except OSError as error:
+            raise DataError(f"{self.name}: its chunks cannot be listed: {error}") from error
+        return self._sealed(digest)
+
+    def _unreadable(self, piece: Overlap, error: Exception) -> DataError:
+        key = self._metadata.keys.key(piece.coords)
+        where = self._covered(self._metadata.grid.bounds(piece.coords))
+        if isinstance(error, MissingChunkError):
+            return DataError(f"{self.name}: chunk {error} is missing, {where}; {_MISSING}")
+        return DataError(
+            f"{self.name}: chunk {key} cannot be read, {where}: {error or type(error).__name__}; "
+            "restore it from a copy or write it again"
+        )
+
+    def _covered(self, region: Region) -> str:
+        return self._region(*self.layout.covers(region))
