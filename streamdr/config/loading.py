@@ -31,14 +31,14 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Run:
 
 def parse(text: str, overrides: Sequence[str] = (), name: str = "<text>") -> Run:
     """Read a configuration from its text; errors call it by the given name."""
-    start = Place(name, 1, 1)
     document = parse_yaml(text, partial(Place, name))
     if not isinstance(document.data, dict):
         found = "nothing" if document.data is None else show(document.data)
-        raise refusal(Problem(start, (), f"expected the sections {', '.join(SECTIONS)}, found {found}"))
+        message = f"expected the sections {', '.join(SECTIONS)}, found {found}"
+        raise refusal(Problem(document.start, (), message))
     for argument in overrides:
         override(document, argument)
-    reader = _Reader(document, start)
+    reader = _Reader(document)
     run = reader.run()
     if run is None:
         raise refusal(*reader.problems)
@@ -48,10 +48,9 @@ def parse(text: str, overrides: Sequence[str] = (), name: str = "<text>") -> Run
 class _Reader:
     """Builds what it can and notes every problem on the way; what has a problem is built as None."""
 
-    def __init__(self, document: Parsed, start: Place) -> None:
+    def __init__(self, document: Parsed) -> None:
         self.problems: list[Problem] = []
         self._document = document
-        self._start = start
 
     def run(self) -> Run | None:
         """The whole configuration, unless there is any problem."""
@@ -64,7 +63,7 @@ class _Reader:
         execution = self._section(Execution, found.get("execution"), ("execution",))
         if self.problems or not (input_ and method and output and execution):
             return None
-        return Run(input_, method, output, execution)
+        return Run(input_, method, output, execution, document=self._document)
 
     def _method(self, given: dict[str, Any] | None, path: KeyPath) -> Method | None:
         if given is None:
@@ -144,15 +143,7 @@ class _Reader:
         return meant
 
     def _problem(self, path: KeyPath, message: str) -> None:
-        self.problems.append(Problem(self._where(path), path, message))
-
-    def _where(self, path: KeyPath) -> Place:
-        """The place of the value or, where none was written, of the nearest section around it."""
-        if path in self._document.values:
-            return self._document.values[path]
-        while path and path not in self._document.keys:
-            path = path[:-1]
-        return self._document.keys[path] if path else self._start
+        self.problems.append(Problem(self._document.place(path), path, message))
 
 
 def _homes(key: str, besides: KeyPath) -> list[str]:

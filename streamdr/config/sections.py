@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from streamdr.config.problems import Place, Problem
 from streamdr.config.wording import did_you_mean, nearest, show
+from streamdr.config.yaml_source import Parsed
 from streamdr.errors import ParameterError
 from streamdr.methods import Method
 from streamdr.sizes import SIZE, parse_bytes
@@ -171,6 +173,23 @@ class Run:
     output: Output
     execution: Execution = dataclasses.field(default_factory=Execution)
     source_file: str | None = None
+    document: Parsed = dataclasses.field(
+        default_factory=lambda: Parsed(Place("configuration")), repr=False, compare=False
+    )
+    """Where each key was written."""
+
+    def problem(self, error: ParameterError) -> Problem:
+        """What an error that showed only with the data says, with the place of the key that it is about."""
+        sections: dict[str, Any] = {
+            "method": self.method,
+            "input": self.input,
+            "output": self.output,
+            "execution": self.execution,
+        }
+        keys = {name: [field.name for field in dataclasses.fields(sections[name])] for name in sections}
+        homes = [name for name in sections if error.parameter in keys[name]]
+        path = (homes[0], error.parameter) if homes else ()
+        return Problem(self.document.place(path), path, str(error))
 
     def to_dict(self) -> dict[str, Any]:
         """The four sections as plain data, for records. As a configuration it reads back as this run."""

@@ -46,9 +46,18 @@ _SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
 class Parsed:
     """Mappings, lists and scalars, and where each key and each value was written."""
 
+    start: Place
     data: Any = None
     keys: dict[KeyPath, Place] = field(default_factory=dict)
     values: dict[KeyPath, Place] = field(default_factory=dict)
+
+    def place(self, path: KeyPath) -> Place:
+        """The place of the value or, where none was written, of the nearest section around it."""
+        if path in self.values:
+            return self.values[path]
+        while path and path not in self.keys:
+            path = path[:-1]
+        return self.keys[path] if path else self.start
 
 
 def read_text(path: Path) -> str:
@@ -131,7 +140,7 @@ class _Walk:
     """From nodes to data, counting on the way and noting what does not belong in a configuration."""
 
     def __init__(self, locate: Locate) -> None:
-        self.parsed = Parsed()
+        self.parsed = Parsed(locate(1, 1))
         self.problems: list[Problem] = []
         self._locate = locate
 
