@@ -6,14 +6,15 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from streamdr import fitting, memory, store, synthetic
 from streamdr.config import Run
-from streamdr.errors import ConfigError, StoreError
+from streamdr.errors import ConfigError, DataError, StoreError
 from streamdr.execution import Execution
 from streamdr.ledger import Ledger
 from streamdr.memory import Plan
@@ -35,24 +36,38 @@ class Stage:
     """Whether to forget what earlier runs remembered."""
 
 
-def fit(stage: Stage, planned: Callable[[Plan], None] = lambda plan: None) -> Report:
+Planned = Callable[[Report], None]
+"""Told of the plan before the first byte is read."""
+
+
+def fit(stage: Stage, planned: Planned = lambda plan: None) -> Report:
     """Fit the method to the input and publish the model, unless that very model is already there."""
+    return _fit(stage, planned, [Path(stage.run.output.model)])
+
+
+def _fit(stage: Stage, planned: Planned, targets: list[Path]) -> Report:
+    """`fit`, which refuses to begin when one of the targets could not be written at the end."""
     run, began = stage.run, time.monotonic()
     source = open_input(run, stage.progress)
-    target = Path(run.output.model)
     request = _request(run, source)
-    if not stage.fresh and (found := _published_model(target, request)) is not None:
-        stage.progress.message(f"{target} is up to date")
+    if not stage.fresh and (found := _published_model(run, request)) is not None:
+        stage.progress.message(f"{run.output.model} is up to date")
         return _fit_report(run, found, source, seconds=time.monotonic() - began, reused=True)
-    _check_outputs(run, [target])
+    _check_outputs(run, targets)
     execution = execution_of(run)
     if stage.fresh:
         Ledger(cast(Path, execution.ledger)).clear()
-    fitted = fitting.fit(
-        run.method, source, execution, progress=stage.progress, stop=stage.stop, planned=planned
-    )
+    with _naming(source):
+        fitted = fitting.fit(
+            run.method,
+            source,
+            execution,
+            progress=stage.progress,
+            stop=stage.stop,
+            planned=lambda chosen: planned(_plan_report(source, chosen)),
+        )
     store.save_model(
-        target,
+        Path(run.output.model),
         fitted.model,
         method=run.method.name,
         parameters=asdict(cast(Any, run.method)),
@@ -111,22 +126,36 @@ def transform(stage: Stage) -> Report:
     }
 
 
-def run_all(stage: Stage, planned: Callable[[Plan], None] = lambda plan: None) -> Report:
+def run_all(stage: Stage, planned: Planned = lambda plan: None) -> Report:
     """Fit, then transform where the configuration asks for an embedding."""
+    # Whatever stands in the way of the second stage is better known before the first.
+    reports = {"fit": _fit(stage, planned, _outputs(stage.run))}
     if stage.run.output.embedding is not None:
-        # Whatever stands in the way of the second stage is better known before the first.
-        targets = [Path(stage.run.output.model), Path(stage.run.output.embedding)]
-        _check_outputs(stage.run, [target for target in targets if not target.exists()])
-    report: Report = {"command": "run", "fit": fit(stage, planned)}
-    if stage.run.output.embedding is not None:
-        report["transform"] = transform(stage)
-    return report
+        reports["transform"] = transform(stage)
+    return {
+        "command": "run",
+        "n_rows": reports["fit"]["n_rows"],
+        "bytes_read": sum(report["bytes_read"] for report in reports.values()),
+        "seconds": sum(report["seconds"] for report in reports.values()),
+        "peak_rss": memory.peak_resident(),
+        "model": stage.run.output.model,
+        "embedding": stage.run.output.embedding,
+        "reused": all(report["reused"] for report in reports.values()),
+        **reports,
+    }
 
 
-def plan(run: Run, progress: Progress) -> tuple[Source, Plan]:
-    """What a fit would do, reading nothing."""
-    source = open_input(run, progress)
-    return source, memory.plan(run.method, source, execution_of(run))
+def plan(stage: Stage) -> Report:
+    """What a fit would do, reading nothing; what it would refuse is refused."""
+    run = stage.run
+    source = open_input(run, stage.progress)
+    up_to_date = not stage.fresh and _published_model(run, _request(run, source)) is not None
+    if not up_to_date:
+        _check_outputs(run, [Path(run.output.model)])
+    with _naming(source):
+        chosen = memory.plan(run.method, source, execution_of(run))
+    source.validate()
+    return {**_plan_report(source, chosen), "up_to_date": up_to_date}
 
 
 def open_input(run: Run, progress: Progress) -> Source:
@@ -165,10 +194,27 @@ def embedding_path(run: Run) -> Path:
     return Path(run.output.embedding)
 
 
+@contextmanager
+def _naming(source: Source) -> Iterator[None]:
+    """Put the input's name before what a method, which never learns where data is from, says of the data."""
+    try:
+        yield
+    except DataError as error:
+        named = [source.name] if source.weights is None else [source.name, source.weights.name]
+        if str(error).startswith(tuple(named)):
+            raise
+        raise DataError(f"{source.name}: {error}") from error
+
+
+def _outputs(run: Run) -> list[Path]:
+    return [Path(path) for path in (run.output.model, run.output.embedding) if path is not None]
+
+
 def _check_outputs(run: Run, targets: list[Path]) -> None:
     inputs = [Path(path) for path in (run.input.path, run.input.weights) if path is not None]
     for target in targets:
-        store.check_output(target, inputs=inputs, overwrite=run.output.overwrite)
+        others = [output for output in _outputs(run) if output != target]
+        store.check_output(target, inputs=inputs, overwrite=run.output.overwrite, other_outputs=others)
 
 
 def _request(run: Run, source: Source) -> str:
@@ -181,9 +227,9 @@ def _request(run: Run, source: Source) -> str:
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
 
-def _published_model(target: Path, request: str) -> Any:
+def _published_model(run: Run, request: str) -> Any:
     try:
-        saved = store.load_model(target)
+        saved = store.load_model(Path(run.output.model))
     except StoreError:
         return None
     return saved.model if saved.record["extra"].get("request") == request else None
@@ -211,4 +257,31 @@ def _fit_report(run: Run, model: Any, source: Source, *, seconds: float, reused:
         "peak_rss": memory.peak_resident(),
         "model": run.output.model,
         "reused": reused,
+    }
+
+
+def _plan_report(source: Source, chosen: Plan) -> Report:
+    data, cut = source.spec, chosen.blocks
+    lines = min(cut.block, cut.length)
+    by_rows = cut.axis == "rows"
+    return {
+        "command": "plan",
+        "input": source.name,
+        "n_rows": data.n_rows,
+        "n_cols": data.n_cols,
+        "dtype": str(data.dtype),
+        "solver": chosen.route.name,
+        "reason": chosen.reason,
+        "workers": chosen.workers,
+        "passes": chosen.route.passes,
+        "axis": cut.axis,
+        "block_rows": lines if by_rows else data.n_rows,
+        "block_columns": data.n_cols if by_rows else lines,
+        "block_bytes": lines * data.line_bytes(cut.axis),
+        "segments": len(cut),
+        "peak": chosen.peak,
+        "limit": chosen.limit,
+        "parts": chosen.parts,
+        "solve": chosen.solve,
+        "fits": chosen.peak <= chosen.limit,
     }

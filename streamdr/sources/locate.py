@@ -30,7 +30,7 @@ def locate(node: Node, array: str | None) -> Located:
                 f"{node.name}: not a zarr store (it has no zarr.json, .zarray or .zgroup); "
                 "turn other files into one with `streamdr ingest`"
             )
-        names = list(_arrays_below(node))
+        names = list(arrays_below(node))
         if len(names) != 1:
             raise DataError(f"{node.name}: {_listed(names)}; say which with `array`")
         return _named(node, names[0])
@@ -44,7 +44,7 @@ def _named(node: Node, array: str) -> Located:
         raise DataError(f"{node.name}: {array!r} is not the name of an array")
     found = _array(node.child(path))
     if found is None:
-        raise DataError(f"{node.name}: no array {array!r}; {_listed(list(_arrays_below(node)))}")
+        raise DataError(f"{node.name}: no array {array!r}; {_listed(list(arrays_below(node)))}")
     return found
 
 
@@ -73,21 +73,22 @@ def _is_group(node: Node) -> bool:
     return v3 is not None or node.exists(".zgroup")
 
 
-def _is_array(node: Node) -> bool:
+def is_array(node: Node) -> bool:
+    """Whether there is an array at a node, whether or not it can be used."""
     v3 = _document(node, "zarr.json")
     return node.exists(".zarray") if v3 is None else v3.get("node_type") == "array"
 
 
-def _arrays_below(node: Node, path: str = "") -> Iterator[str]:
+def arrays_below(node: Node, path: str = "") -> Iterator[str]:
     """The arrays in a group and in the groups within it. What is inside an array is not looked at."""
     if not _is_group(node):
         return
     for name in node.children():
         child = node.child(name)
-        if _is_array(child):
+        if is_array(child):
             yield f"{path}{name}"
         elif _is_group(child):
-            yield from _arrays_below(child, f"{path}{name}/")
+            yield from arrays_below(child, f"{path}{name}/")
 
 
 def _document(node: Node, key: str) -> dict[str, Any] | None:

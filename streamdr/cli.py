@@ -1,0 +1,239 @@
+"""The commands. Each imports what it needs when it runs, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamdr import terminal
+
+if TYPE_CHECKING:
+    from streamdr.pipeline import Stage
+    from streamdr.signals import Stop
+
+Report = dict[str, Any]
+
+app = typer.Typer(
+    help="Dimensionality reduction for data that does not fit in memory.",
+    epilog="Start with: streamdr run configs/quickstart.yaml",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+# The base of what typer raises for a command line that means nothing, whichever click it brings along.
+_UsageError: Any = typer.BadParameter.__base__
+
+Config = Annotated[str, typer.Argument(metavar="CONFIG", help="The configuration, a YAML file.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Set a key, as in method.n_components=10. May be repeated."
+    ),
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Begin anew: forget checkpoints and outputs that are up to date.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, to stdout.")]
+
+
+@app.callback(invoke_without_command=True)
+def top(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", hidden=True)] = False,
+) -> None:
+    """Handle what is not about any one command."""
+    if traceback:
+        os.environ["STREAMDR_TRACEBACK"] = "1"
+    if version:
+        from streamdr import __version__
+
+        typer.echo(f"streamdr {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def run(config: Config, sets: Sets = None, fresh: Fresh = False, as_json: Json = False) -> int:
+    """Fit, and transform if an embedding is asked for. Run again to resume."""
+    job = Job(config, sets or [], fresh, as_json)
+    return job.carry_out(lambda pipeline, stage: pipeline.run_all(stage, _show_plan), terminal.ran)
+
+
+@app.command()
+def fit(config: Config, sets: Sets = None, fresh: Fresh = False, as_json: Json = False) -> int:
+    """Fit the method, and save the model. Run again to resume."""
+    job = Job(config, sets or [], fresh, as_json)
+    return job.carry_out(lambda pipeline, stage: pipeline.fit(stage, _show_plan), terminal.fitted)
+
+
+@app.command()
+def transform(config: Config, sets: Sets = None, fresh: Fresh = False, as_json: Json = False) -> int:
+    """Write the embedding by the saved model. Run again to resume."""
+    job = Job(config, sets or [], fresh, as_json)
+    return job.carry_out(lambda pipeline, stage: pipeline.transform(stage), terminal.transformed)
+
+
+@app.command()
+def plan(config: Config, sets: Sets = None, as_json: Json = False) -> int:
+    """Say how a fit would run, reading no data."""
+    job = Job(config, sets or [], fresh=False, as_json=as_json)
+    return job.carry_out(lambda pipeline, stage: pipeline.plan(stage), terminal.planned)
+
+
+@app.command()
+def inspect(
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A zarr store, a .npy file, a model or an embedding.")
+    ],
+    as_json: Json = False,
+) -> int:
+    """Say what a store, model or embedding holds."""
+    from streamdr.console import conclude
+
+    def work() -> Report:
+        from streamdr import inspection
+
+        return inspection.inspect(path)
+
+    return conclude(work, terminal.inspected, as_json=as_json)
+
+
+@app.command()
+def schema(as_json: Json = False) -> int:
+    """Print the JSON Schema of configurations.
+
+    Editors complete and check configurations by it."""
+    import json
+
+    from streamdr.console import conclude
+
+    def work() -> Report:
+        from streamdr import config
+
+        return config.schema()
+
+    return conclude(work, lambda report: json.dumps(report, indent=2), as_json=as_json)
+
+
+@app.command()
+def ingest(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE", help="A .npy, CSV, Parquet or HDF5 file, or a directory of Parquet files."
+        ),
+    ],
+    dest: Annotated[Path, typer.Argument(metavar="DEST.zarr", help="The store to make; its array is X.")],
+    dataset: Annotated[str | None, typer.Option(help="HDF5: the dataset, where there are several.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="CSV, Parquet: the columns to keep, as in a,b,c.")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="The type to store, such as float32.")] = None,
+    chunk_rows: Annotated[int | None, typer.Option(help="Rows of a chunk; by default 16 MB of them.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="CSV: the character between fields.")] = None,
+    header: Annotated[
+        bool | None, typer.Option("--header/--no-header", help="CSV: whether the first line is names.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what was ingested before.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Turn a file into a zarr store.
+
+    The store is chunked for streaming. Memory stays bounded, whatever the size of the file."""
+    from streamdr.console import conduct, resume_command
+
+    def work(stop: Stop) -> Report:
+        import csv
+        from dataclasses import asdict
+
+        from streamdr.ingest import ingest
+        from streamdr.progress import for_stream
+        from streamdr.signals import Stoppable
+
+        report = ingest(
+            source,
+            dest,
+            dataset=dataset,
+            columns=None if columns is None else next(csv.reader([columns])),
+            dtype=dtype,
+            chunk_rows=chunk_rows,
+            delimiter=delimiter,
+            header=header,
+            overwrite=overwrite,
+            progress=Stoppable(for_stream(sys.stderr), stop),
+        )
+        return {"command": "ingest", **asdict(report), "path": str(report.path)}
+
+    advice = f"nothing was written. To begin again, run: {resume_command()}"
+    return conduct(work, terminal.ingested, as_json=as_json, after_stop=advice)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command that carries out a configuration."""
+
+    config: str
+    sets: list[str]
+    fresh: bool
+    as_json: bool
+
+    def carry_out(self, act: Callable[[Any, Stage], Report], render: Callable[[Report], str]) -> int:
+        """Do a part of the pipeline, in a process that signals can stop."""
+        from streamdr.console import conduct, resume_command
+
+        def work(stop: Stop) -> Report:
+            from streamdr import pipeline
+            from streamdr.config import load
+            from streamdr.errors import ParameterError
+            from streamdr.progress import for_stream
+            from streamdr.signals import Stoppable
+
+            run = load(self.config, self.sets)
+            try:
+                progress = Stoppable(for_stream(sys.stderr), stop)
+                return act(pipeline, pipeline.Stage(run, progress, stop, self.fresh))
+            except ParameterError as error:
+                raise ParameterError(error.parameter, str(run.problem(error))) from error
+
+        advice = f"what was done is kept. To resume, run: {resume_command()}"
+        return conduct(work, render, as_json=self.as_json, after_stop=advice)
+
+
+def _show_plan(report: Report) -> None:
+    from streamdr.console import say
+
+    say(terminal.plan(report))
+
+
+def _prepare_process() -> None:
+    """Set what holds for the whole process, before any work begins."""
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # libraries' warnings are for programmers
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a file's name may be any bytes
+
+
+def main() -> None:
+    """Run the command line, and exit."""
+    _prepare_process()
+    try:
+        code = app(prog_name="streamdr", standalone_mode=False)
+    except _UsageError as error:
+        from streamdr.console import fail
+
+        help_command = f"{error.ctx.command_path} --help" if error.ctx else "streamdr --help"
+        message = f"{error.format_message()} See `{help_command}`."
+        code = fail("UsageError", message, 2, as_json="--json" in sys.argv)
+    except typer.Abort:
+        code = 130
+    sys.exit(code)

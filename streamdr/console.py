@@ -1,0 +1,129 @@
+"""What every command does around its work: one result on standard output, or one error, and an exit code.
+
+Whatever else there is to say goes to standard error. Exit codes: 0 done, 1 failed, 2 bad usage or
+configuration, 128 + the signal when stopped by one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from streamdr.errors import ConfigError, StreamdrError
+from streamdr.signals import Stop, supervise
+
+Report = dict[str, Any]
+Render = Callable[[Report], str]
+
+TRACEBACK = "STREAMDR_TRACEBACK"
+"""The environment variable that shows where an error was raised."""
+
+_SHOW_CURSOR = "\x1b[?25h"
+
+
+def conclude(work: Callable[[], Report], render: Render, *, as_json: bool) -> int:
+    """Do short work, and say what came of it."""
+    try:
+        report = work()
+        return _show(json.dumps(report, allow_nan=False) if as_json else render(report))
+    except Exception as error:
+        return _failed(error, as_json)
+
+
+def conduct(work: Callable[[Stop], Report], render: Render, *, as_json: bool, after_stop: str) -> int:
+    """Do long work, which a signal stops, and say what came of it; `after_stop` is what to do then."""
+
+    def attempt(stop: Stop) -> int:
+        _quieten()
+        try:
+            report = work(stop)
+        except Exception as error:
+            if not stop.is_set():
+                return _failed(error, as_json)
+            # Whatever fails now does so because of the stop: others may have been told to, too.
+            return _stopped(f"stopped; {after_stop}", stop.exit_code, as_json)
+        return conclude(lambda: report, render, as_json=as_json)
+
+    def told() -> None:
+        say("stopping; a second signal stops at once")
+
+    def lost(why: str, exit_code: int) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(_SHOW_CURSOR)  # which a progress bar had hidden
+        _stopped(f"the work {why}; {after_stop}", exit_code, as_json)
+
+    return supervise(attempt, told=told, lost=lost)
+
+
+def fail(kind: str, message: str, exit_code: int, as_json: bool) -> int:
+    """Say what went wrong, to people and to programs, and return the exit code."""
+    for line in message.splitlines():
+        say(f"error: {line}")
+    return _end(kind, message, exit_code, as_json)
+
+
+def say(text: str) -> None:
+    """Write a line for people."""
+    with suppress(OSError):  # the work outlives whoever was reading
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+
+def resume_command() -> str:
+    """The command line to run again: the same, but for what would forget what was done."""
+    return shlex.join(["streamdr", *(word for word in sys.argv[1:] if word != "--fresh")])
+
+
+def _stopped(message: str, exit_code: int, as_json: bool) -> int:
+    say(message)
+    return _end("Interrupted", message, exit_code, as_json)
+
+
+def _end(kind: str, message: str, exit_code: int, as_json: bool) -> int:
+    if as_json:
+        _show(json.dumps({"error": {"kind": kind, "message": message, "exit_code": exit_code}}))
+    return exit_code
+
+
+def _failed(error: Exception, as_json: bool) -> int:
+    if os.environ.get(TRACEBACK):
+        traceback.print_exception(error)
+    exit_code = 2 if isinstance(error, ConfigError) else 1
+    return fail(type(error).__name__, _message(error), exit_code, as_json)
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, StreamdrError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, MemoryError):
+        return f"out of memory ({error}); set execution.memory_limit to what there is"
+    return f"unexpected {type(error).__name__}: {error}; run with {TRACEBACK}=1 to see where it came from"
+
+
+def _show(text: str) -> int:
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # then whoever read it has read enough
+            say(f"error: standard output: {error.strerror}")
+        # Python would try once more to write the text, at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def _quieten() -> None:
+    """Keep what libraries log off the screen: an error is told once, in words of our own."""
+    import logging
+
+    logging.disable()
+    os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")  # for the processes of a cluster

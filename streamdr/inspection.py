@@ -1,0 +1,155 @@
+"""What lies at a path: a store to be read, a saved model, an embedding. Looks, and reads none of the data."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from streamdr import store
+from streamdr.blocks import Axis
+from streamdr.errors import DataError
+from streamdr.segments import cut
+from streamdr.sources import Source, open_source
+from streamdr.sources.arrays import open_npy
+from streamdr.sources.locate import Located, arrays_below, is_array, locate
+from streamdr.sources.missing import find_missing, present_chunks
+from streamdr.sources.stores import Directory
+from streamdr.store.record import draft
+
+Report = dict[str, Any]
+
+_AXES: tuple[Axis, Axis] = ("rows", "columns")
+
+
+def inspect(path: Path) -> Report:
+    """Everything that a person, or a script, wants to know of a path before using it."""
+    record = draft(path) or {}
+    if record.get("kind") == "model":
+        return _model(path)
+    if record.get("kind") == "embedding":
+        return _embedding(path)
+    if path.is_dir():
+        return _store(path, record)
+    return _file(path)
+
+
+def _model(path: Path) -> Report:
+    saved = store.load_model(path)
+    return {
+        "kind": "model",
+        "path": str(path),
+        "method": saved.method,
+        "parameters": dict(saved.parameters),
+        "n_features": saved.model.n_features,
+        "n_outputs": saved.model.n_outputs,
+        **saved.model.summary(),
+        "input": saved.record["extra"].get("input"),
+        "n_rows": saved.n_rows,
+        "created": saved.record["created"],
+        "version": saved.record["version"],
+    }
+
+
+def _embedding(path: Path) -> Report:
+    array = store.open_embedding(path)
+    record = store.read_group(path, "embedding").record
+    return {
+        "kind": "embedding",
+        "path": str(path),
+        "n_rows": array.shape[0],
+        "n_outputs": array.shape[1],
+        "dtype": str(array.dtype),
+        "chunks": list(array.chunks),
+        "stored_bytes": sum(file.stat().st_size for file in path.rglob("*") if file.is_file()),
+        **{name: record.get(name) for name in ("model", "method", "created", "version")},
+    }
+
+
+def _store(path: Path, record: Report) -> Report:
+    node = Directory(path.absolute(), str(path))
+    names = [None] if is_array(node) else list(arrays_below(node))
+    if not names:
+        locate(node, None)  # which says what is wrong
+    return {
+        "kind": "zarr array" if None in names else "zarr group",
+        "path": str(path),
+        "origin": _origin(record),
+        "arrays": [_array(node, name) for name in names],
+    }
+
+
+def _origin(record: Report) -> str | None:
+    if record.get("kind") == "ingested":
+        return f"ingested from {record.get('source')}"
+    return "synthetic data" if record.get("kind") == "synthetic" else None
+
+
+def _array(node: Directory, name: str | None) -> Report:
+    try:
+        return {"name": name or node.root.name, "problem": None, **_described(locate(node, name))}
+    except DataError as error:
+        return {"name": name or node.root.name, "problem": str(error)}
+
+
+def _described(found: Located) -> Report:
+    node, metadata, shards = found.node, found.metadata, found.metadata.sharding
+    source = open_source(node.name, allow_missing_chunks=True)
+    chunks = (metadata.grid.coords(number) for number in present_chunks(node, metadata).tolist())
+    stored = sum(node.stamp(metadata.keys.key(coords))[0] for coords in chunks)
+    missing = find_missing(node, metadata)
+    return {
+        "shape": list(metadata.grid.shape),
+        "dtype": str(metadata.dtype),
+        "bytes": math.prod(metadata.grid.shape) * metadata.dtype.itemsize,
+        "zarr_format": metadata.zarr_format,
+        "dims": None if metadata.dims is None else list(metadata.dims),
+        "chunks": list(metadata.smallest),
+        "shards": None if shards is None else list(metadata.grid.chunk),
+        "codecs": [codec.name for codec in (metadata.codecs if shards is None else shards.codecs)],
+        "stored_bytes": stored,
+        "missing": {
+            "count": 0 if missing is None else missing.count,
+            "total": metadata.grid.n_chunks if missing is None else missing.total,
+            "first": None if missing is None else missing.chunk,
+        },
+        **_as_matrix(source),
+    }
+
+
+def _file(path: Path) -> Report:
+    source = open_source(path)
+    size = path.stat().st_size
+    array = {
+        "name": path.name,
+        "problem": None,
+        "shape": list(open_npy(path).shape),
+        "dtype": str(source.spec.dtype),
+        "bytes": size,
+        "zarr_format": None,
+        "dims": None,
+        "chunks": None,
+        "shards": None,
+        "codecs": [],
+        "stored_bytes": size,
+        "missing": None,
+        **_as_matrix(source),
+    }
+    return {"kind": "npy file", "path": str(path), "origin": None, "arrays": [array]}
+
+
+def _as_matrix(source: Source) -> Report:
+    """The samples and features, and the blocks in which a pass with a small accumulator would read them."""
+    cuts = {axis: cut(source.spec, source.chunks, axis, accumulator_bytes=0) for axis in _AXES}
+    return {
+        "n_rows": source.spec.n_rows,
+        "n_cols": source.spec.n_cols,
+        "blocks": {
+            axis: {
+                "count": math.ceil(pieces.length / pieces.block),
+                "lines": min(pieces.block, pieces.length),
+                "bytes": min(pieces.block, pieces.length) * source.spec.line_bytes(axis),
+            }
+            for axis, pieces in cuts.items()
+        },
+    }

@@ -1,0 +1,141 @@
+"""Stopping when told to: within seconds, after a checkpoint where that can be had, whatever is under way.
+
+Python runs a signal's handler between two of its own instructions, and to Python an eigendecomposition in
+LAPACK is one instruction, which may take many minutes. So the work is done in a child process. The
+process that was started does nothing but wait, and can therefore always act: it passes a signal on, and
+when the child has not stopped by the end of a grace period, ends it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from streamdr.errors import Interrupted
+
+if TYPE_CHECKING:
+    from streamdr.progress import Progress
+
+GRACE_SECONDS = 8.0
+_ONE_REQUEST_SECONDS = 0.5
+"""Signals closer than this are one request: `timeout`, for one, signals a process and then its group."""
+
+# Ctrl-C reaches every process of a terminal's foreground at once. The child ignores it, and so do the
+# processes of a cluster that it starts, who inherit that: it learns of Ctrl-C by another signal.
+_PASSED_ON_AS = {signal.SIGINT: signal.SIGUSR1, signal.SIGTERM: signal.SIGTERM}
+_WATCHED = {*_PASSED_ON_AS, signal.SIGCHLD}
+_LONG_SECONDS = 3600.0
+_PR_SET_PDEATHSIG = 1
+
+Lost = Callable[[str, int], None]
+"""Told why work ended without a word of its own, and with which exit code."""
+
+
+class Stop(threading.Event):
+    """Set when the work is to stop. `exit_code` is then what the shell expects: 128 + the signal."""
+
+    exit_code = 0
+
+    def request(self, number: int) -> None:
+        """Ask for a stop, as a signal does. Of several signals the first gives the exit code."""
+        self.exit_code = self.exit_code or 128 + number
+        self.set()
+
+
+class Stoppable:
+    """Progress at whose next step work stops: for work that reports how far it is, but knows no signals."""
+
+    def __init__(self, shown: Progress, stop: threading.Event) -> None:
+        self._stop = stop
+        self.start = shown.start
+        self.finish = shown.finish
+        self.message = shown.message
+        self._advance = shown.advance
+
+    def advance(self, rows: int) -> None:
+        """So many more rows are done; these may be the last."""
+        self._advance(rows)
+        if self._stop.is_set():
+            raise Interrupted("stopped before the end")
+
+
+def supervise(
+    work: Callable[[Stop], int],
+    *,
+    told: Callable[[], None],
+    lost: Lost,
+    grace_seconds: float = GRACE_SECONDS,
+) -> int:
+    """Do work in a child process, and return its exit code: in the child, and in the process that waits.
+
+    `told` is called when a first signal has been passed on, `lost` when the child had to be killed or was
+    killed by somebody else.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it would never learn of the end
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        stop = _listen(parent)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return work(stop)
+    return _wait(child, told, lost, grace_seconds)
+
+
+def _listen(parent: int) -> Stop:
+    stop = Stop()
+    meant = {sent: number for number, sent in _PASSED_ON_AS.items()}
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for sent in meant:
+        signal.signal(sent, lambda number, frame: stop.request(meant[signal.Signals(number)]))
+    # Who kills the process that was started means the work: Linux then kills this one, too.
+    if (prctl := getattr(ctypes.CDLL(None), "prctl", None)) is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    return stop
+
+
+def _wait(child: int, told: Callable[[], None], lost: Lost, grace_seconds: float) -> int:
+    asked, asked_at = 0, math.inf
+    while True:
+        left = asked_at + grace_seconds - time.monotonic()
+        received = signal.sigtimedwait(_WATCHED, min(max(left, 0.0), _LONG_SECONDS))
+        number = 0 if received is None else received.si_signo
+        if number == signal.SIGCHLD:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return _exit_code(os.waitstatus_to_exitcode(status), lost)
+        elif number and not asked:
+            asked, asked_at = number, time.monotonic()
+            os.kill(child, _PASSED_ON_AS[signal.Signals(number)])
+            told()
+        elif number and time.monotonic() - asked_at >= _ONE_REQUEST_SECONDS:
+            return _kill(child, asked, "was told to stop at once", lost)
+        elif asked and time.monotonic() - asked_at >= grace_seconds:
+            return _kill(child, asked, f"did not stop within {grace_seconds:g} seconds", lost)
+
+
+def _kill(child: int, number: int, why: str, lost: Lost) -> int:
+    os.kill(child, signal.SIGKILL)
+    # A process that waits for a dead disk cannot even be killed: do not wait for ever.
+    signal.sigtimedwait({signal.SIGCHLD}, 1.0)
+    lost(why, 128 + number)
+    return 128 + number
+
+
+def _exit_code(code: int, lost: Lost) -> int:
+    if code >= 0:
+        return code
+    hint = ", perhaps for want of memory" if code == -signal.SIGKILL else ""
+    lost(f"was killed by signal {-code}{hint}", 128 - code)
+    return 128 - code

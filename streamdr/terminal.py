@@ -1,0 +1,182 @@
+"""Plans, reports and inspections in words for people: plain text, so that it pipes and greps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from streamdr.sizes import format_bytes
+
+Report = dict[str, Any]
+
+_BAR = 24
+_LISTED = 20
+
+
+def plan(report: Report) -> str:
+    """What a fit will do, why, and what it will take."""
+    block = f"{report['block_rows']:,} x {report['block_columns']:,} ({format_bytes(report['block_bytes'])})"
+    passes = "1 pass" if report["passes"] == 1 else f"at most {report['passes']} passes"
+    parts = [(name, format_bytes(size)) for name, size in report["parts"].items()]
+    parts.append(("solve", f"{format_bytes(report['solve'])}, after reading"))
+    return _listing(
+        "plan",
+        [
+            ("input", f"{report['input']}, {_matrix(report)}"),
+            ("solver", report["reason"]),
+            ("work", f"{passes} over the {report['axis']}, {_count(report['workers'], 'worker')}"),
+            ("blocks", f"{block} each, in {_count(report['segments'], 'segment')}"),
+            ("memory", f"{format_bytes(report['peak'])} at the peak, limit {format_bytes(report['limit'])}"),
+            *((f"  {name}", size) for name, size in parts),
+        ],
+    )
+
+
+def planned(report: Report) -> str:
+    """The plan as an answer of its own, with whether there is anything to do."""
+    done = "\nThe model is up to date: a fit would read nothing." if report["up_to_date"] else ""
+    return plan(report) + done
+
+
+def fitted(report: Report) -> str:
+    """What a fit found, what it took, and where the model is."""
+    heading = f"{report['method']} of {report['n_rows']:,} x {report['n_cols']:,}"
+    facts = [*_summary(report), *_effort(report), ("model", report["model"])]
+    return _listing(heading, facts) + _variance_table(report)
+
+
+def transformed(report: Report) -> str:
+    """What a transform wrote, and what it took."""
+    heading = f"embedding of {report['n_rows']:,} rows, {report['n_outputs']:,} columns"
+    return _listing(heading, [*_effort(report), ("embedding", report["embedding"])])
+
+
+def ran(report: Report) -> str:
+    """The stages of a run."""
+    text = fitted(report["fit"])
+    return f"{text}\n\n{transformed(report['transform'])}" if "transform" in report else text
+
+
+def ingested(report: Report) -> str:
+    """What was brought in."""
+    chunk = " x ".join(f"{length:,}" for length in report["chunks"])
+    return _listing(
+        f"{report['n_rows']:,} x {report['n_cols']:,} {report['dtype']}",
+        [
+            ("chunks", chunk),
+            ("written", f"{format_bytes(report['bytes_written'])} in {report['seconds']:.1f} s"),
+            ("store", report["path"]),
+        ],
+    )
+
+
+def inspected(report: Report) -> str:
+    """What was found at a path."""
+    if report["kind"] == "model":
+        return _model(report)
+    if report["kind"] == "embedding":
+        return _embedding(report)
+    origin = f", {report['origin']}" if report["origin"] else ""
+    arrays = [_array(array) for array in report["arrays"]]
+    return "\n\n".join([f"{report['path']}: {report['kind']}{origin}", *arrays])
+
+
+def _model(report: Report) -> str:
+    parameters = ", ".join(f"{name}={value}" for name, value in report["parameters"].items())
+    facts = [
+        ("method", report["method"]),
+        ("parameters", parameters),
+        ("maps", f"{report['n_features']:,} features to {report['n_outputs']:,}"),
+        *_summary(report),
+        ("input", f"{report['input']}, {report['n_rows']:,} rows"),
+        ("written", f"{report['created']} by streamdr {report['version']}, every bit as it was written"),
+    ]
+    return _listing(f"{report['path']}: streamdr model", facts) + _variance_table(report)
+
+
+def _embedding(report: Report) -> str:
+    chunk = " x ".join(f"{length:,}" for length in report["chunks"])
+    return _listing(
+        f"{report['path']}: streamdr embedding",
+        [
+            ("array", f"{report['n_rows']:,} x {report['n_outputs']:,} {report['dtype']}"),
+            ("chunks", f"{chunk}, all there"),
+            ("on disk", format_bytes(report["stored_bytes"])),
+            ("model", f"{report['model']} ({report['method']})"),
+            ("written", f"{report['created']} by streamdr {report['version']}"),
+        ],
+    )
+
+
+def _array(array: Report) -> str:
+    if array["problem"] is not None:
+        return _listing(array["name"], [("cannot be used", array["problem"])])
+    shape = " x ".join(f"{length:,}" for length in array["shape"])
+    facts = [("array", f"{shape} {array['dtype']}, {format_bytes(array['bytes'])}")]
+    if array["dims"]:
+        facts.append(("dimensions", ", ".join(str(dim) for dim in array["dims"])))
+    if array["chunks"]:
+        facts.append(("chunks", " x ".join(f"{length:,}" for length in array["chunks"])))
+    if array["shards"]:
+        facts.append(("shards", " x ".join(f"{length:,}" for length in array["shards"])))
+    if array["codecs"]:
+        facts.append(("codecs", f"{', '.join(array['codecs'])} (zarr v{array['zarr_format']})"))
+    facts.append(("on disk", format_bytes(array["stored_bytes"])))
+    if array["missing"] is not None:
+        facts.append(("missing", _missing(array["missing"])))
+    facts.append(("as a matrix", f"{array['n_rows']:,} samples x {array['n_cols']:,} features"))
+    for axis, blocks in array["blocks"].items():
+        size = f"{blocks['lines']:,} {axis} ({format_bytes(blocks['bytes'])})"
+        facts.append((f"read by {axis}", f"{_count(blocks['count'], 'block')} of {size}"))
+    return _listing(array["name"], facts)
+
+
+def _missing(missing: Report) -> str:
+    if not missing["count"]:
+        return f"none of {_count(missing['total'], 'chunk')}"
+    return f"{missing['count']:,} of {_count(missing['total'], 'chunk')}, the first being {missing['first']}"
+
+
+def _summary(report: Report) -> list[tuple[str, str]]:
+    explained = sum(report["explained_variance_ratio"])
+    facts = [
+        ("solver", report["solver"]),
+        ("components", f"{report['n_components']:,}, which explain {explained:.2%} of the variance"),
+        ("left out", f"{report['reconstruction_error']:.6g} of a variance of {report['total_variance']:.6g}"),
+    ]
+    if report["rank"] < report["n_components"]:
+        facts.append(("rank", f"{report['rank']:,}: the data has no variance in the other directions"))
+    return facts
+
+
+def _effort(report: Report) -> list[tuple[str, str]]:
+    if report["reused"]:
+        return [("read", "nothing: it was up to date")]
+    read = f"{format_bytes(report['bytes_read'])} in {report['seconds']:.1f} s"
+    return [("read", read), ("memory", f"{format_bytes(report['peak_rss'])} at the peak")]
+
+
+def _variance_table(report: Report) -> str:
+    ratios: Sequence[float] = report["explained_variance_ratio"]
+    lines, reached = ["", "  component  variance    in all"], 0.0
+    for number, ratio in enumerate(ratios[:_LISTED], 1):
+        reached += ratio
+        bar = "█" * round(_BAR * ratio / max(ratios[0], 1e-300))
+        lines.append(f"  {number:>9}  {ratio:>8.3%}  {reached:>8.3%}  {bar}".rstrip())
+    if report["n_components"] > _LISTED:
+        lines.append(f"  ... and {report['n_components'] - _LISTED:,} more")
+    return "\n".join(["", *lines])
+
+
+def _matrix(report: Report) -> str:
+    return f"{report['n_rows']:,} x {report['n_cols']:,} {report['dtype']}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _listing(heading: str, facts: Iterable[tuple[str, str]]) -> str:
+    facts = list(facts)
+    width = max(len(name) for name, _ in facts)
+    return "\n".join([heading, *(f"  {name:<{width}}  {value}" for name, value in facts)])
