@@ -171,7 +171,7 @@ def _never() -> bool:
 def merged(earlier: Accumulator, later: Accumulator) -> Accumulator:
     """A new accumulator of both, neither touched."""
     both = earlier.empty_like()
-    both.restore(earlier.arrays())
+    both.restore({name: array.copy() for name, array in earlier.arrays().items()})
     both.merge(later)
     return both
 

@@ -19,7 +19,7 @@ from streamdr.engines import engine_for
 from streamdr.errors import DataError, Interrupted
 from streamdr.execution import Execution
 from streamdr.ledger import Ledger
-from streamdr.memory import Plan, TransformPlan, plan, plan_transform
+from streamdr.memory import Plan, TransformPlan, give_back, plan, plan_transform
 from streamdr.methods import Method, Model, Pass
 from streamdr.progress import Progress, Silent
 from streamdr.runner import Runner, in_order
@@ -75,6 +75,7 @@ def fit(
         request = next(passes)
         while True:
             full = runner.run(request)
+            give_back()
             try:
                 request = passes.send(full)
             except StopIteration as finished:

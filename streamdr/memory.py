@@ -1,13 +1,14 @@
 """The memory plan: what a run will take, computed from shapes before a byte is read, and kept to.
 
-The peak is the interpreter and its libraries, and then the larger of two moments. While reading: each
-worker holds a block, what decoding it takes, and the update's scratch; besides them, the accumulators that
-are filling or waiting to merge, and one a level of the counter. While solving: the full accumulator and
-the solve's own arrays.
+The peak is the interpreter and its libraries; for each worker a block, what decoding it takes, and the
+update's scratch; and the larger of two: the accumulators that are filling or waiting to merge, with one a
+level of the counter, or the full accumulator and the arrays of the solve. Reading is over when solving
+begins, but the allocator may not yet have given back what blocks took, so both are counted.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from streamdr.segments import RADIX, Cut, cut
 from streamdr.sizes import format_bytes
 from streamdr.sources.base import Source
 
-BASELINE = 200 << 20
+BASELINE = 140 << 20
 """Python with numpy, scipy, zarr and the rest loaded, and what they keep for themselves."""
 _FREE_SHARE = 0.8
 _SMALL_ACCUMULATOR = 64 << 20
@@ -46,9 +47,7 @@ class Plan:
     blocks: Cut
     limit: int
     parts: dict[str, int]
-    """What reading takes at its peak, by what takes it."""
-    solve: int
-    """What solving takes, besides the interpreter, after reading."""
+    """The peak, by what takes it."""
     seconds: float
     """A modelled time, to compare routes by."""
     reason: str = ""
@@ -56,7 +55,7 @@ class Plan:
     @property
     def peak(self) -> int:
         """The most that the process will take."""
-        return max(sum(self.parts.values()), self.parts["interpreter"] + self.solve)
+        return sum(self.parts.values())
 
 
 def plan(method: Method, source: Source, execution: Execution) -> Plan:
@@ -161,6 +160,13 @@ def peak_resident() -> int:
     return _status("VmHWM")
 
 
+def give_back() -> None:
+    """Return freed memory to the system, which the allocator would keep for later, where it can be asked."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def _status(field: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field):
@@ -187,15 +193,17 @@ def _draft(route: Route, source: Source, execution: Execution, limit: int, worke
     levels = math.ceil(math.log(max(len(blocks), 2), RADIX)) + 1
     # Threads share this process; processes of a cluster each keep to the limit on their own.
     here = workers if execution.scheduler in (None, "threads") else 1
+    waiting = min(window, len(blocks)) + min(levels, len(blocks))
     parts = {
         "interpreter": max(BASELINE, resident()),
         "blocks": here * (block + source.overhead(*shape)),
         "scratch": here * (round(route.scratch_per_block * block) + route.scratch_bytes),
-        "accumulators": (min(window, len(blocks)) + min(levels, len(blocks))) * route.accumulator_bytes,
+        "accumulators": route.gathered_bytes + waiting * route.accumulator_bytes,
     }
+    solve = route.gathered_bytes + route.accumulator_bytes + route.solve_bytes
+    parts["solve"] = max(0, solve - parts["accumulators"])
     seconds = route.flops / _FLOPS + route.passes * data.n_rows * data.line_bytes("rows") / _READ
-    solve = route.accumulator_bytes + route.solve_bytes
-    return Plan(route, workers, window, blocks, limit, parts, solve, seconds / workers)
+    return Plan(route, workers, window, blocks, limit, parts, seconds / workers)
 
 
 def _preference(draft: Plan) -> float:
@@ -219,8 +227,7 @@ def _reason(best: Plan, drafts: list[Plan]) -> str:
 def _refusal(drafts: list[Plan], source: Source, limit: int) -> str:
     smallest = min(drafts, key=lambda draft: draft.peak)
     needs = "; ".join(f"{draft.route.name} {format_bytes(draft.peak)}" for draft in drafts)
-    parts = {**smallest.parts, "solve": smallest.solve}
-    where = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
+    where = ", ".join(f"{name} {format_bytes(size)}" for name, size in smallest.parts.items())
     advice = f"raise memory_limit to {format_bytes(smallest.peak)}"
     if smallest.parts["blocks"] > smallest.peak / 2:
         rows, cols = source.chunks

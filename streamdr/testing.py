@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def check_accumulator(
     from_empty.merge(whole)
     _require_equal(_value(from_empty), _value(whole), "empty is the identity")
     restored = empty.empty_like()
-    restored.restore(whole.arrays())
+    restored.restore({name: array.copy() for name, array in whole.arrays().items()})
     _require_equal(_value(restored), _value(whole), "a state that was saved and restored is the same bits")
     travelled: Accumulator = pickle.loads(pickle.dumps(whole))
     _require_equal(_value(travelled), _value(whole), "an accumulator travels to another process unchanged")
@@ -85,7 +86,7 @@ def check_bounded(empty: Accumulator, data: Array, *, axis: Axis = "rows") -> No
 
 def check_method(method: Method, data: Array) -> None:
     """Every law of a method: its passes are deterministic, its model maps blocks as it maps the whole."""
-    spec = MatrixSpec(*data.shape, data.dtype)
+    spec = _spec(data)
     for route in method.routes(spec):
         first, second = (solve(route.method, data) for _ in range(2))
         _require_equal(_arrays_of(first), _arrays_of(second), f"{route.name}: the same data, the same bits")
@@ -108,7 +109,7 @@ def check_method(method: Method, data: Array) -> None:
 
 def solve(method: Method, data: Array) -> Model:
     """Fit in memory, each pass over one block: the plainest driver there is."""
-    passes = method.passes(MatrixSpec(*data.shape, data.dtype))
+    passes = method.passes(_spec(data))
     request = next(passes)
     while True:
         full = request.empty.empty_like()
@@ -120,12 +121,16 @@ def solve(method: Method, data: Array) -> Model:
             return model
 
 
+def _spec(data: Array) -> MatrixSpec:
+    return MatrixSpec(data.shape[0], data.shape[1], data.dtype)
+
+
 def _splits(length: int) -> list[list[Span]]:
     """One line at a time, ragged, with an empty block, and a first block smaller than the rest."""
     ragged = [0, 0, min(1, length), length // 3, length - length // 7, length, length]
     return [
         [Span(i, i + 1) for i in range(length)],
-        [Span(a, b) for a, b in zip(ragged, ragged[1:], strict=False)],
+        [Span(a, b) for a, b in pairwise(ragged)],
         list(Span(0, length).split(max(1, length // 4))),
     ]
 

@@ -41,4 +41,4 @@ class Accumulator(Protocol):
         """The state, as plain arrays, without the parameters. `restore` on an empty one undoes it."""
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Take up a state that `arrays` gave."""
+        """Take up a state that `arrays` gave. The arrays are its own from now on: it will add to them."""

@@ -73,7 +73,7 @@ class Centre:
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up a saved state."""
         self.count, self.weight = int(arrays["count"]), float(arrays["weight"])
-        self.origin, self.offset = np.array(arrays["origin"]), np.array(arrays["offset"])
+        self.origin, self.offset = arrays["origin"], arrays["offset"]
 
 
 @dataclass(frozen=True)

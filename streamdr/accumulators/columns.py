@@ -100,7 +100,7 @@ class Gram:
         """Take up a saved state."""
         self.weight = float(arrays["weight"])
         self.constant = int(arrays["constant"])
-        self.gram = np.array(arrays["gram"])
+        self.gram = arrays["gram"]
 
 
 class Loadings:
@@ -129,15 +129,16 @@ class Loadings:
         self.pieces.extend(later.pieces)
 
     def take(self) -> tuple[Array, Array, Array]:
-        """Hand over mean, deviation and loadings of every column, keeping nothing."""
+        """Hand over mean, deviation and V'A (a row a vector), keeping nothing: it would be held twice."""
         length = sum(len(piece) for piece in self.pieces)
         mean, deviation = np.empty(length), np.empty(length)
-        loadings = np.empty((length, self.vectors.shape[1]))
+        loadings = np.empty((self.vectors.shape[1], length))
         start = 0
+        self.pieces.reverse()
         while self.pieces:
-            piece = self.pieces.pop(0)
-            rows = slice(start, start + len(piece))
-            mean[rows], deviation[rows], loadings[rows] = piece[:, 0], piece[:, 1], piece[:, 2:]
+            piece = self.pieces.pop()
+            columns = slice(start, start + len(piece))
+            mean[columns], deviation[columns], loadings[:, columns] = piece[:, 0], piece[:, 1], piece[:, 2:].T
             start += len(piece)
         return mean, deviation, loadings
 
@@ -160,7 +161,7 @@ class Loadings:
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up a saved state."""
-        self.pieces = [np.array(arrays[name]) for name in sorted(arrays)]
+        self.pieces = [arrays[name] for name in sorted(arrays)]
 
 
 class Scores:
@@ -205,4 +206,4 @@ class Scores:
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up a saved state."""
-        self.scores = np.array(arrays["scores"])
+        self.scores = arrays["scores"]

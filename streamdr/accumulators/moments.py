@@ -77,4 +77,4 @@ class Moments:
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up a saved state."""
         self.centre.restore(arrays)
-        self.scatter = np.array(arrays["scatter"])
+        self.scatter = arrays["scatter"]

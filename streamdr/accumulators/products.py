@@ -63,5 +63,5 @@ class Products:
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up a saved state."""
         self.centre.restore(arrays)
-        self.squares = np.array(arrays["squares"])
-        self.products = np.array(arrays["products"])
+        self.squares = arrays["squares"]
+        self.products = arrays["products"]

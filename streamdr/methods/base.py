@@ -72,6 +72,8 @@ class Route:
     """The peak of the solve, the full accumulator not counted, the model included."""
     flops: float
     """Arithmetic over all passes and the solve: what `auto` weighs."""
+    gathered_bytes: int = 0
+    """What a last pass collects that is as large as the model: it grows while reading."""
 
 
 class Method(Protocol):

@@ -13,7 +13,6 @@ from streamdr.accumulators import Gram, Loadings, Moments, Products
 from streamdr.blocks import Array, MatrixSpec
 from streamdr.errors import DataError, ParameterError
 from streamdr.linalg import (
-    cholesky_orthonormal,
     constant_columns,
     eigh_descending,
     fix_signs,
@@ -21,6 +20,7 @@ from streamdr.linalg import (
     numerical_rank,
     nystrom_eigh,
     orthonormal,
+    orthonormalise_rows,
     ritz_residuals,
 )
 from streamdr.methods.base import Pass, Passes, Route
@@ -161,7 +161,9 @@ class PCA:
         total = float(np.trace(covariance))
         values, vectors = eigh_descending(covariance, self.wanted)
         k = self._how_many(values, moments.weight, data)
-        return self._model(data, moments.weight, moments.mean, deviation, total, values, vectors[:, :k])
+        return self._model(
+            data, moments.weight, moments.mean, deviation, total, values, vectors[:, :k].T.copy()
+        )
 
     def _gram(self, data: MatrixSpec) -> Passes:
         empty = Gram(data.n_rows, scale=self.scale, ddof=self.ddof, double=self.double)
@@ -180,12 +182,11 @@ class PCA:
         top = np.ascontiguousarray(vectors[:, :seen])
         thin = Loadings(top, scale=self.scale, ddof=self.ddof, double=self.double)
         full = cast(Loadings, (yield Pass(thin, axis="columns", label="components")))
-        mean, deviation, loadings = full.take()
-        loadings /= np.linalg.norm(loadings, axis=0)
-        components = cholesky_orthonormal(loadings)
+        mean, deviation, components = full.take()
+        orthonormalise_rows(components)
         if seen < k:
             fill = np.random.default_rng(self.random_state).standard_normal((data.n_cols, k - seen))
-            components = np.hstack([components, orthonormal(fill, against=components)])
+            components = np.vstack([components, orthonormal(fill, against=components.T).T])
         scale = deviation if self.scale else None
         return self._model(data, gram.weight, mean, scale, total, values, components)
 
@@ -221,7 +222,9 @@ class PCA:
             basis, products = np.hstack([basis, block]), np.hstack([products, newest])
             ritz, residuals = ritz_residuals(basis, products, k)
         values, vectors = nystrom_eigh(basis, products, k)
-        return self._model(data, first.centre.weight, mean, deviation, total, values, vectors, residuals)
+        return self._model(
+            data, first.centre.weight, mean, deviation, total, values, vectors.T.copy(), residuals
+        )
 
     def _model(
         self,
@@ -231,10 +234,10 @@ class PCA:
         scale: Array | None,
         total: float,
         values: Array,
-        vectors: Array,
+        components: Array,
         residuals: Array | None = None,
     ) -> PCAModel:
-        k = vectors.shape[1]
+        k = len(components)
         rank = self._rank(values, data)
         if self.whiten is not None and k > rank:
             raise _rank_deficient(k, rank)
@@ -245,7 +248,7 @@ class PCA:
         discarded = float(values[k:].sum()) if all_known else max(total - float(explained.sum()), 0.0)
         return PCAModel(
             mean=mean,
-            components=fix_signs(np.ascontiguousarray(vectors.T)),
+            components=fix_signs(components),
             explained_variance=explained,
             total_variance=total,
             reconstruction_error=discarded,

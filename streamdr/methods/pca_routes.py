@@ -51,7 +51,8 @@ def gram(pca: PCA, data: MatrixSpec) -> Route:
         accumulator_bytes=8 * n * n,
         scratch_bytes=n * n * pca.product_dtype(data).itemsize,
         scratch_per_block=_copies(pca, data),
-        solve_bytes=max(5 * 8 * n * n, 3 * components),
+        solve_bytes=max(5 * 8 * n * n, components),
+        gathered_bytes=components,
         flops=float(d) * n * n + 2.0 * d * n * k + (2 if 2 * k < n else 9) * float(n) ** 3,
     )
 
