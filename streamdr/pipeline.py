@@ -282,6 +282,5 @@ def _plan_report(source: Source, chosen: Plan) -> Report:
         "peak": chosen.peak,
         "limit": chosen.limit,
         "parts": chosen.parts,
-        "solve": chosen.solve,
         "fits": chosen.peak <= chosen.limit,
     }

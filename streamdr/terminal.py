@@ -18,7 +18,6 @@ def plan(report: Report) -> str:
     block = f"{report['block_rows']:,} x {report['block_columns']:,} ({format_bytes(report['block_bytes'])})"
     passes = "1 pass" if report["passes"] == 1 else f"at most {report['passes']} passes"
     parts = [(name, format_bytes(size)) for name, size in report["parts"].items()]
-    parts.append(("solve", f"{format_bytes(report['solve'])}, after reading"))
     return _listing(
         "plan",
         [
