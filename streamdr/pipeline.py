@@ -91,6 +91,8 @@ def transform(stage: Stage) -> Report:
     """Map the input through the saved model and publish the embedding, unless it is already there."""
     run, began = stage.run, time.monotonic()
     target = embedding_path(run)
+    if not Path(run.output.model).exists():
+        raise StoreError(f"{run.output.model}: there is no model to transform by; fit it first")
     saved = store.load_model(Path(run.output.model))
     source = open_input(run, stage.progress)
     fitting.require_features(saved.model, source)
