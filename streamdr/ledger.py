@@ -12,6 +12,7 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 
 from streamdr.accumulators import Accumulator
 from streamdr.blocks import Array
+from streamdr.errors import StoreError
 from streamdr.segments import Cut
 
 _SCHEMA = 1
@@ -80,16 +82,22 @@ class Ledger:
                 arrays |= {f"{level}/{name}": array for name, array in digit[1].arrays().items()}
         if entry.tail is not None:
             arrays |= {f"tail/{name}": array for name, array in entry.tail.arrays().items()}
-        self.root.mkdir(parents=True, exist_ok=True)
         partial = self.root / f".{key}.{os.getpid()}.partial"
         try:
+            self.root.mkdir(parents=True, exist_ok=True)
             with partial.open("wb") as file:
                 np.savez(file, allow_pickle=False, **arrays)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, self._path(key))
+        except OSError as error:
+            raise StoreError(
+                f"{self.root}: the checkpoint cannot be written: {error.strerror or error}; free some space, "
+                "or set execution.ledger to another path"
+            ) from error
         finally:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
 
     def forget(self, key: str) -> None:
         """Drop an entry."""

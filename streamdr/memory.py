@@ -228,7 +228,7 @@ def _refusal(drafts: list[Plan], source: Source, limit: int) -> str:
     smallest = min(drafts, key=lambda draft: draft.peak)
     needs = "; ".join(f"{draft.route.name} {format_bytes(draft.peak)}" for draft in drafts)
     where = ", ".join(f"{name} {format_bytes(size)}" for name, size in smallest.parts.items())
-    advice = f"raise memory_limit to {format_bytes(smallest.peak)}"
+    advice = f"raise memory_limit to {math.ceil(smallest.peak / 2**20)} MiB"
     if smallest.parts["blocks"] > smallest.peak / 2:
         rows, cols = source.chunks
         advice += f", or store the data in smaller chunks (now {rows} rows x {cols} columns)"
