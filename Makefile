@@ -1,0 +1,62 @@
+# Everything a newcomer, a maintainer or a CI needs. Only Python 3.11 or later and make have to be there.
+
+PYTHON ?= python3
+VENV := .venv
+BENCH_VENV := .venv-bench
+BIN := $(VENV)/bin
+PINS := requirements/constraints.txt
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --constraint $(PINS)
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format bench docs-images pins clean
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(VENV)/.installed ## Install streamdr and its tools into .venv
+
+demo: install ## Fit and transform a small synthetic store
+	$(BIN)/streamdr run configs/quickstart.yaml
+
+test: install ## Run the tests
+	$(BIN)/pytest
+
+lint: install ## Check style, types and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: install ## Mend what can be mended mechanically
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(BENCH_VENV)/.installed ## Measure against the peers: takes a while, and some 20 GB of disk
+	$(BENCH_VENV)/bin/python -m benchmarks
+
+docs-images: demo ## Draw the README's pictures from the demo's outputs
+	$(BIN)/python docs/images/draw.py
+
+pins: ## Resolve every dependency anew, and write down the versions
+	rm -rf .venv-pins && $(PYTHON) -m venv .venv-pins
+	.venv-pins/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	.venv-pins/bin/python -m pip freeze --exclude-editable > $(PINS) && rm -rf .venv-pins
+
+clean: ## Remove everything that was made
+	rm -rf $(VENV) $(BENCH_VENV) .venv-pins data out build dist *.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find streamdr tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps are made last, so that an installation that failed half-way is begun again.
+$(VENV)/.installed: pyproject.toml $(PINS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamdr needs Python 3.11 or later: make PYTHON=python3.11")'
+	@echo "installing streamdr and its tools into $(VENV) (a minute or two)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python $(PIP_INSTALL) --editable '.[dev]'
+	@touch $@
+
+$(BENCH_VENV)/.installed: pyproject.toml $(PINS)
+	@echo "installing streamdr and the programs it is compared with into $(BENCH_VENV)"
+	@$(PYTHON) -m venv $(BENCH_VENV)
+	@$(BENCH_VENV)/bin/python $(PIP_INSTALL) --editable '.[bench]'
+	@touch $@
