@@ -5,7 +5,7 @@ VENV := .venv
 BENCH_VENV := .venv-bench
 BIN := $(VENV)/bin
 PINS := requirements/constraints.txt
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --constraint $(PINS)
+PIP_INSTALL := -m pip install -qq --disable-pip-version-check --constraint $(PINS)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint format bench docs-images pins clean
@@ -39,7 +39,7 @@ docs-images: demo ## Draw the README's pictures from the demo's outputs
 
 pins: ## Resolve every dependency anew, and write down the versions
 	rm -rf .venv-pins && $(PYTHON) -m venv .venv-pins
-	.venv-pins/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	.venv-pins/bin/python -m pip install -qq --disable-pip-version-check --editable '.[dev,bench]'
 	.venv-pins/bin/python -m pip freeze --exclude-editable > $(PINS) && rm -rf .venv-pins
 
 clean: ## Remove everything that was made
