@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numcodecs
 import numpy as np
@@ -290,3 +291,13 @@ def test_pickles_small_and_reads_on_the_other_side(tmp_path, cut, codec):
     source = pickle.loads(pickled)
     assert_reads(source, values)
     assert source.fingerprint() == open_source(tmp_path / "x.zarr").fingerprint()
+
+
+@pytest.mark.parametrize("cut", [{"chunks": (16, 5)}, {"chunks": (8, 8), "shards": (64, 8)}])
+def test_threads_read_at_once(tmp_path, cut):
+    values = numbers((640, 8), "f4")
+    write(tmp_path / "x.zarr", values, compressors=BLOSC, **cut)
+    source = open_source(tmp_path / "x.zarr")
+    with ThreadPoolExecutor(8) as pool:
+        blocks = list(pool.map(source.block, Span(0, 640).split(24)))
+    np.testing.assert_array_equal(np.concatenate([block.values for block in blocks]), values)

@@ -77,12 +77,12 @@ def _zarr_node(data: Any) -> Node | None:
         if not isinstance(data.store, LocalStore):
             return StoreNode(data.store, data.path)
         root = data.store.root / data.path
-        return Directory(root.absolute(), str(root))
+        return Directory(root, str(root))
     if not isinstance(data, (str, Path)):
         return None
     path = Path(data)
     if path.is_dir():
-        return Directory(path.absolute(), str(path))
+        return Directory(path, str(path))
     if not os.path.lexists(path):
         raise DataError(f"{path}: no such file or directory")
     if path.suffix != ".npy":

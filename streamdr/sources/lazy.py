@@ -54,7 +54,8 @@ class DaskSource(Source):
             ) from error
         matrix, box = self.layout.empty(region, self.spec.dtype)
         if len(chunks) == 1 and chunks[0].shape == box.shape:
-            return self.layout.trimmed(self.layout.matrix(np.asarray(chunks[0])), part)
+            whole = np.asarray(chunks[0], self.spec.dtype)
+            return self.layout.trimmed(self.layout.matrix(whole), part)
         for piece, chunk in zip(pieces, chunks, strict=True):
             box[piece.target] = chunk[piece.within]
         return self.layout.trimmed(matrix, part)
