@@ -163,7 +163,7 @@ def plan(stage: Stage) -> Report:
 def open_input(run: Run, progress: Progress) -> Source:
     """The configured source, made on the spot where it is synthetic."""
     if run.input.synthetic is not None:
-        synthetic.ensure(Path(run.input.path), **asdict(run.input.synthetic), progress=progress)
+        synthetic.ensure(Path(run.input.path), run.input.synthetic, progress=progress)
     return open_source(
         run.input.path,
         array=run.input.array,

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from streamdr.blocks import Array
 from streamdr.errors import DataError, ParameterError
@@ -28,27 +30,45 @@ _CLUSTERING = 0.95
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """All that decides the data, to the bit."""
+class Synthetic:
+    """Data made on the spot: a low-rank signal in noise, for trying things out.
 
-    n_rows: int
-    n_cols: int
-    rank: int
-    noise: float
+    Parameters
+    ----------
+    n_rows : int
+        How many samples.
+    n_cols : int
+        How many features.
+    rank : int
+        The dimension of the signal.
+    noise : float
+        The standard deviation of the noise around it.
+    offset : float
+        A constant added to every value.
+    dtype : "float16", "float32" or "float64"
+        The type in which values are stored.
+    seed : int
+        The same seed makes the same data.
+    """
+
+    n_rows: Annotated[int, Field(ge=1)]
+    n_cols: Annotated[int, Field(ge=1)]
+    rank: Annotated[int, Field(ge=1)] = 10
+    noise: Annotated[float, Field(ge=0)] = 0.1
     offset: float = 0.0
-    dtype: str = "float32"
-    seed: int = 0
+    dtype: Literal["float16", "float32", "float64"] = "float32"
+    seed: Annotated[int, Field(ge=0)] = 0
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float16", "float32", "float64"):
             raise ParameterError("dtype", f"dtype is {self.dtype!r}, but must be float16, float32 or float64")
         if not 0 <= self.noise < math.inf:
             raise ParameterError("noise", f"noise is {self.noise}, but must be finite and not negative")
-        if not 1 <= self.rank <= min(self.n_rows, self.n_cols):
+        limit = min(self.n_rows, self.n_cols)
+        if not 1 <= self.rank <= limit:
             raise ParameterError(
                 "rank",
-                f"rank is {self.rank}, but must be from 1 to {min(self.n_rows, self.n_cols)} "
-                f"for {self.n_rows} x {self.n_cols} values",
+                f"a matrix of {self.n_rows} x {self.n_cols} has a rank of at most {limit}, not {self.rank}",
             )
 
     @property
@@ -94,52 +114,8 @@ class Recipe:
         return np.asarray(values, self.dtype)
 
 
-def create(
-    path: Path,
-    *,
-    n_rows: int,
-    n_cols: int,
-    rank: int,
-    noise: float,
-    offset: float = 0.0,
-    dtype: str = "float32",
-    seed: int = 0,
-    progress: Progress,
-) -> None:
+def create(path: Path, recipe: Synthetic, *, progress: Progress) -> None:
     """Make a store of synthetic data, a chunk at a time."""
-    _make(path, Recipe(n_rows, n_cols, rank, noise, offset, dtype, seed), progress)
-
-
-def ensure(
-    path: Path,
-    *,
-    n_rows: int,
-    n_cols: int,
-    rank: int,
-    noise: float,
-    offset: float = 0.0,
-    dtype: str = "float32",
-    seed: int = 0,
-    progress: Progress,
-) -> None:
-    """Make the store unless it is there already. A store of anything else in its place is an error."""
-    recipe = Recipe(n_rows, n_cols, rank, noise, offset, dtype, seed)
-    if not path.exists():
-        _make(path, recipe, progress)
-        return
-    record = draft(path)
-    if record is None or record.get("kind") != "synthetic":
-        raise DataError(f"{path}: exists, but is not synthetic data; choose another path")
-    made, wanted = record.get("recipe", {}), _recorded(recipe)
-    others = [f"{key} {made.get(key)}" for key, value in wanted.items() if made.get(key) != value]
-    if others:
-        raise DataError(
-            f"{path}: exists, but was made from another recipe ({', '.join(others)}); "
-            "delete it, or choose another path"
-        )
-
-
-def _make(path: Path, recipe: Recipe, progress: Progress) -> None:
     layout = plan_layout((recipe.n_rows, recipe.n_cols), np.dtype(recipe.dtype))
     with Staging(path, overwrite=False) as staging:
         array = create_matrix(staging.path, layout)
@@ -154,5 +130,22 @@ def _make(path: Path, recipe: Recipe, progress: Progress) -> None:
         staging.publish()
 
 
-def _recorded(recipe: Recipe) -> dict[str, int | float | str]:
+def ensure(path: Path, recipe: Synthetic, *, progress: Progress) -> None:
+    """Make the store unless it is there already. A store of anything else in its place is an error."""
+    if not path.exists():
+        create(path, recipe, progress=progress)
+        return
+    record = draft(path)
+    if record is None or record.get("kind") != "synthetic":
+        raise DataError(f"{path}: exists, but is not synthetic data; choose another path")
+    made, wanted = record.get("recipe", {}), _recorded(recipe)
+    others = [f"{key} {made.get(key)}" for key, value in wanted.items() if made.get(key) != value]
+    if others:
+        raise DataError(
+            f"{path}: exists, but was made from another recipe ({', '.join(others)}); "
+            "delete it, or choose another path"
+        )
+
+
+def _recorded(recipe: Synthetic) -> dict[str, int | float | str]:
     return {**asdict(recipe), "revision": _REVISION}

@@ -12,9 +12,10 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamdr.config import Execution, Input, Output, Synthetic, load, parse, schema
+from streamdr.config import Execution, Input, Output, load, parse, schema
 from streamdr.errors import ConfigError, ParameterError
 from streamdr.methods import METHODS, PCA
+from streamdr.synthetic import Synthetic
 
 SMALL = """\
 input:

@@ -11,8 +11,9 @@ import pytest
 
 from streamdr import config
 from streamdr.config.keys import Key, keys_of
-from streamdr.config.sections import Execution, Input, Output, Synthetic
+from streamdr.config.sections import Execution, Input, Output
 from streamdr.methods import METHODS
+from streamdr.synthetic import Synthetic
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]

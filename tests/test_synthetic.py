@@ -12,7 +12,7 @@ import zarr
 from streamdr.errors import DataError, ParameterError, StoreError
 from streamdr.progress import Silent
 from streamdr.store.arrays import Layout
-from streamdr.synthetic import Recipe, create, ensure
+from streamdr.synthetic import Synthetic, create, ensure
 
 quiet = Silent()
 SMALL = {"n_rows": 60, "n_cols": 8, "rank": 3, "noise": 0.1}
@@ -38,16 +38,7 @@ def cosines(rank: int, n_cols: int) -> np.ndarray:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_covariance_is_the_recipes(tmp_path, rank, offset, dtype):
     n, d, noise = 40_000, 12, 0.3
-    create(
-        tmp_path / "x.zarr",
-        n_rows=n,
-        n_cols=d,
-        rank=rank,
-        noise=noise,
-        offset=offset,
-        dtype=dtype,
-        progress=quiet,
-    )
+    create(tmp_path / "x.zarr", Synthetic(n, d, rank, noise, offset, dtype), progress=quiet)
     values = stored(tmp_path / "x.zarr")
     assert values.dtype == dtype
     weights = 0.01 ** (np.arange(rank) / max(1, rank - 1))
@@ -61,13 +52,13 @@ def test_the_covariance_is_the_recipes(tmp_path, rank, offset, dtype):
 
 
 def test_the_spectrum_is_well_separated():
-    ratios = np.divide(*np.lib.stride_tricks.sliding_window_view(Recipe(100, 50, 10, 0.1).variances, 2).T)
+    ratios = np.divide(*np.lib.stride_tricks.sliding_window_view(Synthetic(100, 50, 10, 0.1).variances, 2).T)
     np.testing.assert_allclose(ratios, ratios[0])
     assert ratios[0] > 1.5
 
 
 def test_a_scatter_plot_shows_four_clusters(tmp_path):
-    create(tmp_path / "x.zarr", n_rows=4000, n_cols=30, rank=5, noise=0.05, progress=quiet)
+    create(tmp_path / "x.zarr", Synthetic(n_rows=4000, n_cols=30, rank=5, noise=0.05), progress=quiet)
     first_two = stored(tmp_path / "x.zarr") @ cosines(2, 30)
     standardised = first_two / first_two.std(axis=0)
     assert np.quantile(abs(standardised), 0.02) > 0.1  # the gaps between the clusters are all but empty
@@ -79,19 +70,19 @@ def test_a_scatter_plot_shows_four_clusters(tmp_path):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_two_runs_make_the_same_bits(tmp_path, dtype):
     for name in ("a", "b"):
-        create(tmp_path / name, **SMALL, dtype=dtype, progress=quiet)
+        create(tmp_path / name, Synthetic(**SMALL, dtype=dtype), progress=quiet)
     assert chunk_files(tmp_path / "a") == chunk_files(tmp_path / "b")
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"noise": 0.2}, {"rank": 2}, {"offset": 1.0}])
 def test_another_recipe_makes_other_data(tmp_path, change):
-    create(tmp_path / "a", **SMALL, progress=quiet)
-    create(tmp_path / "b", **(SMALL | change), progress=quiet)
+    create(tmp_path / "a", Synthetic(**SMALL), progress=quiet)
+    create(tmp_path / "b", Synthetic(**(SMALL | change)), progress=quiet)
     assert (stored(tmp_path / "a") != stored(tmp_path / "b")).any()
 
 
 def test_chunks_share_rows_and_columns_but_not_noise():
-    recipe = Recipe(n_rows=6, n_cols=8, rank=2, noise=0.0, dtype="float64")
+    recipe = Synthetic(n_rows=6, n_cols=8, rank=2, noise=0.0, dtype="float64")
     layout = Layout((6, 8), (4, 3), np.dtype(np.float64), ("sample", "feature"))
     values, noisy = np.empty((6, 8)), np.empty((6, 8))
     for _, region in layout.files():
@@ -106,37 +97,37 @@ def test_chunks_share_rows_and_columns_but_not_noise():
     [(5_000_000, 1, (2**22, 1)), (2, 3_000_000, (2, 2**21)), (300, 40, (300, 40))],
 )
 def test_tall_data_is_chunked_by_rows_and_wide_data_by_columns(tmp_path, n_rows, n_cols, chunks):
-    create(tmp_path / "x.zarr", n_rows=n_rows, n_cols=n_cols, rank=1, noise=0.1, progress=quiet)
+    create(tmp_path / "x.zarr", Synthetic(n_rows=n_rows, n_cols=n_cols, rank=1, noise=0.1), progress=quiet)
     array = zarr.open_array(tmp_path / "x.zarr/X", mode="r")
     assert (array.shape, array.chunks) == ((n_rows, n_cols), chunks)
     assert np.isfinite(array[:]).all()
 
 
 def test_ensure_makes_the_store_once(tmp_path):
-    ensure(tmp_path / "x.zarr", **SMALL, progress=quiet)
+    ensure(tmp_path / "x.zarr", Synthetic(**SMALL), progress=quiet)
     before = (tmp_path / "x.zarr").stat().st_mtime_ns
-    ensure(tmp_path / "x.zarr", **SMALL, progress=quiet)
+    ensure(tmp_path / "x.zarr", Synthetic(**SMALL), progress=quiet)
     assert (tmp_path / "x.zarr").stat().st_mtime_ns == before
 
 
 def test_ensure_refuses_another_recipe(tmp_path):
-    ensure(tmp_path / "x.zarr", **SMALL, progress=quiet)
+    ensure(tmp_path / "x.zarr", Synthetic(**SMALL), progress=quiet)
     with pytest.raises(
         DataError, match=r"x\.zarr: exists, .* another recipe \(noise 0\.1, seed 0\); delete it"
     ):
-        ensure(tmp_path / "x.zarr", **(SMALL | {"noise": 0.5, "seed": 3}), progress=quiet)
+        ensure(tmp_path / "x.zarr", Synthetic(**(SMALL | {"noise": 0.5, "seed": 3})), progress=quiet)
 
 
 def test_ensure_leaves_other_data_alone(tmp_path):
     zarr.create_array(tmp_path / "x.zarr", shape=(2, 2), dtype="f4")
     with pytest.raises(DataError, match="is not synthetic data; choose another path"):
-        ensure(tmp_path / "x.zarr", **SMALL, progress=quiet)
+        ensure(tmp_path / "x.zarr", Synthetic(**SMALL), progress=quiet)
 
 
 def test_create_does_not_replace(tmp_path):
-    create(tmp_path / "x.zarr", **SMALL, progress=quiet)
+    create(tmp_path / "x.zarr", Synthetic(**SMALL), progress=quiet)
     with pytest.raises(StoreError, match="exists"):
-        create(tmp_path / "x.zarr", **SMALL, progress=quiet)
+        create(tmp_path / "x.zarr", Synthetic(**SMALL), progress=quiet)
 
 
 class Impatient(Silent):
@@ -146,7 +137,7 @@ class Impatient(Silent):
 
 def test_an_interrupt_leaves_nothing_behind(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        create(tmp_path / "x.zarr", **SMALL, progress=Impatient())
+        create(tmp_path / "x.zarr", Synthetic(**SMALL), progress=Impatient())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -157,5 +148,5 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path):
 )  # fmt: skip
 def test_impossible_recipes(tmp_path, change, parameter):
     with pytest.raises(ParameterError) as caught:
-        create(tmp_path / "x.zarr", **(SMALL | change), progress=quiet)
+        create(tmp_path / "x.zarr", Synthetic(**(SMALL | change)), progress=quiet)
     assert caught.value.parameter == parameter

@@ -15,6 +15,7 @@ from streamdr.config.yaml_source import Parsed
 from streamdr.errors import ParameterError
 from streamdr.methods import Method
 from streamdr.sizes import SIZE, parse_bytes
+from streamdr.synthetic import Synthetic
 
 SECTIONS = ("input", "method", "output", "execution")
 
@@ -40,45 +41,6 @@ Bytes = Annotated[
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": SIZE}]}),
 ]
 Scheduler = Annotated[str, AfterValidator(_scheduler)]
-
-
-@dataclass(frozen=True)
-class Synthetic:
-    """Data made on the spot: a low-rank signal in noise, for trying things out.
-
-    Parameters
-    ----------
-    n_rows : int
-        How many samples.
-    n_cols : int
-        How many features.
-    rank : int
-        The dimension of the signal.
-    noise : float
-        The standard deviation of the noise around it.
-    offset : float
-        A constant added to every value.
-    dtype : "float16", "float32" or "float64"
-        The type in which values are stored.
-    seed : int
-        The same seed makes the same data.
-    """
-
-    n_rows: Count
-    n_cols: Count
-    rank: Count = 10
-    noise: Annotated[float, Field(ge=0)] = 0.1
-    offset: float = 0.0
-    dtype: Literal["float16", "float32", "float64"] = "float32"
-    seed: Annotated[int, Field(ge=0)] = 0
-
-    def __post_init__(self) -> None:
-        limit = min(self.n_rows, self.n_cols)
-        if self.rank > limit:
-            raise ParameterError(
-                "rank",
-                f"a matrix of {self.n_rows} x {self.n_cols} has a rank of at most {limit}, not {self.rank}",
-            )
 
 
 @dataclass(frozen=True)
