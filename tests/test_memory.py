@@ -115,6 +115,12 @@ def test_memory_does_not_grow_with_rows(stores, tmp_path):
     assert peaks[1] < 1.1 * peaks[0]
 
 
+@pytest.fixture(autouse=True)
+def fresh_interpreter(monkeypatch):
+    """Plan as in a fresh process, whatever the tests before have left in this one."""
+    monkeypatch.setattr(memory, "resident", lambda: 0)
+
+
 def plan(path, solver="auto", **settings):
     return memory.plan(PCA(10, solver=solver), open_source(path), Execution(**settings))
 
@@ -163,7 +169,13 @@ def test_the_parts_make_the_peak(stores):
     assert chosen.parts.keys() == {"interpreter", "blocks", "scratch", "accumulators", "solve"}
 
 
-def test_resident_memory_is_what_the_kernel_says():
+def test_what_the_process_already_holds_is_counted(stores, monkeypatch):
+    monkeypatch.setattr(memory, "resident", lambda: 400 * MIB)
+    assert plan(stores["tall"], memory_limit=900 * MIB).parts["interpreter"] == 400 * MIB
+
+
+def test_resident_memory_is_what_the_kernel_says(monkeypatch):
+    monkeypatch.undo()
     pages = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
     assert abs(memory.resident() - pages) < 32 * MIB
     assert memory.peak_resident() >= memory.resident()
