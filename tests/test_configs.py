@@ -1,0 +1,107 @@
+"""The configurations that ship: each runs as it stands, and what comes out is what it says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+import zarr
+from command_line import SCRIPT, succeed
+
+from streamdr.config import load, schema
+from streamdr.config.problems import Place
+from streamdr.config.yaml_source import parse_yaml
+from streamdr.methods.pca_model import PCAModel
+from streamdr.store import load_model, open_embedding
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+
+
+def exact_pca(values: np.ndarray, k: int, *, scale: bool) -> tuple[np.ndarray, np.ndarray, float]:
+    """The leading variances and components in double precision, and all of the variance."""
+    centred = values - values.mean(axis=0, dtype=np.float64)
+    if scale:
+        centred /= centred.std(axis=0, ddof=1)
+    if len(values) < values.shape[1]:
+        _, singular, components = np.linalg.svd(centred, full_matrices=False)
+        variances = singular**2 / (len(values) - 1)
+    else:
+        variances, vectors = np.linalg.eigh(centred.T @ centred / (len(values) - 1))
+        variances, components = variances[::-1], vectors.T[::-1]
+    return variances[:k], components[:k], float(variances.sum())
+
+
+def run(name: str, place: Path) -> PCAModel:
+    """What the configuration makes of its data, checked against the same in memory."""
+    configuration = load(CONFIGS / f"{name}.yaml")
+    values = zarr.open_array(place / configuration.input.path / "X", mode="r")[:]
+    model = load_model(place / configuration.output.model).model
+    variances, components, total = exact_pca(values, model.n_components, scale=configuration.method.scale)
+    np.testing.assert_allclose(model.explained_variance, variances, rtol=1e-5)
+    assert model.total_variance == pytest.approx(total, rel=1e-5)
+    # The two bases span the same subspace when all cosines of the angles between them are one.
+    cosines = np.linalg.svd(model.components @ components.T, compute_uv=False)
+    np.testing.assert_allclose(cosines, 1, atol=1e-5)
+    embedding = open_embedding(place / configuration.output.embedding)[:]
+    np.testing.assert_allclose(embedding, model.transform(values), rtol=1e-5, atol=1e-5)
+    return model
+
+
+@pytest.fixture
+def place(tmp_path):
+    shutil.copytree(CONFIGS, tmp_path / "configs")
+    return tmp_path
+
+
+def test_the_quickstart_runs_as_the_readme_says(place):
+    words = [SCRIPT, "run", "configs/quickstart.yaml", "--json"]
+    done = subprocess.run(words, cwd=place, capture_output=True, text=True, check=True)
+    report = json.loads(done.stdout)
+    assert report["n_rows"] == 200_000
+    assert report["peak_rss"] < 600_000_000
+    assert run("quickstart", place).n_components == 10
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "quickstart"])
+def test_an_example_runs_and_is_right(name, place):
+    report = succeed("run", f"configs/{name}.yaml", "--json", cwd=place).report
+    model = run(name, place)
+    asked = load(CONFIGS / f"{name}.yaml").method
+    assert asked.solver in ("auto", model.solver)
+    assert model.whiten == asked.whiten
+    embedding = open_embedding(place / report["embedding"])[:].astype(np.float64)
+    if name == "variance_fraction":
+        ratios = np.cumsum(model.explained_variance_ratio)
+        assert ratios[-2] < asked.n_components <= ratios[-1]
+    elif name == "whiten_pca":
+        np.testing.assert_allclose(np.cov(embedding.T), np.eye(6), atol=1e-4)
+    elif name == "whiten_zca":
+        np.testing.assert_allclose(np.cov(embedding.T), np.eye(32), atol=1e-4)
+        values = zarr.open_array(place / "data" / "whiten_zca.zarr" / "X", mode="r")[:]
+        crossed = np.corrcoef(embedding.T, values.T)[:32, 32:]
+        assert np.array_equal(np.argmax(np.abs(crossed), axis=0), np.arange(32))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_writes_only_where_git_does_not_look(name):
+    configuration = load(CONFIGS / f"{name}.yaml")
+    output = configuration.output
+    assert configuration.input.path.startswith("data/")
+    assert output.model.startswith("out/")
+    assert output.embedding.startswith("out/")
+
+
+def test_the_schema_that_editors_find_beside_them_is_current():
+    shipped = json.loads((CONFIGS / "schema.json").read_text())
+    assert shipped == schema(), "write it anew: streamdr schema > configs/schema.json"
+    for path in CONFIGS.glob("*.yaml"):
+        assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
+        written = parse_yaml(path.read_text(), partial(Place, path.name)).data
+        jsonschema.validate(written, shipped)
