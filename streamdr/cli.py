@@ -44,21 +44,25 @@ Fresh = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, to stdout.")]
 
 
-@app.callback(invoke_without_command=True)
+# The help option is our own: typer's, when it is not given, costs an import of pydantic.
+@app.callback(invoke_without_command=True, add_help_option=False)
 def top(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    show_help: Annotated[bool, typer.Option("--help", help="Show this message and exit.")] = False,
     traceback: Annotated[bool, typer.Option("--traceback", hidden=True)] = False,
 ) -> None:
     """Handle what is not about any one command."""
-    if traceback:
-        os.environ["STREAMDR_TRACEBACK"] = "1"
     if version:
         from streamdr import __version__
 
         typer.echo(f"streamdr {__version__}")
-    elif context.invoked_subcommand is None:
+        raise typer.Exit
+    if show_help or context.invoked_subcommand is None:
         typer.echo(context.get_help())
+        raise typer.Exit
+    if traceback:
+        os.environ["STREAMDR_TRACEBACK"] = "1"
 
 
 @app.command()

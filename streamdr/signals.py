@@ -87,7 +87,12 @@ def supervise(
     if child == 0:
         stop = _listen(parent)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        return work(stop)
+        try:
+            return work(stop)
+        finally:
+            for sent in _PASSED_ON_AS.values():
+                # All is said. On its way out the interpreter would restore what kills it.
+                signal.signal(sent, signal.SIG_IGN)
     return _wait(child, told, lost, grace_seconds)
 
 
