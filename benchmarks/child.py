@@ -32,11 +32,12 @@ def bytes_read() -> int:
 def run(spec: dict[str, Any], solution_path: Path) -> dict[str, Any]:
     """Prepare a contender, time its fit, save what it found, and return the measurements."""
     fit = getattr(import_module(spec["module"]), spec["function"])(spec["store"], **spec["arguments"])
-    before, start = bytes_read(), time.perf_counter()
+    before, cpu_start, start = bytes_read(), time.process_time(), time.perf_counter()
     solution = fit()
-    seconds, peak, read = time.perf_counter() - start, peak_bytes(), bytes_read() - before
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu_start
+    peak, read = peak_bytes(), bytes_read() - before
     np.savez(solution_path, variances=solution.variances, components=solution.components)
-    return {"seconds": seconds, "peak": peak, "read": read, "notes": dict(solution.notes)}
+    return {"seconds": seconds, "cpu": cpu, "peak": peak, "read": read, "notes": dict(solution.notes)}
 
 
 def main(path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from benchmarks import data, floors, ours, peers, references
 from benchmarks.contender import Contender
 from benchmarks.harness import Settings, race
-from benchmarks.report import Report, Target, ratio, verdict
+from benchmarks.report import Report, Target, figure, megabytes, ratio, verdict
 
 ROWS, COLS, K = 500, 2_000_000, 20
+SOFT_FLOOR = "floor, read by zarr-python"
 
 
 def run(settings: Settings) -> Report:
@@ -18,6 +19,7 @@ def run(settings: Settings) -> Report:
     svd = {"k": K, "oversamples": 10, "reread": False, "iterations": 4}
     contenders = [
         Contender("floor", floors.gram, store, {"k": K}, blas_threads=1),
+        Contender(SOFT_FLOOR, floors.gram, store, {"k": K, "through_zarr": True}, blas_threads=1),
         Contender("streamdr", ours.threads, store, {"k": K, "memory_limit": "1GiB"}),
         Contender("dask AA'", peers.dask_gram, store, {"k": K}, blas_threads=1),
         Contender(
@@ -35,10 +37,9 @@ def run(settings: Settings) -> Report:
         ),
     ]
     outcomes = race(contenders, settings, judge)
-    own = [outcome for outcome in outcomes if outcome.name == "streamdr" and not outcome.failure]
     targets = [
         Target("streamdr / floor", ratio(outcomes, "streamdr", "floor"), 1.3),
-        Target("peak, MB (the limit was 1 GiB)", own[0].peak / 1e6 if own else None, 2**30 / 1e6),
+        Target("peak, MB (the limit was 1 GiB)", figure(outcomes, "streamdr", megabytes), 2**30 / 1e6),
         Target("variance error", verdict(outcomes, "streamdr", "variance error"), 1e-6),
     ]
     return Report(f"Gram: {ROWS:,} x {cols:,} float32, k={K}", outcomes, targets, ["floor", "streamdr"])

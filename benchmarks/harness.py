@@ -47,6 +47,10 @@ class Outcome:
     name: str
     failure: str = ""
     seconds: float = float("inf")
+    cpu: float = 0.0
+    """Seconds of processor time, of all threads but not of helper processes."""
+    load: float = 0.0
+    """How many processes of the machine wanted a core just before the run."""
     peak: int = 0
     reads: float = 0.0
     """Bytes read during the fit, in units of the store's size."""
@@ -79,6 +83,8 @@ def best(runs: Sequence[Outcome]) -> Outcome:
     return Outcome(
         name=fastest.name,
         seconds=fastest.seconds,
+        cpu=fastest.cpu,
+        load=max(run.load for run in runs),
         peak=max(run.peak for run in runs),
         reads=fastest.reads,
         runs=len(runs),
@@ -89,7 +95,7 @@ def best(runs: Sequence[Outcome]) -> Outcome:
 
 def run_once(contender: Contender, settings: Settings, judge: Judge) -> Outcome:
     """Run a contender in a process of its own, from a warm page cache."""
-    store_bytes = warm(contender.store)
+    store_bytes, load = warm(contender.store), other_runnable()
     with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
         spec = Path(scratch, "spec.json")
         spec.write_text(
@@ -123,6 +129,8 @@ def run_once(contender: Contender, settings: Settings, judge: Judge) -> Outcome:
         return Outcome(
             name=contender.name,
             seconds=outcome["seconds"],
+            cpu=outcome["cpu"],
+            load=load,
             peak=outcome["peak"] + helpers_peak,
             reads=outcome["read"] / store_bytes,
             notes=outcome["notes"],
@@ -169,6 +177,16 @@ def tree(pid: int) -> list[int]:
         for child in listed:
             found += tree(int(child))
     return found
+
+
+def other_runnable() -> float:
+    """Return how many other tasks want a core at this moment: the mean of a few looks."""
+    looks = []
+    for _ in range(10):
+        running = Path("/proc/loadavg").read_text().split()[3].partition("/")[0]
+        looks.append(int(running) - 1)
+        time.sleep(0.05)
+    return sum(looks) / len(looks)
 
 
 def warm(store: Path) -> int:

@@ -15,11 +15,14 @@ from benchmarks.harness import Outcome, Settings
 
 PACKAGES = ("numpy", "scipy", "zarr", "dask", "scikit-learn", "scikit-learn-intelex", "dask-ml", "streamdr")
 
+BUSY = 0.5
+"""With more tasks than this wanting one of the cores, timings say little."""
+
 HOW = """\
 Every run is a fresh process that starts from a warm page cache. Seconds go from the path of the store to the
 model, imports excluded, best of the runs; a contender slower than {slow:g} s is not run again. Peak is the
-high-water mark of the process, imports and helper processes included. Reads are the bytes that the process
-read over the size of the store.
+high-water mark of the process, imports and helper processes included. Processor seconds, and
+reads (bytes read over the size of the store), are those of the process without its helpers.
 """
 
 
@@ -59,6 +62,7 @@ class Report:
             "",
             "seconds",
             *(f"/ {name}" for name in self.yardsticks),
+            "cpu s",
             "peak MB",
             "reads",
             *judged,
@@ -75,7 +79,8 @@ class Report:
                 outcome.name,
                 f"{outcome.seconds:.2f}",
                 *("" if value is None else f"{value:.2f}" for value in ratios),
-                f"{outcome.peak / 1e6:.0f}",
+                f"{outcome.cpu:.2f}",
+                f"{megabytes(outcome):.0f}",
                 f"{outcome.reads:.1f}",
                 *(cell(outcome.verdict.get(name, "")) for name in judged),
                 str(outcome.runs),
@@ -83,12 +88,28 @@ class Report:
             lines.append(row(cells))
             if outcome.notes:
                 parts = ", ".join(f"{key} {cell(value)}" for key, value in outcome.notes.items())
-                notes.append(f"{outcome.name}: {parts}")
+                notes.append(f"- {outcome.name}: {parts}")
         if notes:
             lines += ["", *notes]
+        for paragraph in self.warnings():
+            lines += ["", paragraph]
         if self.targets:
             lines += ["", *(target.line() for target in self.targets)]
         return "\n".join(lines) + "\n"
+
+    def warnings(self) -> list[str]:
+        """Return the reasons not to trust the seconds."""
+        found = []
+        busiest = max((outcome.load for outcome in self.outcomes), default=0.0)
+        if busiest > BUSY:
+            found.append(
+                f"**The machine was busy**: up to {busiest:.1f} other tasks wanted a core before a run. "
+                "Seconds and their ratios are not to be trusted."
+            )
+        to_floor = ratio(self.outcomes, "streamdr", "floor")
+        if to_floor is not None and to_floor < 1:
+            found.append(f"**streamdr took {to_floor:.2f} times its floor**: noise, or a floor that is none.")
+        return found
 
 
 def row(cells: Sequence[str]) -> str:
@@ -101,32 +122,52 @@ def cell(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.3g}"
 
 
-def ratio(
-    outcomes: Sequence[Outcome],
-    above: str,
-    below: str,
-    of: Callable[[Outcome], float] = lambda outcome: outcome.seconds,
+Figure = Callable[[Outcome], float]
+
+
+def seconds(outcome: Outcome) -> float:
+    """The time of the best run."""
+    return outcome.seconds
+
+
+def peak(outcome: Outcome) -> float:
+    """The most memory held, in bytes."""
+    return outcome.peak
+
+
+def megabytes(outcome: Outcome) -> float:
+    """The most memory held, in millions of bytes."""
+    return outcome.peak / 1e6
+
+
+def reads(outcome: Outcome) -> float:
+    """How many times the store was read."""
+    return outcome.reads
+
+
+def figure(outcomes: Sequence[Outcome], name: str, of: Figure) -> float | None:
+    """Return a figure of the outcome of that name, if it has any."""
+    return next((of(outcome) for outcome in outcomes if outcome.name == name and not outcome.failure), None)
+
+
+def verdict(outcomes: Sequence[Outcome], name: str, column: str) -> float | None:
+    """Return a figure that the judge gave the outcome of that name."""
+    return figure(outcomes, name, lambda outcome: float(outcome.verdict[column]))
+
+
+def ratio(outcomes: Sequence[Outcome], above: str, below: str, of: Figure = seconds) -> float | None:
+    """Return what one outcome has over what another has."""
+    upper, lower = figure(outcomes, above, of), figure(outcomes, below, of)
+    return None if upper is None or lower is None else upper / lower
+
+
+def ratio_to_best(
+    outcomes: Sequence[Outcome], name: str, *, not_peers: Sequence[str], of: Figure = seconds
 ) -> float | None:
-    """Return what one outcome has of something (seconds, if nothing is said) over what another has."""
-    by_name = {outcome.name: outcome for outcome in outcomes if not outcome.failure}
-    if above not in by_name or below not in by_name:
-        return None
-    return of(by_name[above]) / of(by_name[below])
-
-
-def verdict(outcomes: Sequence[Outcome], name: str, figure: str) -> float | None:
-    """Return a figure that the judge gave an outcome."""
-    for outcome in outcomes:
-        if outcome.name == name and figure in outcome.verdict:
-            return float(outcome.verdict[figure])
-    return None
-
-
-def ratio_to_fastest_peer(outcomes: Sequence[Outcome], name: str, floors: Sequence[str]) -> float | None:
-    """Return the seconds of one outcome over those of the fastest peer that finished."""
-    peers = [outcome.name for outcome in outcomes if outcome.name not in (name, *floors)]
-    ratios = [value for peer in peers if (value := ratio(outcomes, name, peer)) is not None]
-    return max(ratios, default=None)
+    """Return what one outcome has over the least that any peer has."""
+    peers = [outcome.name for outcome in outcomes if outcome.name not in (name, *not_peers)]
+    ratios = (ratio(outcomes, name, peer, of) for peer in peers)
+    return max((value for value in ratios if value is not None), default=None)
 
 
 def heading(settings: Settings) -> str:
