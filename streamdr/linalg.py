@@ -12,15 +12,16 @@ from streamdr.blocks import Array
 
 _TILE_BYTES = 1 << 19  # half a megabyte of the total at a time stays in cache while it is added to
 _SLAB_ROWS = 256
+_SHIFT_ROWS = 64
 
 
 def shift_near_mean(values: Array) -> Array:
     """A row close to the mean of the block's rows, exact in the block's own type.
 
     Any shift near the mean makes centring harmless (Chan, Golub and LeVeque 1983): the sums of the
-    shifted values correct for what it misses. A few hundred rows are enough to find one.
+    shifted values correct for what it misses. A few dozen rows are enough to find one.
     """
-    step = max(1, len(values) // _SLAB_ROWS)
+    step = max(1, len(values) // _SHIFT_ROWS)
     shift: Array = values[::step].mean(axis=0, dtype=np.float64).astype(values.dtype)
     return shift
 
