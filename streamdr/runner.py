@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from streamdr.accumulators import Accumulator
 from streamdr.blocks import Axis, Span
 from streamdr.engines import Engine, Handle
@@ -36,7 +38,9 @@ def fold(
     for span in blocks:
         if stopped():
             raise Interrupted("stopped between two blocks")
-        accumulator.update(source.block(span, axis))
+        block = source.block(span, axis)
+        with np.errstate(over="ignore", invalid="ignore"):  # the solve says so, in words that help
+            accumulator.update(block)
     return accumulator
 
 
