@@ -101,8 +101,8 @@ def _failed(error: Exception, as_json: bool) -> int:
 def _message(error: Exception) -> str:
     if isinstance(error, StreamdrError):
         return str(error)
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
     if isinstance(error, MemoryError):
         return f"out of memory ({error}); set execution.memory_limit to what there is"
     return f"unexpected {type(error).__name__}: {error}; run with {TRACEBACK}=1 to see where it came from"

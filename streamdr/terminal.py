@@ -17,7 +17,7 @@ def plan(report: Report) -> str:
     """What a fit will do, why, and what it will take."""
     block = f"{report['block_rows']:,} x {report['block_columns']:,} ({format_bytes(report['block_bytes'])})"
     passes = "1 pass" if report["passes"] == 1 else f"at most {report['passes']} passes"
-    parts = [(name, format_bytes(size)) for name, size in report["parts"].items()]
+    parts = [(name, format_bytes(size)) for name, size in report["parts"].items() if size]
     return _listing(
         "plan",
         [
