@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamdr.estimators import PCA, load_model
-    from streamdr.execution import execution
+    from streamdr.settings import execution
 
 __version__ = "0.1.0"
 __all__ = ["PCA", "__version__", "execution", "load_model"]
@@ -16,7 +16,7 @@ __all__ = ["PCA", "__version__", "execution", "load_model"]
 _HOMES = {
     "PCA": "streamdr.estimators",
     "load_model": "streamdr.estimators",
-    "execution": "streamdr.execution",
+    "execution": "streamdr.settings",
 }
 
 

@@ -10,7 +10,7 @@ from threading import Event
 from typing import Any, Protocol
 
 from streamdr.accumulators import Accumulator
-from streamdr.execution import Execution
+from streamdr.settings import Execution
 
 Handle = Any
 """What an engine gives for a result that may not exist yet."""

@@ -24,10 +24,10 @@ from streamdr import fitting, methods, store
 from streamdr.blocks import Array, MatrixSpec, Span
 from streamdr.engines import merged
 from streamdr.errors import ParameterError
-from streamdr.execution import current
 from streamdr.lazy import RowMap, is_streamed, mapped
 from streamdr.methods import Method, Model
 from streamdr.segments import BLOCK_BYTES
+from streamdr.settings import current
 from streamdr.sources import Source, open_source
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from threadpoolctl import threadpool_limits
 from streamdr.blocks import Array, Span
 from streamdr.engines import engine_for
 from streamdr.errors import DataError, Interrupted
-from streamdr.execution import Execution
 from streamdr.ledger import Ledger
 from streamdr.memory import Plan, TransformPlan, give_back, plan, plan_transform
 from streamdr.methods import Method, Model, Pass
 from streamdr.progress import Progress, Silent
 from streamdr.runner import Runner, in_order
+from streamdr.settings import Execution
 from streamdr.sources.base import Source
 from streamdr.store import Staging, create_embedding, existing_chunks, finish, require_space, write_rows
 

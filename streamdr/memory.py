@@ -19,9 +19,9 @@ import numpy as np
 from streamdr.blocks import Axis
 from streamdr.engines import available_cores
 from streamdr.errors import MemoryLimitError
-from streamdr.execution import Execution
 from streamdr.methods import Method, Model, Route
 from streamdr.segments import RADIX, Cut, cut
+from streamdr.settings import Execution
 from streamdr.sizes import format_bytes
 from streamdr.sources.base import Source
 

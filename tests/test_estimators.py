@@ -165,3 +165,15 @@ def test_unfitted_has_no_components():
     assert not hasattr(streamdr.PCA(), "components_")
     with pytest.raises(AttributeError, match="no attribute 'components_'"):
         _ = streamdr.PCA().components_
+
+
+def test_public_names_are_what_they_say_whatever_was_imported_before():
+    from streamdr import PCA, execution, load_model
+
+    assert callable(load_model)
+    assert callable(streamdr.execution)
+    with execution(workers=1, memory_limit="4GiB") as setting:
+        assert setting.memory_limit == 4 << 30
+        assert PCA(1).fit(np.eye(4)).n_components_ == 1
+    with pytest.raises(ValueError, match="workers must be at least 1"), execution(workers=0):
+        pass

@@ -14,8 +14,8 @@ from zarr.codecs import BloscCodec
 
 from streamdr import memory
 from streamdr.errors import MemoryLimitError
-from streamdr.execution import Execution
 from streamdr.methods import PCA
+from streamdr.settings import Execution
 from streamdr.sources import open_source
 
 MIB = 1 << 20
@@ -24,7 +24,7 @@ FIT = """
 import json, sys
 from pathlib import Path
 from streamdr import fitting, memory
-from streamdr.execution import Execution
+from streamdr.settings import Execution
 from streamdr.methods import PCA
 from streamdr.sources import open_source
 

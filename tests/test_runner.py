@@ -11,9 +11,9 @@ from distributed import Client, LocalCluster
 
 from streamdr import fitting, segments
 from streamdr.errors import DataError, Interrupted
-from streamdr.execution import Execution
 from streamdr.methods import PCA
 from streamdr.progress import Silent
+from streamdr.settings import Execution
 from streamdr.sources import open_source
 
 N, D, K = 3000, 24, 4

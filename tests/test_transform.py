@@ -11,9 +11,9 @@ import zarr
 
 from streamdr import fitting, memory, segments, store
 from streamdr.errors import DataError, Interrupted, MemoryLimitError, StoreError
-from streamdr.execution import Execution
 from streamdr.methods import PCA
 from streamdr.progress import Silent
+from streamdr.settings import Execution
 from streamdr.sources import open_source
 from streamdr.testing import solve
 

@@ -3,48 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from streamdr.blocks import Array, Block, widen
-from streamdr.linalg import column_squares, constant_columns, shift_near_mean
+from streamdr.linalg import column_squares, constant_columns, double_centred, shift_near_mean
 
 
-class Standardised(NamedTuple):
-    """Columns about their means (and over their deviations), rows scaled by the root of their weights."""
+@dataclass(frozen=True)
+class Columns:
+    """Whole columns moved near their means and scaled as asked, rows times the root of their weights."""
 
     values: Array
+    roots: Array
+    """The square roots of the rows' weights."""
     mean: Array
     deviation: Array
     constant: Array
     """Which columns cannot be scaled: they are zero in `values`, as is their `deviation`."""
 
 
-def standardised(block: Block, *, scale: bool, ddof: int, double: bool) -> Standardised:
-    """Centre a block of whole columns, and scale it when asked."""
+def near_their_means(block: Block, *, scale: bool, ddof: int, double: bool) -> Columns:
+    """Move a block of whole columns near the origin, and divide it by its deviations when asked.
+
+    Near is enough: what is left of the means is one direction, the same for all columns, that of the
+    rows' root weights. A A' is freed of it at the end, once, and vectors orthogonal to it never see it.
+    """
     values = widen(block.values)
     if double:
         values = values.astype(np.float64, copy=False)
     shift = shift_near_mean(values)
     moved = values - shift
-    weights = np.ones(len(moved)) if block.weights is None else block.weights
-    total = float(weights.sum())
-    residue = (weights.astype(moved.dtype) @ moved) / total
-    moved -= residue
+    roots = np.ones(len(moved)) if block.weights is None else np.sqrt(block.weights)
     if block.weights is not None:
-        moved *= np.sqrt(weights).astype(moved.dtype)[:, None]
-    mean = shift.astype(np.float64) + residue
+        moved *= roots.astype(moved.dtype)[:, None]
+    total = float(roots @ roots)
+    offset = (roots.astype(moved.dtype) @ moved).astype(np.float64) / (total or 1.0)
+    mean = shift.astype(np.float64) + offset
     if not scale:
-        return Standardised(moved, mean, np.ones_like(mean), np.zeros(0, dtype=np.intp))
-    variance = column_squares(moved) / (total - ddof)
+        return Columns(moved, roots, mean, np.ones_like(mean), np.zeros(0, dtype=np.intp))
+    variance = np.maximum(column_squares(moved) - total * offset**2, 0.0) / (total - ddof)
     constant = constant_columns(variance, mean)
     deviation = np.sqrt(variance)
     deviation[constant] = 1.0
     moved /= deviation.astype(moved.dtype)
     moved[:, constant] = 0.0
     deviation[constant] = 0.0
-    return Standardised(moved, mean, deviation, constant)
+    return Columns(moved, roots, mean, deviation, constant)
 
 
 class Gram:
@@ -57,26 +64,35 @@ class Gram:
         self.scale = scale
         self.ddof = ddof
         self.double = double
-        self.weight = 0.0
+        self.roots = np.zeros(n_rows)
         self.constant = -1
         """The first column that could not be scaled, or -1."""
-        self.gram = np.zeros((n_rows, n_rows))
+        self.raw = np.zeros((n_rows, n_rows))
+
+    @property
+    def weight(self) -> float:
+        """The sum of the rows' weights."""
+        return float(self.roots @ self.roots)
 
     def update(self, block: Block) -> None:
         """Fold one block of columns in."""
         if block.values.shape[1] == 0:
             return
-        columns = standardised(block, scale=self.scale, ddof=self.ddof, double=self.double)
-        self.gram += columns.values @ columns.values.T
+        columns = near_their_means(block, scale=self.scale, ddof=self.ddof, double=self.double)
+        self.raw += columns.values @ columns.values.T
+        self.roots = columns.roots
         if self.constant < 0 and len(columns.constant):
             self.constant = block.span.start + int(columns.constant[0])
-        self.weight = float(self.n_rows) if block.weights is None else float(block.weights.sum())
 
     def merge(self, later: Self) -> None:
         """Fold in the products of the columns that follow."""
-        self.gram += later.gram
+        self.raw += later.raw
+        self.roots = np.maximum(self.roots, later.roots)
         self.constant = later.constant if self.constant < 0 else self.constant
-        self.weight = max(self.weight, later.weight)
+
+    def centred(self) -> Array:
+        """A A' with the columns' means taken off."""
+        return double_centred(self.raw, self.roots)
 
     def empty_like(self) -> Self:
         """A fresh one for the same rows."""
@@ -90,23 +106,22 @@ class Gram:
 
     def value(self) -> dict[str, Array]:
         """The weight and the products."""
-        return {"weight": np.array(self.weight), "gram": self.gram}
+        return {"weight": np.array(self.weight), "gram": self.centred()}
 
     def arrays(self) -> dict[str, Array]:
         """The state as plain arrays."""
-        return {"weight": np.array(self.weight), "constant": np.array(self.constant), "gram": self.gram}
+        return {"roots": self.roots, "constant": np.array(self.constant), "raw": self.raw}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up a saved state."""
-        self.weight = float(arrays["weight"])
+        self.roots, self.raw = arrays["roots"], arrays["raw"]
         self.constant = int(arrays["constant"])
-        self.gram = arrays["gram"]
 
 
 class Loadings:
-    """A' V for a thin V, with each column's mean and deviation: what turns A A' into components.
+    """V' A for eigenvectors V of A A', with each column's mean and deviation: what becomes the components.
 
-    It keeps a row for every column it saw: the answer itself is that large.
+    It keeps something of every column it saw: the answer itself is that large.
     """
 
     kind: ClassVar[str] = "loadings"
@@ -120,9 +135,9 @@ class Loadings:
 
     def update(self, block: Block) -> None:
         """Fold one block of columns in."""
-        columns = standardised(block, scale=self.scale, ddof=self.ddof, double=self.double)
+        columns = near_their_means(block, scale=self.scale, ddof=self.ddof, double=self.double)
         loadings = columns.values.T @ self.vectors.astype(columns.values.dtype, copy=False)
-        self.pieces.append(np.column_stack([columns.mean, columns.deviation, loadings]))
+        self.pieces.append(np.vstack([columns.mean, columns.deviation, loadings.T]))
 
     def merge(self, later: Self) -> None:
         """Append the columns that follow."""
@@ -130,16 +145,16 @@ class Loadings:
 
     def take(self) -> tuple[Array, Array, Array]:
         """Hand over mean, deviation and V'A (a row a vector), keeping nothing: it would be held twice."""
-        length = sum(len(piece) for piece in self.pieces)
+        length = sum(piece.shape[1] for piece in self.pieces)
         mean, deviation = np.empty(length), np.empty(length)
         loadings = np.empty((self.vectors.shape[1], length))
         start = 0
         self.pieces.reverse()
         while self.pieces:
             piece = self.pieces.pop()
-            columns = slice(start, start + len(piece))
-            mean[columns], deviation[columns], loadings[:, columns] = piece[:, 0], piece[:, 1], piece[:, 2:].T
-            start += len(piece)
+            columns = slice(start, start + piece.shape[1])
+            mean[columns], deviation[columns], loadings[:, columns] = piece[0], piece[1], piece[2:]
+            start = columns.stop
         return mean, deviation, loadings
 
     def empty_like(self) -> Self:
@@ -151,9 +166,9 @@ class Loadings:
         return {"vectors": self.vectors, "scale": self.scale, "ddof": self.ddof, "double": self.double}
 
     def value(self) -> dict[str, Array]:
-        """Mean, deviation and loadings, a row a column of the data."""
-        width = 2 + self.vectors.shape[1]
-        return {"loadings": np.concatenate([np.zeros((0, width)), *self.pieces])}
+        """Mean, deviation and loadings of each column."""
+        height = 2 + self.vectors.shape[1]
+        return {"loadings": np.hstack([np.zeros((height, 0)), *self.pieces])}
 
     def arrays(self) -> dict[str, Array]:
         """The state as plain arrays."""

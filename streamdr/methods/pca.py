@@ -169,13 +169,15 @@ class PCA:
         empty = Gram(data.n_rows, scale=self.scale, ddof=self.ddof, double=self.double)
         gram = cast(Gram, (yield Pass(empty, axis="columns", label="A A'")))
         freedom = self._freedom(gram.weight)
-        _require_finite(gram.gram)
+        _require_finite(gram.raw)
         if gram.constant >= 0:
             raise _constant(gram.constant)
-        total = float(np.trace(gram.gram)) / freedom
+        products = gram.centred()
+        products /= freedom
+        total = float(np.trace(products))
         if total <= 0.0:
             raise _no_variance()
-        values, vectors = eigh_descending(gram.gram / freedom, self.wanted)
+        values, vectors = eigh_descending(products, self.wanted)
         k = self._how_many(values, gram.weight, data)
         # The component of v is A'v, normalised. Directions without variance have none: they are completed.
         seen = min(k, self._rank(values, data))

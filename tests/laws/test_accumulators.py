@@ -15,6 +15,7 @@ ALONG = {"moments": "rows", "products": "rows", "gram": "columns", "loadings": "
 def examples(kind: str) -> list[Accumulator]:
     rng = np.random.default_rng(1)
     tall, wide = rng.normal(size=(D, K)), rng.normal(size=(N, K))
+    wide -= wide.mean(axis=0)  # as eigenvectors of centred products are
     return {
         "moments": [Moments(D), Moments(D, double=True)],
         "products": [Products(tall), Products(tall, double=True)],
