@@ -13,16 +13,12 @@ __version__ = "0.1.0"
 __all__ = ["PCA", "__version__", "execution", "load_model"]
 
 # Names resolve on first use, so that `streamdr --help` loads none of the packages behind them.
-_HOMES = {
-    "PCA": "streamdr.estimators",
-    "load_model": "streamdr.estimators",
-    "execution": "streamdr.settings",
-}
+_ELSEWHERE = {"execution": "streamdr.settings"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        return getattr(import_module(_ELSEWHERE.get(name, "streamdr.estimators")), name)
     raise AttributeError(f"module 'streamdr' has no attribute {name!r}")
 
 

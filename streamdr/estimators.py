@@ -176,7 +176,7 @@ class PCA(Estimator, methods.PCA):  # noqa: D101  (its words are the method's ow
     __doc__ = methods.PCA.__doc__
 
 
-ESTIMATORS: dict[str, Any] = {estimator.name: estimator for estimator in (PCA,)}
+ESTIMATORS: dict[str, Any] = {estimator.name: estimator for estimator in Estimator.__subclasses__()}
 
 
 def load_model(path: str | Path) -> Estimator:
