@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamdr import terminal
+from streamdr import console, terminal
 
 if TYPE_CHECKING:
     from streamdr.pipeline import Stage
@@ -101,31 +101,29 @@ def inspect(
     as_json: Json = False,
 ) -> int:
     """Say what a store, model or embedding holds."""
-    from streamdr.console import conclude
 
     def work() -> Report:
         from streamdr import inspection
 
         return inspection.inspect(path)
 
-    return conclude(work, terminal.inspected, as_json=as_json)
+    return console.conclude(work, terminal.inspected, as_json=as_json)
 
 
 @app.command()
 def schema(as_json: Json = False) -> int:
     """Print the JSON Schema of configurations.
 
-    Editors complete and check configurations by it."""
+    Editors complete and check configurations by it.
+    """
     import json
-
-    from streamdr.console import conclude
 
     def work() -> Report:
         from streamdr import config
 
         return config.schema()
 
-    return conclude(work, lambda report: json.dumps(report, indent=2), as_json=as_json)
+    return console.conclude(work, lambda report: json.dumps(report, indent=2), as_json=as_json)
 
 
 @app.command()
@@ -152,8 +150,8 @@ def ingest(
 ) -> int:
     """Turn a file into a zarr store.
 
-    The store is chunked for streaming. Memory stays bounded, whatever the size of the file."""
-    from streamdr.console import conduct, resume_command
+    The store is chunked for streaming. Memory stays bounded, whatever the size of the file.
+    """
 
     def work(stop: Stop) -> Report:
         import csv
@@ -177,8 +175,8 @@ def ingest(
         )
         return {"command": "ingest", **asdict(report), "path": str(report.path)}
 
-    advice = f"nothing was written. To begin again, run: {resume_command()}"
-    return conduct(work, terminal.ingested, as_json=as_json, after_stop=advice)
+    advice = f"nothing was written. To begin again, run: {console.resume_command()}"
+    return console.conduct(work, terminal.ingested, as_json=as_json, after_stop=advice)
 
 
 @dataclass(frozen=True)
@@ -192,7 +190,6 @@ class Job:
 
     def carry_out(self, act: Callable[[Any, Stage], Report], render: Callable[[Report], str]) -> int:
         """Do a part of the pipeline, in a process that signals can stop."""
-        from streamdr.console import conduct, resume_command
 
         def work(stop: Stop) -> Report:
             from streamdr import pipeline
@@ -208,14 +205,12 @@ class Job:
             except ParameterError as error:
                 raise ParameterError(error.parameter, str(run.problem(error))) from error
 
-        advice = f"what was done is kept. To resume, run: {resume_command()}"
-        return conduct(work, render, as_json=self.as_json, after_stop=advice)
+        advice = f"what was done is kept. To resume, run: {console.resume_command()}"
+        return console.conduct(work, render, as_json=self.as_json, after_stop=advice)
 
 
 def _show_plan(report: Report) -> None:
-    from streamdr.console import say
-
-    say(terminal.plan(report))
+    console.say(terminal.plan(report))
 
 
 def _prepare_process() -> None:
@@ -233,11 +228,11 @@ def main() -> None:
     try:
         code = app(prog_name="streamdr", standalone_mode=False)
     except _UsageError as error:
-        from streamdr.console import fail
-
         help_command = f"{error.ctx.command_path} --help" if error.ctx else "streamdr --help"
         message = f"{error.format_message()} See `{help_command}`."
-        code = fail("UsageError", message, 2, as_json="--json" in sys.argv)
-    except typer.Abort:
+        code = console.fail("UsageError", message, 2, as_json="--json" in sys.argv)
+    except typer.Abort:  # Ctrl-C in a command that is too short to be stopped with care
         code = 130
+    except Exception as error:
+        code = console.fail_with(error, as_json="--json" in sys.argv)
     sys.exit(code)

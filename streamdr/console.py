@@ -33,7 +33,7 @@ def conclude(work: Callable[[], Report], render: Render, *, as_json: bool) -> in
         report = work()
         return _show(json.dumps(report, allow_nan=False) if as_json else render(report))
     except Exception as error:
-        return _failed(error, as_json)
+        return fail_with(error, as_json)
 
 
 def conduct(work: Callable[[Stop], Report], render: Render, *, as_json: bool, after_stop: str) -> int:
@@ -45,7 +45,7 @@ def conduct(work: Callable[[Stop], Report], render: Render, *, as_json: bool, af
             report = work(stop)
         except Exception as error:
             if not stop.is_set():
-                return _failed(error, as_json)
+                return fail_with(error, as_json)
             # Whatever fails now does so because of the stop: others may have been told to, too.
             return _stopped(f"stopped; {after_stop}", stop.exit_code, as_json)
         return conclude(lambda: report, render, as_json=as_json)
@@ -91,7 +91,8 @@ def _end(kind: str, message: str, exit_code: int, as_json: bool) -> int:
     return exit_code
 
 
-def _failed(error: Exception, as_json: bool) -> int:
+def fail_with(error: Exception, as_json: bool) -> int:
+    """Say what an exception says, and return the exit code that it stands for."""
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
     exit_code = 2 if isinstance(error, ConfigError) else 1
@@ -126,4 +127,6 @@ def _quieten() -> None:
     import logging
 
     logging.disable()
-    os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")  # for the processes of a cluster
+    # The processes of a cluster inherit these.
+    os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")

@@ -54,6 +54,7 @@ class Ledger:
 
     def load(self, key: str, empty: Accumulator) -> Entry | None:
         """The entry, or None when there is none or it is damaged: then the pass is simply redone."""
+        self._sweep()
         try:
             with np.load(self._path(key), allow_pickle=False) as archive:
                 layout = json.loads(str(archive["layout"]))
@@ -108,8 +109,26 @@ class Ledger:
         for path in self.root.glob("*.npz"):
             path.unlink(missing_ok=True)
 
+    def _sweep(self) -> None:
+        """Remove what runs were writing when they were killed."""
+        for path in self.root.glob(".*.partial"):
+            with suppress(OSError, ValueError):
+                pid = int(path.name.split(".")[2])
+                if not _is_running(pid):
+                    path.unlink()
+
     def _path(self, key: str) -> Path:
         return self.root / f"{key}.npz"
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it is somebody else's
+    return True
 
 
 def _digest(value: Any) -> Any:

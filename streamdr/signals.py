@@ -27,9 +27,9 @@ GRACE_SECONDS = 8.0
 _ONE_REQUEST_SECONDS = 0.5
 """Signals closer than this are one request: `timeout`, for one, signals a process and then its group."""
 
-# Ctrl-C reaches every process of a terminal's foreground at once. The child ignores it, and so do the
-# processes of a cluster that it starts, who inherit that: it learns of Ctrl-C by another signal.
-_PASSED_ON_AS = {signal.SIGINT: signal.SIGUSR1, signal.SIGTERM: signal.SIGTERM}
+# Ctrl-C reaches every process of a terminal's foreground at once, `timeout` signals a whole group. The
+# child disregards both, and learns from its parent, once and by signals that nobody else sends.
+_PASSED_ON_AS = {signal.SIGINT: signal.SIGUSR1, signal.SIGTERM: signal.SIGUSR2}
 _WATCHED = {*_PASSED_ON_AS, signal.SIGCHLD}
 _LONG_SECONDS = 3600.0
 _PR_SET_PDEATHSIG = 1
@@ -80,34 +80,41 @@ def supervise(
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_WATCHED, *_PASSED_ON_AS.values()})
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it would never learn of the end
     parent = os.getpid()
     child = os.fork()
     if child == 0:
         stop = _listen(parent)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, {*before, *_PASSED_ON_AS.values()})
         try:
             return work(stop)
         finally:
-            for sent in _PASSED_ON_AS.values():
-                # All is said. On its way out the interpreter would restore what kills it.
-                signal.signal(sent, signal.SIG_IGN)
+            # All is said. On its way out the interpreter would restore what kills it.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return _wait(child, told, lost, grace_seconds)
 
 
 def _listen(parent: int) -> Stop:
     stop = Stop()
-    meant = {sent: number for number, sent in _PASSED_ON_AS.items()}
+    # Processes that the work starts inherit what is ignored, but not what is handled: they are to survive
+    # Ctrl-C, for the work may need them once more, and must be free to end by SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for sent in meant:
-        signal.signal(sent, lambda number, frame: stop.request(meant[signal.Signals(number)]))
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    # A thread, since a handler that sets an event can meet the very lock that it interrupted.
+    threading.Thread(target=_relay, args=(stop,), name="streamdr-signals", daemon=True).start()
     # Who kills the process that was started means the work: Linux then kills this one, too.
     if (prctl := getattr(ctypes.CDLL(None), "prctl", None)) is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
     return stop
+
+
+def _relay(stop: Stop) -> None:
+    meant = {sent: number for number, sent in _PASSED_ON_AS.items()}
+    while True:
+        stop.request(meant[signal.Signals(signal.sigwait(meant))])
 
 
 def _wait(child: int, told: Callable[[], None], lost: Lost, grace_seconds: float) -> int:
