@@ -15,10 +15,10 @@ from typing import Any, cast
 from streamdr import fitting, memory, store, synthetic
 from streamdr.config import Run
 from streamdr.errors import ConfigError, DataError, StoreError
-from streamdr.execution import Execution
 from streamdr.ledger import Ledger
 from streamdr.memory import Plan
 from streamdr.progress import Progress
+from streamdr.settings import Execution
 from streamdr.sources import Source, open_source
 
 Report = dict[str, Any]
