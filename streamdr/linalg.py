@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,18 @@ def shift_near_mean(values: Array) -> Array:
     return shift
 
 
+def slabs(values: Array) -> Iterator[slice]:
+    """Runs of rows that stay in cache, and are few enough to be summed in the values' own precision."""
+    rows = max(1, min(_SLAB_ROWS, _TILE_BYTES // max(1, values[:1].nbytes)))
+    for start in range(0, len(values), rows):
+        yield slice(start, start + rows)
+
+
 def column_squares(values: Array) -> Array:
     """The sum of squares of each column, in double precision over slabs summed in the values' own."""
     total = np.zeros(values.shape[1])
-    for start in range(0, len(values), _SLAB_ROWS):
-        slab = values[start : start + _SLAB_ROWS]
-        total += np.einsum("ij,ij->j", slab, slab)
+    for slab in slabs(values):
+        total += np.einsum("ij,ij->j", values[slab], values[slab])
     return total
 
 

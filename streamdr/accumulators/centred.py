@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamdr.blocks import Array, Block, widen
-from streamdr.linalg import shift_near_mean
+from streamdr.linalg import shift_near_mean, slabs
 
 
 class Corrections(NamedTuple):
@@ -90,11 +90,15 @@ def shifted(block: Block, *, double: bool) -> Shifted:
     if double:
         values = values.astype(np.float64, copy=False)
     shift = shift_near_mean(values)
-    moved = values - shift
-    if block.weights is None:
-        sums, weight = np.ones(len(moved), moved.dtype) @ moved, float(len(moved))
-    else:
-        sums, weight = block.weights.astype(moved.dtype) @ moved, float(block.weights.sum())
-        moved *= np.sqrt(block.weights).astype(moved.dtype)[:, None]
-    offset = sums.astype(np.float64) / (weight or 1.0)
-    return Shifted(Centre(moved.shape[1], len(moved), weight, shift.astype(np.float64), offset), moved)
+    weights = np.ones(len(values)) if block.weights is None else block.weights
+    moved = np.empty(values.shape, values.dtype)
+    sums = np.zeros(values.shape[1])
+    # A slab at a time, so that it is summed while it is still in cache.
+    for slab in slabs(values):
+        np.subtract(values[slab], shift, out=moved[slab])
+        sums += weights[slab].astype(moved.dtype) @ moved[slab]
+        if block.weights is not None:
+            moved[slab] *= np.sqrt(weights[slab]).astype(moved.dtype)[:, None]
+    weight = float(weights.sum())
+    centre = Centre(len(sums), len(moved), weight, shift.astype(np.float64), sums / (weight or 1.0))
+    return Shifted(centre, moved)
