@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -10,7 +11,11 @@ from threading import Event
 from typing import Any, Protocol
 
 from streamdr.accumulators import Accumulator
+from streamdr.segments import RUN
 from streamdr.settings import Execution
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as in malloc.h
+_KEPT = 32 << 20
 
 Handle = Any
 """What an engine gives for a result that may not exist yet."""
@@ -20,6 +25,8 @@ class Engine(Protocol):
     """Runs functions on arguments, some of them handles of its own."""
 
     workers: int
+    run: int
+    """How many segments to a task: more where merging is dear."""
     stopped: Callable[[], bool]
     """What a long task asks now and then: whether to give up."""
 
@@ -55,6 +62,8 @@ def available_cores() -> int:
 
 class Threads:
     """A pool of threads in this process. Merging is done by the caller, which has nothing else to do."""
+
+    run = 1
 
     def __init__(self, workers: int, stop: Event) -> None:
         self.workers = workers
@@ -105,22 +114,22 @@ class Threads:
 class Dask:
     """A dask cluster. Results stay on the workers, and merge there."""
 
+    run = RUN
+
     def __init__(self, client: Any) -> None:
         from distributed import WorkerPlugin
 
-        class OneBlasThread(WorkerPlugin):  # type: ignore[misc]
-            """Tasks are the parallelism; and one BLAS thread gives the same bits on every worker."""
+        class Tuning(WorkerPlugin):  # type: ignore[misc]
+            """What holds for a worker's process, whoever started it."""
 
-            name = "streamdr-one-blas-thread"
+            name = "streamdr-tuning"
 
             def setup(self, worker: Any) -> None:
-                from threadpoolctl import threadpool_limits
-
-                threadpool_limits(1)
+                tune_worker()
 
         self.stopped = _never
         self._client = client
-        self._client.register_plugin(OneBlasThread())
+        self._client.register_plugin(Tuning())
         self.workers = sum(client.nthreads().values())
 
     def share(self, value: Any) -> Any:
@@ -162,6 +171,20 @@ class Dask:
     def cancel(self, handles: Iterable[Any]) -> None:
         """Cancel the tasks."""
         self._client.cancel(list(handles), force=True)
+
+
+def tune_worker() -> None:
+    """One BLAS thread, since tasks are the parallelism and bits must not depend on it; blocks reused.
+
+    dask's workers tell the allocator to hand every freed block back to the system. Taking it again costs
+    as much as decoding it: keep what the next block needs.
+    """
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
+    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        mallopt(_M_MMAP_THRESHOLD, _KEPT)
+        mallopt(_M_TRIM_THRESHOLD, 4 * _KEPT)
 
 
 def _never() -> bool:

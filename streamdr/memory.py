@@ -129,7 +129,7 @@ def _by_columns(
     columns = min(blocks.block, blocks.length)
     here = workers if execution.scheduler in (None, "threads") else 1
     task = 2 * columns * data.line_bytes("columns") + source.overhead(data.n_rows, columns) + scores
-    levels = math.ceil(math.log(max(len(blocks), 2), RADIX)) + 1
+    levels = math.ceil(math.log(max(len(blocks), 2), RADIX)) + 2
     peak = max(BASELINE, resident()) + here * task + (2 * workers + levels + 1) * scores
     return TransformPlan(
         "columns", workers, 2 * workers, 0, data.n_rows, peak + 2 * _model_bytes(model), limit
@@ -190,7 +190,7 @@ def _draft(route: Route, source: Source, execution: Execution, limit: int, worke
     block = lines * data.line_bytes(route.axis)
     shape = (lines, data.n_cols) if route.axis == "rows" else (data.n_rows, lines)
     window = 2 * workers if route.accumulator_bytes <= _SMALL_ACCUMULATOR else workers
-    levels = math.ceil(math.log(max(len(blocks), 2), RADIX)) + 1
+    levels = math.ceil(math.log(max(len(blocks), 2), RADIX)) + 2
     # Threads share this process; processes of a cluster each keep to the limit on their own.
     here = workers if execution.scheduler in (None, "threads") else 1
     waiting = min(window, len(blocks)) + min(levels, len(blocks))

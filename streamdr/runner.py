@@ -31,17 +31,28 @@ _CHECKPOINT_SHARE = 20
 
 
 def fold(
-    empty: Accumulator, source: Source, axis: Axis, blocks: Sequence[Span], stopped: Callable[[], bool]
+    empty: Accumulator,
+    source: Source,
+    axis: Axis,
+    segments: Sequence[Sequence[Span]],
+    stopped: Callable[[], bool],
 ) -> Accumulator:
-    """The task: read, update and drop block after block."""
-    accumulator = empty.empty_like()
-    for span in blocks:
-        if stopped():
-            raise Interrupted("stopped between two blocks")
-        block = source.block(span, axis)
-        with np.errstate(over="ignore", invalid="ignore"):  # the solve says so, in words that help
-            accumulator.update(block)
-    return accumulator
+    """The task: read, update and drop block after block; several segments merge as they would apart."""
+    total: Accumulator | None = None
+    for blocks in segments:
+        accumulator = empty.empty_like()
+        for span in blocks:
+            if stopped():
+                raise Interrupted("stopped between two blocks")
+            block = source.block(span, axis)
+            with np.errstate(over="ignore", invalid="ignore"):  # the solve says so, in words that help
+                accumulator.update(block)
+        if total is None:
+            total = accumulator
+        else:
+            total.merge(accumulator)
+    assert total is not None  # a task has segments
+    return total
 
 
 def in_order(
@@ -106,18 +117,19 @@ class Runner:
             self.progress.message(f"resuming {request.label} at {parts.axis[:-1]} {start:,}")
         self.progress.start(request.label, parts.length, start, float(line_bytes), parts.axis)
         empty, source = self.engine.share(request.empty), self.engine.share(self.source)
+        numbers = list(parts.tasks(first, self.engine.run))
         tasks = (
-            (fold, empty, source, parts.axis, parts.blocks(number), self.engine.stopped)
-            for number in range(first, len(parts))
+            (fold, empty, source, parts.axis, [parts.blocks(n) for n in task], self.engine.stopped)
+            for task in numbers
         )
         try:
             with closing(in_order(self.engine, tasks, self.window, self.stop)) as handles:
-                for number, handle in enumerate(handles, first):
-                    if parts.is_full(number):
-                        counter.push(handle)
-                    else:
+                for task, handle in zip(numbers, handles, strict=True):
+                    if not parts.is_full(task[-1]):
                         counter.tail = handle
-                    lines = len(parts.span(number))
+                    else:
+                        counter.push(handle, level=1 if len(task) > 1 else 0)
+                    lines = sum(len(parts.span(n)) for n in task)
                     self.bytes_read += lines * line_bytes
                     self.progress.advance(lines)
                     notes.save_when_due()

@@ -7,7 +7,7 @@ thread, on eight, and on a cluster, and rows that are appended continue the same
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -17,6 +17,7 @@ MIB = 1 << 20
 BLOCK_BYTES = 16 * MIB
 LARGEST_BLOCK_BYTES = 64 * MIB
 SEGMENT_BYTES = 32 * MIB
+RUN = 4
 RADIX = 16
 
 T = TypeVar("T")
@@ -49,6 +50,15 @@ class Cut:
         """The blocks of one segment."""
         return list(self.span(number).split(self.block))
 
+    def tasks(self, first: int, run: int) -> Iterator[range]:
+        """The segments from `first` on, one by one, or by `run` of them where a run begins and is full."""
+        number = first
+        while number < len(self):
+            whole = number % run == 0 and number + run <= len(self) and self.is_full(number + run - 1)
+            task = range(number, number + (run if whole else 1))
+            yield task
+            number = task.stop
+
     def is_full(self, number: int) -> bool:
         """Whether a segment would stay as it is if more lines were appended."""
         return len(self.span(number)) == self.segment_lines
@@ -70,11 +80,12 @@ def cut(data: MatrixSpec, chunks: tuple[int, int], axis: Axis, accumulator_bytes
 
 @dataclass
 class Counter(Generic[T]):
-    """Finished segments, merged as the digits of their number in base 16 carry.
+    """Finished segments, merged as the digits of their number carry.
 
-    A digit holds one merged value for up to fifteen runs of 16^level segments: what is kept is one value
-    a level. The last segment, when it is not full, stays apart (`tail`), so that appended rows can replace
-    it and continue the same sum.
+    Four segments make a run, sixteen runs a longer one, sixteen of those a longer one yet. A digit holds
+    one merged value: what is kept is one value a level. A run is short enough to be one task, where results
+    are far apart and merging is dear. The last segment, when it is not full, stays apart (`tail`), so that
+    appended rows can replace it and continue the same sum.
     """
 
     merge: Callable[[T, T], T]
@@ -84,14 +95,13 @@ class Counter(Generic[T]):
     @property
     def count(self) -> int:
         """How many segments were pushed."""
-        full = sum(digit[0] * int(RADIX**level) for level, digit in enumerate(self.digits) if digit)
+        full = sum(digit[0] * _place(level) for level, digit in enumerate(self.digits) if digit)
         return full + int(self.tail is not None)
 
-    def push(self, value: T) -> None:
-        """Take the next full segment."""
-        level = 0
+    def push(self, value: T, level: int = 0) -> None:
+        """Take the next full segment, or (level 1) the next run, when no segment of it was taken before."""
         while True:
-            if level == len(self.digits):
+            while level >= len(self.digits):
                 self.digits.append(None)
             digit = self.digits[level]
             if digit is None:
@@ -99,7 +109,7 @@ class Counter(Generic[T]):
                 return
             count, earlier = digit
             value = self.merge(earlier, value)
-            if count + 1 < RADIX:
+            if count + 1 < (RUN if level == 0 else RADIX):
                 self.digits[level] = (count + 1, value)
                 return
             self.digits[level] = None
@@ -114,3 +124,8 @@ class Counter(Generic[T]):
         for value in values[1:]:
             total = self.merge(total, value)
         return total
+
+
+def _place(level: int) -> int:
+    """How many segments one unit of a digit stands for."""
+    return 1 if level == 0 else RUN * int(RADIX ** (level - 1))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdr.blocks import MatrixSpec, Span
-from streamdr.segments import LARGEST_BLOCK_BYTES, RADIX, Counter, cut
+from streamdr.segments import LARGEST_BLOCK_BYTES, RADIX, RUN, Counter, Cut, cut
 
 SPEC = MatrixSpec(400_000, 1024, np.dtype(np.float32))
 
@@ -49,14 +49,41 @@ def test_counter_keeps_the_order_and_one_value_a_level(count, ragged):
     counter = Counter[tuple](lambda earlier, later: earlier + later)
     for number in range(count):
         counter.push((number,))
-        assert (
-            sum(digit is not None for digit in counter.digits)
-            <= 1 + np.log(number + 1) / np.log(RADIX) + 1e-9
-        )
+        assert len(counter.digits) <= 2 + np.log(number + 1) / np.log(RADIX)
     if ragged:
         counter.tail = (count,)
     assert counter.count == count + ragged
     assert counter.total() == tuple(range(count + ragged))
+
+
+@given(st.integers(1, 300), st.integers(0, 300), st.booleans())
+def test_runs_merge_as_their_segments_do(count, first, ragged):
+    """Nested lists remember how they were merged: a run as one task must give the same nesting."""
+
+    def merge(earlier, later):
+        return [earlier, later]
+
+    lines = count * 8 - (3 if ragged else 0)
+    parts = Cut("rows", lines, block=8, segment=1)
+    first = min(first, len(parts) - 1)
+    one_by_one, by_runs = Counter[object](merge), Counter[object](merge)
+    for number in range(first):
+        one_by_one.push(number)
+        by_runs.push(number)
+    for number in range(first, len(parts)):
+        if parts.is_full(number):
+            one_by_one.push(number)
+        else:
+            one_by_one.tail = number
+    for task in parts.tasks(first, RUN):
+        if len(task) > 1:
+            by_runs.push([[[task[0], task[1]], task[2]], task[3]], level=1)
+        elif parts.is_full(task[0]):
+            by_runs.push(task[0])
+        else:
+            by_runs.tail = task[0]
+    assert by_runs.digits == one_by_one.digits
+    assert by_runs.count == one_by_one.count == len(parts)
 
 
 def test_spans_split():
