@@ -192,7 +192,7 @@ def _project(
         if stopped():
             raise Interrupted("stopped between two blocks")
         here = slice(span.start - blocks[0].start, span.stop - blocks[0].start)
-        rows[here] = model.transform(source.block(span).values)
+        rows[here] = model.transform(source.block(span, borrowed=True).values)
     write_rows(path, blocks[0].start, rows)
 
 

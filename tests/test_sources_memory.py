@@ -67,11 +67,13 @@ def measure(tmp_path, data, start, stop, axis="rows"):
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES.keys())
 def test_reading_a_store(tmp_path, options, start, stop):
     cost = measure(tmp_path, write(tmp_path / "x.zarr", **options), start, stop)
-    assert cost["measured"] <= cost["promised"] + 2**20
+    # The system gives memory by huge pages of 2 MiB where numpy asks for them, and may give one too many.
+    assert cost["measured"] <= cost["promised"] + 3 * 2**20
 
 
 @pytest.mark.parametrize(("start", "stop", "axis"), [(0, 4096, "rows"), (100, 110, "columns")])
 def test_reading_a_mapped_file(tmp_path, start, stop, axis):
     np.save(tmp_path / "x.npy", np.ones((8192, 2048), "f4"))
     cost = measure(tmp_path, tmp_path / "x.npy", start, stop, axis)
-    assert cost["measured"] <= cost["promised"] + 2**20
+    # The system gives memory by huge pages of 2 MiB where numpy asks for them, and may give one too many.
+    assert cost["measured"] <= cost["promised"] + 3 * 2**20

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamdr.blocks import Array, Block, widen
 from streamdr.linalg import shift_near_mean, slabs
+from streamdr.scratch import scratch
 
 
 class Corrections(NamedTuple):
@@ -78,7 +79,10 @@ class Centre:
 
 @dataclass(frozen=True)
 class Shifted:
-    """A block moved to the origin of its `centre`, its rows scaled by the root of their weights."""
+    """A block moved to the origin of its `centre`, its rows scaled by the root of their weights.
+
+    The values are the thread's scratch: they last until it moves another block.
+    """
 
     centre: Centre
     values: Array
@@ -91,7 +95,7 @@ def shifted(block: Block, *, double: bool) -> Shifted:
         values = values.astype(np.float64, copy=False)
     shift = shift_near_mean(values)
     weights = np.ones(len(values)) if block.weights is None else block.weights
-    moved = np.empty(values.shape, values.dtype)
+    moved = scratch("moved", values.shape, values.dtype)
     sums = np.zeros(values.shape[1])
     # A slab at a time, so that it is summed while it is still in cache.
     for slab in slabs(values):

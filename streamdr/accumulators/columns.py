@@ -10,11 +10,15 @@ import numpy as np
 
 from streamdr.blocks import Array, Block, widen
 from streamdr.linalg import column_squares, constant_columns, double_centred, shift_near_mean
+from streamdr.scratch import scratch
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Whole columns moved near their means and scaled as asked, rows times the root of their weights."""
+    """Whole columns moved near their means and scaled as asked, rows times the root of their weights.
+
+    The values are the thread's scratch: they last until it moves another block.
+    """
 
     values: Array
     roots: Array
@@ -35,7 +39,7 @@ def near_their_means(block: Block, *, scale: bool, ddof: int, double: bool) -> C
     if double:
         values = values.astype(np.float64, copy=False)
     shift = shift_near_mean(values)
-    moved = values - shift
+    moved = np.subtract(values, shift, out=scratch("moved", values.shape, values.dtype))
     roots = np.ones(len(moved)) if block.weights is None else np.sqrt(block.weights)
     if block.weights is not None:
         moved *= roots.astype(moved.dtype)[:, None]
@@ -79,7 +83,8 @@ class Gram:
         if block.values.shape[1] == 0:
             return
         columns = near_their_means(block, scale=self.scale, ddof=self.ddof, double=self.double)
-        self.raw += columns.values @ columns.values.T
+        product = scratch("product", self.raw.shape, columns.values.dtype)
+        self.raw += np.matmul(columns.values, columns.values.T, out=product)
         self.roots = columns.roots
         if self.constant < 0 and len(columns.constant):
             self.constant = block.span.start + int(columns.constant[0])

@@ -10,6 +10,7 @@ import numpy as np
 from streamdr.accumulators.centred import Centre, shifted
 from streamdr.blocks import Array, Block
 from streamdr.linalg import add_symmetric
+from streamdr.scratch import scratch
 
 
 class Moments:
@@ -47,8 +48,10 @@ class Moments:
         if len(block.values) == 0:
             return
         rows = shifted(block, double=self.double)
+        product = scratch("product", self.scatter.shape, rows.values.dtype)
         # np.matmul sees that the product is symmetric, uses syrk and lets other threads run.
-        self._absorb(rows.centre, rows.values.T @ rows.values, about_origin=True)
+        np.matmul(rows.values.T, rows.values, out=product)
+        self._absorb(rows.centre, product, about_origin=True)
 
     def merge(self, later: Self) -> None:
         """Fold in the moments of the rows that follow."""

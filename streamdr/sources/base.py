@@ -31,6 +31,10 @@ class Source(ABC):
     def read(self, rows: Span, cols: Span) -> Array:
         """The region as stored: 2-D, of the spec's dtype. Errors name the chunk and its rows."""
 
+    def borrow(self, rows: Span, cols: Span) -> Array:
+        """The region as stored, in memory that may last only until this thread borrows again."""
+        return self.read(rows, cols)
+
     @abstractmethod
     def fingerprint(self) -> str:
         """A digest that changes when the data does. Cheap for stores; contents for plain memory."""
@@ -46,11 +50,15 @@ class Source(ABC):
         if self.weights is not None:
             self.weights.validate()
 
-    def block(self, span: Span, axis: Axis = "rows") -> Block:
-        """Whole rows (or whole columns) as native floats, checked to be finite."""
+    def block(self, span: Span, axis: Axis = "rows", *, borrowed: bool = False) -> Block:
+        """Whole rows (or whole columns) as native floats, checked to be finite.
+
+        A borrowed block lasts until this thread borrows the next: who drops each before taking another
+        saves the system a block's worth of fresh pages every time.
+        """
         everything = Span(0, self.spec.length("columns" if axis == "rows" else "rows"))
         rows, cols = (span, everything) if axis == "rows" else (everything, span)
-        values = widen(self.read(rows, cols))
+        values = widen(self.borrow(rows, cols) if borrowed else self.read(rows, cols))
         if self.spec.dtype.kind == "f":
             self._require_finite(values, rows, cols)
         weights = None if self.weights is None else self._weights(rows)

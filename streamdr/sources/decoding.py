@@ -86,7 +86,7 @@ class ChunkDecoder:
         buffers = 3 if _GROWING & set(self.steps) else 2
         return buffers * prod(self.shape) * self.dtype.itemsize
 
-    def decode(self, data: bytes, within: Region, target: Array) -> None:
+    def decode(self, data: bytes | Array, within: Region, target: Array) -> None:
         """Fill `target` with the part `within` the chunk."""
         in_place = self.steps[-1:] == ("blosc",) and self._is_image(target)
         encoded: Any = data

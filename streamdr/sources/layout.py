@@ -96,10 +96,19 @@ class Layout:
 
     def empty(self, region: Region, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
         """Fresh memory for a box, as a C-ordered matrix and as the box that `region` cuts out."""
+        matrix = np.empty(self.shape_of(region), dtype)
+        return matrix, self.box(matrix, region)
+
+    def shape_of(self, region: Region) -> tuple[int, int]:
+        """The rows and columns of the matrix that `region` cuts out."""
+        lengths = [piece.stop - piece.start for piece in region]
+        return lengths.pop(self.sample_axis), prod(lengths)
+
+    def box(self, matrix: Array, region: Region) -> Array:
+        """A C-ordered matrix seen as the box that `region` cuts out."""
         lengths = [piece.stop - piece.start for piece in region]
         n_rows = lengths.pop(self.sample_axis)
-        matrix = np.empty((n_rows, prod(lengths)), dtype)
-        return matrix, np.moveaxis(matrix.reshape(n_rows, *lengths), 0, self.sample_axis)
+        return np.moveaxis(matrix.reshape(n_rows, *lengths), 0, self.sample_axis)
 
     def granularity(self, chunk: Sequence[int]) -> tuple[int, int]:
         """The rows and columns that one chunk spans, whole along all feature axes but the first."""

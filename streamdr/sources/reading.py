@@ -85,7 +85,7 @@ class FileReader:
     def fill(self, piece: Overlap, target: Array) -> None:
         """Read one file."""
         key = self.metadata.keys.key(piece.coords)
-        data = self.node.read(key)
+        data = self.node.borrow(key)
         if data is None:
             self.absent.fill(target, key)
         else:

@@ -10,12 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self
 
+import numpy as np
 import zarr
 from zarr.abc.store import RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import collect_aiterator, sync
 
+from streamdr.blocks import Array
 from streamdr.errors import DataError
+from streamdr.scratch import scratch
 
 ReadPart = Callable[[int, int], bytes]
 """Start and length to bytes. A negative start counts from the end; a short file gives less."""
@@ -39,6 +42,9 @@ class Node(Protocol):
 
     def read(self, key: str) -> bytes | None:
         """All of a file, or None where there is none."""
+
+    def borrow(self, key: str) -> Array | None:
+        """All of a file, in memory that lasts until this thread borrows again; None where there is none."""
 
     def parts(self, key: str) -> AbstractContextManager[ReadPart | None]:
         """A file to read in parts, or None where there is none."""
@@ -87,6 +93,20 @@ class Directory:
         try:
             with open(self._prefix + key, "rb", buffering=0) as file:
                 return file.readall()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def borrow(self, key: str) -> Array | None:
+        """All of a file, in memory that lasts until this thread borrows again; None where there is none."""
+        try:
+            with open(self._prefix + key, "rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                # One byte more than there should be: a file that grew is noticed, not cut short.
+                memory = scratch("file", (size + 1,), np.dtype(np.uint8))
+                filled = 0
+                while count := file.readinto(memory.data[filled:]):
+                    filled += count
+                return memory[:filled]
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
 
@@ -154,6 +174,11 @@ class StoreNode:
     def read(self, key: str) -> bytes | None:
         """All of a file, or None where there is none."""
         return self._get(key, None)
+
+    def borrow(self, key: str) -> Array | None:
+        """All of a file, or None where there is none."""
+        contents = self.read(key)
+        return None if contents is None else np.frombuffer(contents, np.uint8)
 
     @contextmanager
     def parts(self, key: str) -> Iterator[ReadPart | None]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamdr.blocks import Array, MatrixSpec, Span
 from streamdr.errors import DataError
+from streamdr.scratch import scratch
 from streamdr.sources.base import Source
 from streamdr.sources.grid import Overlap
 from streamdr.sources.layout import Layout, Region
@@ -43,7 +44,16 @@ class ZarrSource(Source):
     def read(self, rows: Span, cols: Span) -> Array:
         """The region, in native byte order."""
         region, part = self.layout.select(rows, cols)
-        matrix, box = self.layout.empty(region, self.spec.dtype)
+        return self._filled(np.empty(self.layout.shape_of(region), self.spec.dtype), region, part)
+
+    def borrow(self, rows: Span, cols: Span) -> Array:
+        """The region, in memory that lasts until this thread borrows again."""
+        region, part = self.layout.select(rows, cols)
+        memory = scratch("region", self.layout.shape_of(region), self.spec.dtype)
+        return self._filled(memory, region, part)
+
+    def _filled(self, matrix: Array, region: Region, part: Span) -> Array:
+        box = self.layout.box(matrix, region)
         for piece in self._metadata.grid.overlaps(region):
             try:
                 self._reader.fill(piece, box[piece.target])
