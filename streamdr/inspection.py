@@ -43,7 +43,7 @@ def _model(path: Path) -> Report:
         "parameters": dict(saved.parameters),
         "n_features": saved.model.n_features,
         "n_outputs": saved.model.n_outputs,
-        **saved.model.summary(),
+        "summary": saved.model.summary(),
         "input": saved.record["extra"].get("input"),
         "n_rows": saved.n_rows,
         "created": saved.record["created"],

@@ -253,7 +253,7 @@ def _fit_report(run: Run, model: Any, source: Source, *, seconds: float, reused:
         "n_rows": source.spec.n_rows,
         "n_cols": source.spec.n_cols,
         "method": run.method.name,
-        **model.summary(),
+        "summary": model.summary(),
         "bytes_read": 0,
         "seconds": seconds,
         "peak_rss": memory.peak_resident(),

@@ -40,8 +40,8 @@ def planned(report: Report) -> str:
 def fitted(report: Report) -> str:
     """What a fit found, what it took, and where the model is."""
     heading = f"{report['method']} of {report['n_rows']:,} x {report['n_cols']:,}"
-    facts = [*_summary(report), *_effort(report), ("model", report["model"])]
-    return _listing(heading, facts) + _variance_table(report)
+    facts = [*_summary(report["summary"]), *_effort(report), ("model", report["model"])]
+    return _listing(heading, facts) + _variance_table(report["summary"])
 
 
 def transformed(report: Report) -> str:
@@ -86,11 +86,11 @@ def _model(report: Report) -> str:
         ("method", report["method"]),
         ("parameters", parameters),
         ("maps", f"{report['n_features']:,} features to {report['n_outputs']:,}"),
-        *_summary(report),
+        *_summary(report["summary"]),
         ("input", f"{report['input']}, {report['n_rows']:,} rows"),
         ("written", f"{report['created']} by streamdr {report['version']}, every bit as it was written"),
     ]
-    return _listing(f"{report['path']}: streamdr model", facts) + _variance_table(report)
+    return _listing(f"{report['path']}: streamdr model", facts) + _variance_table(report["summary"])
 
 
 def _embedding(report: Report) -> str:
@@ -136,15 +136,19 @@ def _missing(missing: Report) -> str:
     return f"{missing['count']:,} of {_count(missing['total'], 'chunk')}, the first being {missing['first']}"
 
 
-def _summary(report: Report) -> list[tuple[str, str]]:
-    explained = sum(report["explained_variance_ratio"])
+def _summary(summary: Report) -> list[tuple[str, str]]:
+    """What a model says of itself: in words where its words are known, else as it says it."""
+    if "explained_variance_ratio" not in summary:
+        return [(name.replace("_", " "), str(value)) for name, value in summary.items()]
+    explained = sum(summary["explained_variance_ratio"])
+    lost, total = summary["reconstruction_error"], summary["total_variance"]
     facts = [
-        ("solver", report["solver"]),
-        ("components", f"{report['n_components']:,}, which explain {explained:.2%} of the variance"),
-        ("left out", f"{report['reconstruction_error']:.6g} of a variance of {report['total_variance']:.6g}"),
+        ("solver", summary["solver"]),
+        ("components", f"{summary['n_components']:,}, which explain {explained:.2%} of the variance"),
+        ("left out", f"{lost:.6g} of a variance of {total:.6g}"),
     ]
-    if report["rank"] < report["n_components"]:
-        facts.append(("rank", f"{report['rank']:,}: the data has no variance in the other directions"))
+    if summary["rank"] < summary["n_components"]:
+        facts.append(("rank", f"{summary['rank']:,}: the data has no variance in the other directions"))
     return facts
 
 
@@ -155,15 +159,17 @@ def _effort(report: Report) -> list[tuple[str, str]]:
     return [("read", read), ("memory", f"{format_bytes(report['peak_rss'])} at the peak")]
 
 
-def _variance_table(report: Report) -> str:
-    ratios: Sequence[float] = report["explained_variance_ratio"]
+def _variance_table(summary: Report) -> str:
+    ratios: Sequence[float] = summary.get("explained_variance_ratio", ())
+    if not ratios:
+        return ""
     lines, reached = ["", "  component  variance    in all"], 0.0
     for number, ratio in enumerate(ratios[:_LISTED], 1):
         reached += ratio
         bar = "█" * round(_BAR * ratio / max(ratios[0], 1e-300))
         lines.append(f"  {number:>9}  {ratio:>8.3%}  {reached:>8.3%}  {bar}".rstrip())
-    if report["n_components"] > _LISTED:
-        lines.append(f"  ... and {report['n_components'] - _LISTED:,} more")
+    if summary["n_components"] > _LISTED:
+        lines.append(f"  ... and {summary['n_components'] - _LISTED:,} more")
     return "\n".join(["", *lines])
 
 

@@ -16,7 +16,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 import streamdr.accumulators
 import streamdr.methods
-from streamdr import config, estimators, pipeline, store
+from streamdr import config, estimators, pipeline, store, terminal
 from streamdr.errors import ConfigError
 from streamdr.progress import Silent
 
@@ -58,7 +58,8 @@ def test_it_runs_from_a_configuration(minmax):
     data = np.random.default_rng(0).normal(size=(500, 7)) + np.arange(7)
     zarr.create_array("x.zarr", data=data, chunks=(64, 7))
     run = config.parse(METHOD)
-    pipeline.run_all(pipeline.Stage(run, Silent(), Event()))
+    report = pipeline.run_all(pipeline.Stage(run, Silent(), Event()))
+    assert "scaled.zarr" in terminal.ran(report)
     want = MinMaxScaler(feature_range=(0, 2.5)).fit_transform(data)
     np.testing.assert_allclose(store.open_embedding(Path("scaled.zarr"))[:], want, rtol=0, atol=1e-14)
 

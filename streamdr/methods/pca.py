@@ -88,6 +88,17 @@ class PCA:
             _require(fraction, "n_components", f"{wanted!r} is not a whole number or a fraction of one")
         _require(self.whiten in (None, "pca", "zca"), "whiten", f"{self.whiten!r} is not 'pca' or 'zca'")
         _require(self.solver in ("auto", *ROUTES), "solver", f"{self.solver!r} is not a solver")
+        _require(
+            self.solver != "krylov" or self.wanted is not None,
+            "n_components",
+            f"the krylov solver finds a given number of components, not {wanted!r}: give a whole number, "
+            "or choose another solver",
+        )
+        _require(
+            self.solver != "gram" or wanted != "mle",
+            "n_components",
+            "'mle' needs the covariance solver: it weighs every eigenvalue",
+        )
         _require(self.precision in ("mixed", "double"), "precision", f"{self.precision!r} is no precision")
         _require(self.ddof in (0, 1), "ddof", f"{self.ddof} is not 0 or 1")
         _require(self.n_oversamples >= 0, "n_oversamples", f"{self.n_oversamples} is negative")

@@ -38,8 +38,6 @@ def covariance(pca: PCA, data: MatrixSpec) -> Route:
 def gram(pca: PCA, data: MatrixSpec) -> Route:
     """Two passes over columns, an n x n accumulator, exact."""
     n, d = data.n_rows, data.n_cols
-    if pca.n_components == "mle":
-        raise ParameterError("n_components", "'mle' needs the covariance solver: it weighs every eigenvalue")
     k = pca.wanted or min(n, d)
     components = 8 * d * (k + 2)
     return Route(
@@ -59,12 +57,6 @@ def gram(pca: PCA, data: MatrixSpec) -> Route:
 
 def krylov(pca: PCA, data: MatrixSpec) -> Route:
     """A few passes, a thin accumulator, iterative."""
-    if pca.wanted is None:
-        raise ParameterError(
-            "n_components",
-            f"the krylov solver finds a given number of components, not {pca.n_components!r}: "
-            "give a whole number, or choose another solver",
-        )
     n, d, width = data.n_rows, data.n_cols, pca.krylov_width(data)
     block = 8 * d * width
     return Route(

@@ -280,6 +280,13 @@ def test_impossible_parameters_are_refused_by_name(parameter, value):
     assert refused.value.parameter == parameter
 
 
+@pytest.mark.parametrize(("solver", "n_components"), [("krylov", 0.5), ("krylov", None), ("gram", "mle")])
+def test_a_solver_that_cannot_choose_is_refused_without_data(solver, n_components):
+    with pytest.raises(ParameterError) as refused:
+        PCA(n_components, solver=solver).check()
+    assert refused.value.parameter == "n_components"
+
+
 def refusal(pca, data):
     with pytest.raises((ParameterError, DataError)) as refused:
         streamdr.PCA.fit(pca, data)
