@@ -146,12 +146,13 @@ def test_a_log_that_nobody_reads_does_not_end_the_run(clock):
     assert survived
 
 
-def test_silence():
+def test_silence(capfd):
     silent = Silent()
     silent.start("moments", 10, 5, 4.0, "columns")
     silent.advance(5)
     silent.message("resuming")
     silent.finish()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_bar_shows_rows_speed_and_time_left(clock, monkeypatch):
