@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -79,3 +79,7 @@ class Block:
     values: Array
     labels: Array | None = None
     weights: Array | None = None
+    disposable: bool = False
+    """Whether the values may be overwritten: nobody looks at them again."""
+    suspect: Callable[[], object] = lambda: None
+    """For who meets a sum that is not finite: raises, and says where, if it was the data and no overflow."""

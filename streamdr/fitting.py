@@ -192,7 +192,10 @@ def _project(
         if stopped():
             raise Interrupted("stopped between two blocks")
         here = slice(span.start - blocks[0].start, span.stop - blocks[0].start)
-        rows[here] = model.transform(source.block(span, borrowed=True).values)
+        block = source.loan(span)
+        rows[here] = model.transform(block.values)
+        if not np.isfinite(rows[here]).all():
+            block.suspect()
     write_rows(path, blocks[0].start, rows)
 
 

@@ -44,7 +44,7 @@ def fold(
         for span in blocks:
             if stopped():
                 raise Interrupted("stopped between two blocks")
-            block = source.block(span, axis, borrowed=True)
+            block = source.loan(span, axis)
             with np.errstate(over="ignore", invalid="ignore"):  # the solve says so, in words that help
                 accumulator.update(block)
         if total is None:

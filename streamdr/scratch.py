@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdr.blocks import Array
+from streamdr.blocks import Array, Block
 
 _mine = threading.local()
 
@@ -29,3 +29,8 @@ def scratch(purpose: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array
         kept = np.empty(wanted, np.uint8)
         setattr(_mine, purpose, kept)
     return kept[:wanted].view(dtype).reshape(shape)
+
+
+def room_for(values: Array, block: Block) -> Array:
+    """Memory for what a block's values become: their own where nobody looks at them again."""
+    return values if block.disposable else scratch("moved", values.shape, values.dtype)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,10 @@ def check_accumulator(
     travelled: Accumulator = pickle.loads(pickle.dumps(whole))
     _require_equal(_value(travelled), _value(whole), "an accumulator travels to another process unchanged")
     _require_equal({"block": data}, {"block": before}, "the block is not touched")
+    spent = empty.empty_like()
+    spent.update(Block(Span(0, length), np.array(widen(data)), weights=weights, disposable=True))
+    _require_equal(_value(spent), _value(whole), "a block that may be overwritten gives the same bits")
+    _require_suspicious(empty, data, length, weights)
     _require_equal(_value(empty), saved, "the empty accumulator is not touched")
 
 
@@ -158,6 +163,16 @@ def _merged(parts: Sequence[Accumulator], order: str) -> Accumulator:
         earlier.merge(rest)
         rest = earlier
     return rest
+
+
+def _require_suspicious(empty: Accumulator, data: Array, length: int, weights: Array | None) -> None:
+    for value in (np.nan, np.inf, -np.inf):
+        broken = np.array(widen(data))
+        broken[-1, -1] = value
+        noticed = Event()
+        with np.errstate(invalid="ignore"):
+            empty.empty_like().update(Block(Span(0, length), broken, weights=weights, suspect=noticed.set))
+        assert noticed.is_set(), f"a value that is {value} is noticed"
 
 
 def _copy(accumulator: Accumulator) -> Accumulator:

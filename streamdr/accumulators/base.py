@@ -12,7 +12,8 @@ class Accumulator(Protocol):
     """Sufficient statistics of the blocks seen so far. Mutable, owned by one task, never shared.
 
     The laws (`streamdr.testing`) are the contract: empty is the identity, merging is associative, any
-    split of the rows gives the whole, the block is not touched, and the state does not grow with rows.
+    split of the rows gives the whole, the block is not touched (unless it is disposable), values that are
+    not finite are noticed, and the state does not grow with rows.
     """
 
     kind: ClassVar[str]

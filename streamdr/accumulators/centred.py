@@ -10,7 +10,7 @@ import numpy as np
 
 from streamdr.blocks import Array, Block, widen
 from streamdr.linalg import shift_near_mean, slabs
-from streamdr.scratch import scratch
+from streamdr.scratch import room_for
 
 
 class Corrections(NamedTuple):
@@ -81,7 +81,8 @@ class Centre:
 class Shifted:
     """A block moved to the origin of its `centre`, its rows scaled by the root of their weights.
 
-    The values are the thread's scratch: they last until it moves another block.
+    The values are the block's own memory if it may be overwritten, or the thread's scratch: they last until
+    it moves another block.
     """
 
     centre: Centre
@@ -95,7 +96,7 @@ def shifted(block: Block, *, double: bool) -> Shifted:
         values = values.astype(np.float64, copy=False)
     shift = shift_near_mean(values)
     weights = np.ones(len(values)) if block.weights is None else block.weights
-    moved = scratch("moved", values.shape, values.dtype)
+    moved = room_for(values, block)
     sums = np.zeros(values.shape[1])
     # A slab at a time, so that it is summed while it is still in cache.
     for slab in slabs(values):
@@ -103,6 +104,8 @@ def shifted(block: Block, *, double: bool) -> Shifted:
         sums += weights[slab].astype(moved.dtype) @ moved[slab]
         if block.weights is not None:
             moved[slab] *= np.sqrt(weights[slab]).astype(moved.dtype)[:, None]
+    if not np.isfinite(sums).all():
+        block.suspect()
     weight = float(weights.sum())
     centre = Centre(len(sums), len(moved), weight, shift.astype(np.float64), sums / (weight or 1.0))
     return Shifted(centre, moved)

@@ -10,14 +10,15 @@ import numpy as np
 
 from streamdr.blocks import Array, Block, widen
 from streamdr.linalg import column_squares, constant_columns, double_centred, shift_near_mean
-from streamdr.scratch import scratch
+from streamdr.scratch import room_for, scratch
 
 
 @dataclass(frozen=True)
 class Columns:
     """Whole columns moved near their means and scaled as asked, rows times the root of their weights.
 
-    The values are the thread's scratch: they last until it moves another block.
+    The values are the block's own memory if it may be overwritten, or the thread's scratch: they last until
+    it moves another block.
     """
 
     values: Array
@@ -39,12 +40,14 @@ def near_their_means(block: Block, *, scale: bool, ddof: int, double: bool) -> C
     if double:
         values = values.astype(np.float64, copy=False)
     shift = shift_near_mean(values)
-    moved = np.subtract(values, shift, out=scratch("moved", values.shape, values.dtype))
+    moved = np.subtract(values, shift, out=room_for(values, block))
     roots = np.ones(len(moved)) if block.weights is None else np.sqrt(block.weights)
     if block.weights is not None:
         moved *= roots.astype(moved.dtype)[:, None]
     total = float(roots @ roots)
     offset = (roots.astype(moved.dtype) @ moved).astype(np.float64) / (total or 1.0)
+    if not np.isfinite(offset).all():
+        block.suspect()
     mean = shift.astype(np.float64) + offset
     if not scale:
         return Columns(moved, roots, mean, np.ones_like(mean), np.zeros(0, dtype=np.intp))
@@ -136,13 +139,14 @@ class Loadings:
         self.scale = scale
         self.ddof = ddof
         self.double = double
-        self.pieces: list[Array] = []
+        self.pieces: list[tuple[Array, Array]] = []
+        """Of each block the mean and deviation of its columns, and V' A in the precision it was taken in."""
 
     def update(self, block: Block) -> None:
         """Fold one block of columns in."""
         columns = near_their_means(block, scale=self.scale, ddof=self.ddof, double=self.double)
-        loadings = columns.values.T @ self.vectors.astype(columns.values.dtype, copy=False)
-        self.pieces.append(np.vstack([columns.mean, columns.deviation, loadings.T]))
+        loadings = self.vectors.T.astype(columns.values.dtype, copy=False) @ columns.values
+        self.pieces.append((np.stack([columns.mean, columns.deviation]), loadings))
 
     def merge(self, later: Self) -> None:
         """Append the columns that follow."""
@@ -150,17 +154,16 @@ class Loadings:
 
     def take(self) -> tuple[Array, Array, Array]:
         """Hand over mean, deviation and V'A (a row a vector), keeping nothing: it would be held twice."""
-        length = sum(piece.shape[1] for piece in self.pieces)
-        mean, deviation = np.empty(length), np.empty(length)
-        loadings = np.empty((self.vectors.shape[1], length))
+        length = sum(piece.shape[1] for _, piece in self.pieces)
+        levels, loadings = np.empty((2, length)), np.empty((self.vectors.shape[1], length))
         start = 0
         self.pieces.reverse()
         while self.pieces:
-            piece = self.pieces.pop()
+            level, piece = self.pieces.pop()
             columns = slice(start, start + piece.shape[1])
-            mean[columns], deviation[columns], loadings[:, columns] = piece[0], piece[1], piece[2:]
+            levels[:, columns], loadings[:, columns] = level, piece
             start = columns.stop
-        return mean, deviation, loadings
+        return levels[0], levels[1], loadings
 
     def empty_like(self) -> Self:
         """A fresh one for the same vectors."""
@@ -172,16 +175,19 @@ class Loadings:
 
     def value(self) -> dict[str, Array]:
         """Mean, deviation and loadings of each column."""
-        height = 2 + self.vectors.shape[1]
-        return {"loadings": np.hstack([np.zeros((height, 0)), *self.pieces])}
+        nothing = np.zeros((2, 0)), np.zeros((self.vectors.shape[1], 0))
+        levels, loadings = zip(nothing, *self.pieces, strict=True)
+        return {"levels": np.hstack(levels), "loadings": np.hstack(loadings)}
 
     def arrays(self) -> dict[str, Array]:
         """The state as plain arrays."""
-        return {f"piece{i:06d}": piece for i, piece in enumerate(self.pieces)}
+        levels = {f"level{i:06d}": level for i, (level, _) in enumerate(self.pieces)}
+        return levels | {f"piece{i:06d}": piece for i, (_, piece) in enumerate(self.pieces)}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up a saved state."""
-        self.pieces = [arrays[name] for name in sorted(arrays)]
+        names = sorted(name.removeprefix("piece") for name in arrays if name.startswith("piece"))
+        self.pieces = [(arrays[f"level{name}"], arrays[f"piece{name}"]) for name in names]
 
 
 class Scores:
@@ -201,7 +207,12 @@ class Scores:
         columns = block.span.slice
         shift = self.mean[columns].astype(values.dtype)
         projection = self.projection[columns]
-        self.scores += (values - shift) @ projection.astype(values.dtype, copy=False)
+        scores = np.subtract(values, shift, out=room_for(values, block)) @ projection.astype(
+            values.dtype, copy=False
+        )
+        if not np.isfinite(scores).all():
+            block.suspect()
+        self.scores += scores
         self.scores += (shift - self.mean[columns]) @ projection
 
     def merge(self, later: Self) -> None:

@@ -211,6 +211,7 @@ class PCA:
         first = cast(Products, (yield request))
         freedom = self._freedom(first.centre.weight)
         _require_finite(first.products)
+        assert first.squares is not None  # as the pass was asked to
         mean, variance = first.centre.mean, first.squares / freedom
         deviation = self._deviations(variance, mean)
         basis, newest, inverse = start, first.products / freedom, np.ones(1)
@@ -230,7 +231,7 @@ class PCA:
                 break
             block = orthonormal(newest[:, :room], against=basis)
             label = f"block Krylov {number}, residual {worst:.1e}"
-            request = Pass(Products(block * inverse, double=self.double), label=label)
+            request = Pass(Products(block * inverse, squares=False, double=self.double), label=label)
             newest = cast(Products, (yield request)).products / freedom * inverse
             basis, products = np.hstack([basis, block]), np.hstack([products, newest])
             ritz, residuals = ritz_residuals(basis, products, k)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from functools import partial
 
 import numpy as np
 
@@ -26,6 +27,8 @@ class Source(ABC):
     feature_names: tuple[str, ...] | None = None
     weights: Source | None = None
     """Row weights, as an n x 1 source."""
+    lends: bool = False
+    """Whether what `borrow` gives is nobody else's, and may be overwritten."""
 
     @abstractmethod
     def read(self, rows: Span, cols: Span) -> Array:
@@ -50,19 +53,29 @@ class Source(ABC):
         if self.weights is not None:
             self.weights.validate()
 
-    def block(self, span: Span, axis: Axis = "rows", *, borrowed: bool = False) -> Block:
-        """Whole rows (or whole columns) as native floats, checked to be finite.
-
-        A borrowed block lasts until this thread borrows the next: who drops each before taking another
-        saves the system a block's worth of fresh pages every time.
-        """
-        everything = Span(0, self.spec.length("columns" if axis == "rows" else "rows"))
-        rows, cols = (span, everything) if axis == "rows" else (everything, span)
-        values = widen(self.borrow(rows, cols) if borrowed else self.read(rows, cols))
+    def block(self, span: Span, axis: Axis = "rows") -> Block:
+        """Whole rows (or whole columns) as native floats, checked to be finite."""
+        rows, cols = self._area(span, axis)
+        values = widen(self.read(rows, cols))
         if self.spec.dtype.kind == "f":
             self._require_finite(values, rows, cols)
-        weights = None if self.weights is None else self._weights(rows)
-        return Block(span, values, weights=weights)
+        return Block(span, values, weights=self._weights(rows))
+
+    def loan(self, span: Span, axis: Axis = "rows") -> Block:
+        """The same to be used up at once: it lasts until this thread takes the next.
+
+        That saves the system a block's worth of fresh pages every time. It is not checked: whoever sums
+        it looks at every value anyway, and calls `suspect` when a sum is not finite.
+        """
+        rows, cols = self._area(span, axis)
+        stored = self.borrow(rows, cols)
+        values = widen(stored)
+        disposable = self.lends or values is not stored
+        return Block(span, values, None, self._weights(rows), disposable, partial(self.block, span, axis))
+
+    def _area(self, span: Span, axis: Axis) -> tuple[Span, Span]:
+        everything = Span(0, self.spec.length("columns" if axis == "rows" else "rows"))
+        return (span, everything) if axis == "rows" else (everything, span)
 
     def _sealed(self, digest: hashlib.blake2b) -> str:
         """The digest of the values, made one of the values and the weights."""
@@ -70,8 +83,9 @@ class Source(ABC):
             digest.update(self.weights.fingerprint().encode())
         return digest.hexdigest()
 
-    def _weights(self, rows: Span) -> Array:
-        assert self.weights is not None
+    def _weights(self, rows: Span) -> Array | None:
+        if self.weights is None:
+            return None
         weights = widen(self.weights.read(rows, Span(0, 1)))[:, 0].astype(np.float64)
         bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
         if bad.size:

@@ -25,6 +25,8 @@ _MISSING = "set allow_missing_chunks if it was never meant to be written"
 class ZarrSource(Source):
     """Reads chunk after chunk in the calling thread, and knows which one failed."""
 
+    lends = True
+
     def __init__(
         self, node: Node, metadata: ArrayMetadata, *, sample_axis: int | str, allow_missing: bool
     ) -> None:

@@ -18,7 +18,7 @@ def examples(kind: str) -> list[Accumulator]:
     wide -= wide.mean(axis=0)  # as eigenvectors of centred products are
     return {
         "moments": [Moments(D), Moments(D, double=True)],
-        "products": [Products(tall), Products(tall, double=True)],
+        "products": [Products(tall), Products(tall, squares=False), Products(tall, double=True)],
         "gram": [Gram(N), Gram(N, scale=True), Gram(N, double=True)],
         "loadings": [Loadings(wide), Loadings(wide, scale=True)],
         "scores": [Scores(N, rng.normal(size=D), tall)],
