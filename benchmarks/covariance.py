@@ -51,6 +51,12 @@ def run(settings: Settings) -> Report:
         ),
         Contender("dask-ml PCA", peers.dask_ml, store, {"k": K}, blas_threads=1),
         Contender("scikit-learn IncrementalPCA", peers.sklearn_incremental, store, {"k": K}),
+        Contender(
+            "scikit-learn IncrementalPCA, larger batches",
+            peers.sklearn_incremental,
+            store,
+            {"k": K, "larger_batches": True},
+        ),
     ]
     outcomes = race(contenders, settings, judge)
     # The larger store repeats the rows of the smaller one and has no reference of its own.

@@ -27,6 +27,12 @@ def run(settings: Settings) -> Report:
         Contender(SOFT_FLOOR, floors.covariance, store, {"through_zarr": True}, blas_threads=1),
         Contender("streamdr", ours.threads, store, {"k": K, "memory_limit": "1GiB"}),
         Contender(INCREMENTAL, peers.sklearn_incremental, store, {"k": K}),
+        Contender(
+            "scikit-learn IncrementalPCA, larger batches",
+            peers.sklearn_incremental,
+            store,
+            {"k": K, "larger_batches": True},
+        ),
     ]
     judge = references.variance_error(references.variances(store, K))
     outcomes = race(contenders, replace(settings, rounds=max(ROUNDS, settings.rounds)), judge)

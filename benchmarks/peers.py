@@ -120,11 +120,11 @@ def sklearn_in_memory(store: str, k: int, solver: str) -> Fit:
     return fit
 
 
-def sklearn_incremental(store: str, k: int) -> Fit:
-    """scikit-learn's IncrementalPCA, a batch at a time."""
+def sklearn_incremental(store: str, k: int, larger_batches: bool = False) -> Fit:
+    """scikit-learn's IncrementalPCA in the batches of its `fit` (five times the columns) or larger ones."""
     from sklearn.decomposition import IncrementalPCA
 
-    return incremental(IncrementalPCA(n_components=k), store)
+    return incremental(IncrementalPCA(n_components=k), store, None if larger_batches else 5)
 
 
 def intelex_incremental(store: str, k: int) -> Fit:
@@ -134,13 +134,13 @@ def intelex_incremental(store: str, k: int) -> Fit:
     return incremental(IncrementalPCA(n_components=k), store)
 
 
-def incremental(model: Any, store: str) -> Fit:
-    """Feed a model one batch after the other."""
+def incremental(model: Any, store: str, times_columns: int | None = None) -> Fit:
+    """Feed a model one batch after the other: of so many times the columns, or of a few chunks."""
     import zarr
 
     def fit() -> Solution:
         array = zarr.open_array(store, mode="r")
-        height = CHUNKS_A_BATCH * array.chunks[0]
+        height = times_columns * array.shape[1] if times_columns else CHUNKS_A_BATCH * array.chunks[0]
         for first in range(0, array.shape[0], height):
             model.partial_fit(array[first : first + height])
         return Solution(np.asarray(model.explained_variance_), np.asarray(model.components_))
