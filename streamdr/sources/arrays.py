@@ -16,6 +16,7 @@ from streamdr.errors import DataError
 from streamdr.sources.base import Source
 from streamdr.sources.dtypes import require_numeric
 from streamdr.sources.layout import Layout
+from streamdr.sources.snapshot import WholeSnapshot
 
 _AT_ONCE = 2**24
 """The bytes that are mapped, or digested, at once."""
@@ -42,9 +43,9 @@ class ArraySource(Source):
         region, part = self.layout.select(rows, cols)
         return self.layout.matrix(self._array[region])[:, part.slice]
 
-    def fingerprint(self) -> str:
+    def _snapshot(self) -> WholeSnapshot:
         """A digest of the contents."""
-        return self._sealed(digest_contents(self))
+        return WholeSnapshot(digest_contents(self).hexdigest())
 
 
 class MappedSource(Source):
@@ -86,7 +87,7 @@ class MappedSource(Source):
         excess = n_rows * self.layout.excess(n_cols) * self.spec.dtype.itemsize
         return super().overhead(n_rows, n_cols) + min(_AT_ONCE, self._size) + _AROUND + excess
 
-    def fingerprint(self) -> str:
+    def _snapshot(self) -> WholeSnapshot:
         """A digest of where the file is, its size and its time of modification."""
         try:
             status = os.stat(self.name)
@@ -94,7 +95,7 @@ class MappedSource(Source):
             raise DataError(f"{self.name}: cannot be read: {error}") from error
         file = (os.path.abspath(self.name), status.st_size, status.st_mtime_ns, self._offset, self._order)
         identity = f"{file} {self.layout} {self.spec.dtype.str}"
-        return self._sealed(hashlib.blake2b(identity.encode(), digest_size=20))
+        return WholeSnapshot(hashlib.blake2b(identity.encode(), digest_size=20).hexdigest())
 
     @property
     def _size(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from functools import partial
 
@@ -10,12 +9,13 @@ import numpy as np
 
 from streamdr.blocks import Array, Axis, Block, MatrixSpec, Span, widen
 from streamdr.errors import DataError
+from streamdr.sources.snapshot import Snapshot, WeightedSnapshot
 
 
 class Source(ABC):
     """Rows x features, read a region at a time. Pickles small: a worker reopens its own store.
 
-    Subclasses set the attributes below and implement `read` and `fingerprint`. Any number of threads
+    Subclasses set the attributes below and implement `read` and `_snapshot`. Any number of threads
     may read at once.
     """
 
@@ -39,8 +39,17 @@ class Source(ABC):
         return self.read(rows, cols)
 
     @abstractmethod
+    def _snapshot(self) -> Snapshot:
+        """What the values are like now. Cheap for stores; their contents for plain memory."""
+
+    def snapshot(self) -> Snapshot:
+        """What the input is like now, weights included."""
+        own = self._snapshot()
+        return own if self.weights is None else WeightedSnapshot(own, self.weights.snapshot())
+
     def fingerprint(self) -> str:
-        """A digest that changes when the data does. Cheap for stores; contents for plain memory."""
+        """A digest that changes when the data does."""
+        return self.snapshot().digest(self.spec.n_rows)
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
         """Bytes that one `block` of such a region allocates besides its values."""
@@ -76,12 +85,6 @@ class Source(ABC):
     def _area(self, span: Span, axis: Axis) -> tuple[Span, Span]:
         everything = Span(0, self.spec.length("columns" if axis == "rows" else "rows"))
         return (span, everything) if axis == "rows" else (everything, span)
-
-    def _sealed(self, digest: hashlib.blake2b) -> str:
-        """The digest of the values, made one of the values and the weights."""
-        if self.weights is not None:
-            digest.update(self.weights.fingerprint().encode())
-        return digest.hexdigest()
 
     def _weights(self, rows: Span) -> Array | None:
         if self.weights is None:

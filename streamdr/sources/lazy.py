@@ -16,6 +16,7 @@ from streamdr.sources.base import Source
 from streamdr.sources.dtypes import require_numeric
 from streamdr.sources.grid import overlaps
 from streamdr.sources.layout import Layout
+from streamdr.sources.snapshot import WholeSnapshot
 
 
 class DaskSource(Source):
@@ -67,11 +68,11 @@ class DaskSource(Source):
             touched *= (-(-length // chunk) + (length % chunk > 0)) * chunk
         return super().overhead(n_rows, n_cols) + 2 * touched * self.spec.dtype.itemsize
 
-    def fingerprint(self) -> str:
+    def _snapshot(self) -> WholeSnapshot:
         """A digest of the graph's name, which is dask's own digest of how the array came about."""
         array = self._array
         identity = f"{array.name} {self.layout} {array.dtype.str} {array.chunks}"
-        return self._sealed(hashlib.blake2b(identity.encode(), digest_size=20))
+        return WholeSnapshot(hashlib.blake2b(identity.encode(), digest_size=20).hexdigest())
 
     @cached_property
     def _graph(self) -> tuple[dict[Any, Any], str]:
@@ -116,6 +117,6 @@ class XarraySource(Source):
         chunk = int(np.prod(self._chunk))
         return super().overhead(n_rows, n_cols) + (2 * region + 20 * chunk) * self.spec.dtype.itemsize
 
-    def fingerprint(self) -> str:
+    def _snapshot(self) -> WholeSnapshot:
         """A digest of the contents: what lies behind the variable cannot be told from outside."""
-        return self._sealed(digest_contents(self))
+        return WholeSnapshot(digest_contents(self).hexdigest())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from itertools import chain
 
@@ -17,8 +16,14 @@ from streamdr.sources.layout import Layout, Region
 from streamdr.sources.metadata import ArrayMetadata
 from streamdr.sources.missing import find_missing, present_chunks
 from streamdr.sources.reading import MissingChunkError, chunk_reader
+from streamdr.sources.snapshot import ChunkSnapshot
 from streamdr.sources.stores import Node
 
+# The words of zarr's metadata, versions 2 and 3, without the shape and whatever people note down.
+_DECISIVE = (
+    *("zarr_format", "data_type", "chunk_grid", "chunk_key_encoding", "codecs", "storage_transformers"),
+    *("dtype", "chunks", "compressor", "filters", "order", "dimension_separator", "fill_value"),
+)
 _MISSING = "set allow_missing_chunks if it was never meant to be written"
 
 
@@ -35,7 +40,9 @@ class ZarrSource(Source):
         # Byte order is the storage's affair: chunks become native as they are put in place.
         dtype = metadata.dtype.newbyteorder("=")
         self.spec = MatrixSpec(self.layout.n_rows, self.layout.n_cols, dtype)
-        self.chunks = self.layout.granularity(metadata.grid.chunk)
+        # A chunk that is not full yet counts as whole: it will be cut alike when rows are appended.
+        columns = self.layout.granularity(metadata.grid.chunk)[1]
+        self.chunks = (metadata.grid.chunk[self.layout.sample_axis], columns)
         names = metadata.feature_names
         self.feature_names = names if names is not None and len(names) == self.spec.n_cols else None
         self._node = node
@@ -82,20 +89,30 @@ class ZarrSource(Source):
             where = self._covered(missing.region)
             raise DataError(f"{self.name}: chunk {missing.chunk} is missing, {where}{some}; {_MISSING}")
 
-    def fingerprint(self) -> str:
-        """A digest of the metadata and of every chunk's size and time of modification."""
-        digest = hashlib.blake2b(digest_size=20)
-        digest.update(json.dumps(self._metadata.document, sort_keys=True).encode())
-        digest.update(f"samples along axis {self.layout.sample_axis}".encode())
+    def _snapshot(self) -> ChunkSnapshot:
+        """The metadata, and every chunk's size and time of modification."""
+        axis, grid = self.layout.sample_axis, self._metadata.grid
         try:
-            chunks = present_chunks(self._node, self._metadata)
-            keys = (self._metadata.keys.key(self._metadata.grid.coords(chunk)) for chunk in chunks.tolist())
-            stamps = chain.from_iterable(self._node.stamp(key) for key in keys)
-            digest.update(chunks.data)
-            digest.update(np.fromiter(stamps, np.int64).data)
+            numbers = present_chunks(self._node, self._metadata)
+            coords = np.stack(np.unravel_index(numbers, grid.counts), axis=1)
+            keys = (self._metadata.keys.key(place) for place in coords.tolist())
+            stamps = np.fromiter(chain.from_iterable(self._node.stamp(key) for key in keys), np.int64)
         except OSError as error:
             raise DataError(f"{self.name}: its chunks cannot be listed: {error}") from error
-        return self._sealed(digest)
+        order = np.argsort(coords[:, axis], kind="stable")
+        table = np.concatenate([coords, stamps.reshape(-1, 2)], axis=1)[order]
+        # One number a row is cheap to read: weights then need no chunks that end where the data's do.
+        contents = self._contents if self.spec.n_cols == 1 else None
+        return ChunkSnapshot(self._meaning(), grid.chunk[axis], table[:, axis].copy(), table, contents)
+
+    def _meaning(self) -> bytes:
+        """What of the metadata decides how chunks are read, and does not change when rows are appended."""
+        words = {key: self._metadata.document.get(key) for key in _DECISIVE}
+        features = (*self.layout.features, self.layout.sample_axis)
+        return json.dumps([words, features], sort_keys=True).encode()
+
+    def _contents(self, start: int, stop: int) -> bytes:
+        return self.read(Span(start, stop), Span(0, 1)).tobytes()
 
     def _unreadable(self, piece: Overlap, error: Exception) -> DataError:
         key = self._metadata.keys.key(piece.coords)
