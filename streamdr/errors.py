@@ -30,6 +30,10 @@ class StoreError(StreamdrError):
     """An output or a saved model that cannot be written, or read back as it was written."""
 
 
+class BusyError(StoreError):
+    """An output that another run is writing: wait for that run, or stop it."""
+
+
 class MemoryLimitError(StreamdrError, MemoryError):
     """Work that would not fit in the promised memory, refused before a byte was read."""
 

@@ -1,0 +1,94 @@
+"""A slot: one small object that is replaced only by those who know what is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from streamdr.store.locking import locked
+
+Version = str
+"""What tells one content of a slot from every other. It is compared, and means nothing."""
+
+
+class Conflict(Exception):  # noqa: N818  (it is an answer, and its asker looks again)
+    """The slot does not hold what was expected."""
+
+
+class Slot(Protocol):
+    """Compare and swap. Of several processes that expect the same and act at once, one succeeds."""
+
+    def read(self) -> tuple[bytes, Version] | None:
+        """The content and its version, or None when the slot is empty."""
+        ...
+
+    def replace(self, data: bytes, expected: Version | None) -> Version:
+        """Put `data` in the place of the expected version (None: of nothing), or raise Conflict."""
+        ...
+
+    def remove(self, expected: Version) -> None:
+        """Empty the slot of the expected version, or raise Conflict."""
+        ...
+
+
+class FileSlot:
+    """A slot that is a file.
+
+    The directory is locked from the comparison to the rename. File systems on which directories cannot be
+    locked (NFS is one) leave a moment between the two, in which a second process may do the same: the
+    content of the last one stands, and the others find it when they read the slot again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._made: list[Path] = []
+
+    def read(self) -> tuple[bytes, Version] | None:
+        """The content and its version, or None when there is no such file."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        return data, _version(data)
+
+    def replace(self, data: bytes, expected: Version | None) -> Version:
+        """Replace the file in one step. It is not synced: no lease outlives the machine's own end."""
+        above = (self.path.parent, *self.path.parent.parents)
+        self._made += [directory for directory in above if not directory.exists()]
+        with locked(self.path.parent):
+            self._require(expected)
+            # One name for all writers, who write one after the other: what a killed one left is used up.
+            beside = self.path.with_name(f"{self.path.name}.new")
+            try:
+                beside.write_bytes(data)
+                os.replace(beside, self.path)
+            except OSError:
+                beside.unlink(missing_ok=True)
+                raise
+        return _version(data)
+
+    def remove(self, expected: Version) -> None:
+        """Remove the file, and the directories that were made for it alone."""
+        with locked(self.path.parent):
+            self._require(expected)
+            self.path.unlink()
+        with suppress(OSError):  # others have put something into one of them
+            for directory in self._made:
+                directory.rmdir()
+
+    def _require(self, expected: Version | None) -> None:
+        found = self.read()
+        if (None if found is None else found[1]) != expected:
+            raise Conflict(self.path)
+
+
+def slot_beside(target: Path) -> Slot:
+    """The slot of a target's lease: a hidden file beside it."""
+    return FileSlot(target.with_name(f".{target.name}.lease"))
+
+
+def _version(data: bytes) -> Version:
+    return hashlib.sha256(data).hexdigest()
