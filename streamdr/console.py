@@ -40,7 +40,7 @@ def conduct(work: Callable[[Stop], Report], render: Render, *, as_json: bool, af
     """Do long work, which a signal stops, and say what came of it; `after_stop` is what to do then."""
 
     def attempt(stop: Stop) -> int:
-        _quieten()
+        quieten()
         try:
             report = work(stop)
         except Exception as error:
@@ -96,10 +96,11 @@ def fail_with(error: Exception, as_json: bool) -> int:
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
     exit_code = 2 if isinstance(error, ConfigError) else 1
-    return fail(type(error).__name__, _message(error), exit_code, as_json)
+    return fail(type(error).__name__, message_of(error), exit_code, as_json)
 
 
-def _message(error: Exception) -> str:
+def message_of(error: Exception) -> str:
+    """What an exception says to people."""
     if isinstance(error, StreamdrError):
         return str(error)
     if isinstance(error, OSError):
@@ -122,7 +123,7 @@ def _show(text: str) -> int:
     return 0
 
 
-def _quieten() -> None:
+def quieten() -> None:
     """Keep what libraries log off the screen: an error is told once, in words of our own."""
     import logging
 

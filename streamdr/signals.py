@@ -85,7 +85,7 @@ def supervise(
     parent = os.getpid()
     child = os.fork()
     if child == 0:
-        stop = _listen(parent)
+        stop = listen(parent)
         signal.pthread_sigmask(signal.SIG_SETMASK, {*before, *_PASSED_ON_AS.values()})
         try:
             return work(stop)
@@ -95,8 +95,10 @@ def supervise(
     return _wait(child, told, lost, grace_seconds)
 
 
-def _listen(parent: int) -> Stop:
+def listen(parent: int) -> Stop:
+    """Be a process that does the work: one that stops when its parent passes a signal on, and dies with it."""
     stop = Stop()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON_AS.values())
     # Processes that the work starts inherit what is ignored, but not what is handled: they are to survive
     # Ctrl-C, for the work may need them once more, and must be free to end by SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -109,6 +111,11 @@ def _listen(parent: int) -> Stop:
     if os.getppid() != parent:
         os._exit(1)
     return stop
+
+
+def pass_on(child: int, number: signal.Signals) -> None:
+    """Tell the process that does the work of a signal."""
+    os.kill(child, _PASSED_ON_AS[number])
 
 
 def _relay(stop: Stop) -> None:
@@ -129,7 +136,7 @@ def _wait(child: int, told: Callable[[], None], lost: Lost, grace_seconds: float
                 return _exit_code(os.waitstatus_to_exitcode(status), lost)
         elif number and not asked:
             asked, asked_at = number, time.monotonic()
-            os.kill(child, _PASSED_ON_AS[signal.Signals(number)])
+            pass_on(child, signal.Signals(number))
             told()
         elif number and time.monotonic() - asked_at >= _ONE_REQUEST_SECONDS:
             return _kill(child, asked, "was told to stop at once", lost)

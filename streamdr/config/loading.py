@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,15 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Run:
 
 def parse(text: str, overrides: Sequence[str] = (), name: str = "<text>") -> Run:
     """Read a configuration from its text; errors call it by the given name."""
-    document = parse_yaml(text, partial(Place, name))
+    return _read(parse_yaml(text, partial(Place, name)), overrides)
+
+
+def read(sections: Mapping[str, Any], name: str = "configuration") -> Run:
+    """Read a configuration from plain data, such as `Run.to_dict` gives; errors name keys, but no lines."""
+    return _read(parse_yaml(json.dumps(sections, ensure_ascii=False), lambda line, column: Place(name)))
+
+
+def _read(document: Parsed, overrides: Sequence[str] = ()) -> Run:
     if not isinstance(document.data, dict):
         found = "nothing" if document.data is None else show(document.data)
         message = f"expected the sections {', '.join(SECTIONS)}, found {found}"
