@@ -14,7 +14,7 @@ import numpy as np
 from streamdr.blocks import Array
 from streamdr.errors import StoreError
 from streamdr.store.arrays import Layout, decode_chunk, parse_layout, write_array
-from streamdr.store.publish import Staging
+from streamdr.store.publish import Fence, Staging
 from streamdr.store.record import ROOT, Group, read_group, write_record
 
 
@@ -42,9 +42,10 @@ def save_model(
     n_rows: int,
     overwrite: bool = False,
     extra: Mapping[str, Any] | None = None,
+    fence: Fence | None = None,
 ) -> Path:
     """Save a dataclass of arrays (fields with `dims` in their metadata) and scalars, all or nothing."""
-    with Staging(target, overwrite=overwrite) as staging:
+    with Staging(target, overwrite=overwrite, fence=fence) as staging:
         scalars, layouts = {}, {}
         for field in _fields(type(model)):
             value = getattr(model, field.name)

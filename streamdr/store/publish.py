@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import re
 import secrets
 import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from streamdr.errors import StoreError
+from streamdr.errors import BusyError, StoreError
+from streamdr.store.locking import Identity, identity, locked, try_lock
 from streamdr.store.record import foreign_content
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -24,7 +23,8 @@ _OCCUPIED = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
-Identity = tuple[int, int]
+Fence = Callable[[], None]
+"""Raises StoreError when another run has the right to publish, and this one has not any more."""
 
 
 class Staging:
@@ -37,15 +37,19 @@ class Staging:
     With a `key`, which must stand for all that decides the content, unfinished work is left in place
     for the next run of the same key to continue. Of several runs that publish to one target, the first
     wins and the others get a StoreError: `overwrite` replaces what was there at the start, nothing newer.
+    With a `fence`, the check of a lease on the target, nothing is published once the lease is another's.
     """
 
-    def __init__(self, target: Path, *, overwrite: bool, key: str | None = None) -> None:
+    def __init__(
+        self, target: Path, *, overwrite: bool, key: str | None = None, fence: Fence | None = None
+    ) -> None:
         # A dot in the key would make the staging of `a` look like one of `a.b`.
         if key is not None and not re.fullmatch(r"[\w-]+", key):
             raise ValueError(f"a staging key is made of letters, digits, - and _, not {key!r}")
         self.target = target.resolve()
         self.path = self._sibling(key or secrets.token_hex(8))
         self._overwrite = overwrite
+        self._fence = fence
         self._resumable = key is not None
         self._published = False
         self._replaces: Identity | None = None
@@ -58,7 +62,7 @@ class Staging:
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
-        self._replaces = _identity(self.target)
+        self._replaces = identity(self.target)
         return self
 
     def __exit__(
@@ -85,21 +89,27 @@ class Staging:
         ready = self._sibling(secrets.token_hex(8))
         self.path.rename(ready)
         try:
-            with _locked(self.target.parent):
+            # Leases change hands under this lock, too: a fence that was passed holds until the rename.
+            with locked(self.target.parent):
+                if self._fence is not None:
+                    self._fence()
                 self._become_target(ready)
-        except (OSError, StoreError):
+        except (OSError, BusyError):
             ready.rename(self.path)
+            raise
+        except StoreError:
+            shutil.rmtree(ready, ignore_errors=True)  # the output is another run's
             raise
         self._published = True
         _sync(self.target.parent)
         shutil.rmtree(ready, ignore_errors=True)
-        self._sweep()
+        sweep(self.target)
 
     def _become_target(self, ready: Path) -> None:
         late = StoreError(
             f"{self.target}: was written by another run meanwhile, and is left as that run made it"
         )
-        if _identity(self.target) != self._replaces:
+        if identity(self.target) != self._replaces:
             raise late
         if self._replaces is not None:
             _exchange(ready, self.target)
@@ -122,27 +132,33 @@ class Staging:
             except OSError as error:
                 raise _unwritable(self.target, error) from error
             try:
-                claim = _try_lock(self.path)
+                claim = try_lock(self.path)
             except BlockingIOError:
-                raise StoreError(
-                    f"{self.target}: another run is writing it; wait for it or stop it"
-                ) from None
+                if self._fence is None:
+                    raise BusyError(
+                        f"{self.target}: another run is writing it; wait for it or stop it"
+                    ) from None
+                # This run has the lease. The other has lost it, and only does not know: work apart from it.
+                self.path, self._resumable = self._sibling(secrets.token_hex(8)), False
+                continue
             except FileNotFoundError:
                 continue  # its owner published it since we looked, and again below
             held = os.fstat(claim)
-            if (held.st_dev, held.st_ino) == _identity(self.path):
+            if (held.st_dev, held.st_ino) == identity(self.path):
                 return claim
             os.close(claim)
 
-    def _sweep(self) -> None:
-        """Remove what killed runs left beside the target: none of it can be published any more."""
-        ours = re.compile(re.escape(f".{self.target.name}.") + r"[\w-]+\.partial")
-        for path in self.target.parent.iterdir():
-            if ours.fullmatch(path.name):
-                with suppress(OSError):
-                    claim = _try_lock(path)
-                    shutil.rmtree(path, ignore_errors=True)
-                    os.close(claim)
+
+def sweep(target: Path) -> None:
+    """Remove what killed runs left beside an output that is complete: none of it is of use any more."""
+    place = target.resolve()
+    ours = re.compile(re.escape(f".{place.name}.") + r"[\w-]+\.partial(\.old)?")
+    for path in place.parent.iterdir():
+        if ours.fullmatch(path.name):
+            with suppress(OSError):  # it is in use, or gone
+                claim = try_lock(path)
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(claim)
 
 
 def check_output(
@@ -167,7 +183,10 @@ def check_output(
         if not parent.is_dir():
             raise StoreError(f"{target}: cannot be written, since {parent} is a file; choose another path")
         # Permissions, read-only mounts and quotas have one honest test, which is to write.
-        tempfile.TemporaryDirectory(dir=parent, prefix=".streamdr-").cleanup()
+        probe = parent / f".{place.name}.{secrets.token_hex(8)}.partial"
+        probe.mkdir()
+        with suppress(FileNotFoundError):  # another run has swept it up
+            probe.rmdir()
     except OSError as error:
         raise _unwritable(target, error) from error
 
@@ -211,38 +230,6 @@ def _store_root(path: Path) -> Path:
     while any((path.parent / marker).is_file() for marker in markers):
         path = path.parent
     return path
-
-
-def _identity(path: Path) -> Identity | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _try_lock(directory: Path) -> int:
-    """An open descriptor that holds the directory, or BlockingIOError when another process does."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise
-    except OSError:
-        pass  # a filesystem without locks: keys then guard against nothing, and runs must not collide
-    return descriptor
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # without locks, the look and the rename that follows are all but one step
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _exchange(one: Path, other: Path) -> None:

@@ -19,7 +19,10 @@ class Conflict(Exception):  # noqa: N818  (it is an answer, and its asker looks 
 
 
 class Slot(Protocol):
-    """Compare and swap. Of several processes that expect the same and act at once, one succeeds."""
+    """Compare and swap. Of several processes that expect the same and act at once, one succeeds.
+
+    What fails for other reasons, and may go well at the next try, is an OSError or a StoreError.
+    """
 
     def read(self) -> tuple[bytes, Version] | None:
         """The content and its version, or None when the slot is empty."""

@@ -1,0 +1,237 @@
+"""Leases: of all the runs that would write an output one does, for as long as it can prove its right to.
+
+A lease is a small file beside the output that says who writes it. Whoever comes second is refused. The
+holder renews its lease as long as it lives; a lease that is not renewed is taken over. The old holder may
+only have been asleep, so each lease has a token, and `Lease.check`, called in the very step that publishes,
+compares it with the file's: a run that was taken over cannot replace what its successor wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from streamdr.errors import BusyError, Interrupted, StoreError
+from streamdr.processes import Process
+from streamdr.store.slots import Conflict, Slot, Version, slot_beside
+
+LEASE_SECONDS = 30.0
+_RENEWALS = 3
+"""How often a lease is renewed before it would run out: one late renewal is no reason to lose it."""
+
+_LOOKS = 30
+"""How often a lease is looked at in the time that it takes to run out."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a lease says: who holds it, and by when it is to be renewed."""
+
+    token: int
+    holder: Process
+    since: str
+    clock: float
+    """The holder's monotonic clock at the last renewal, which all processes of one machine share."""
+    seconds: float
+
+    @classmethod
+    def after(cls, token: int, seconds: float) -> Claim:
+        """A claim by this process, later than the one with the given token."""
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(max(token + 1, time.time_ns()), Process.here(), since, time.monotonic(), seconds)
+
+    @classmethod
+    def parse(cls, data: bytes) -> Claim | None:
+        """The claim in a lease file, or None if the file is damaged."""
+        try:
+            entries = json.loads(data)
+            if entries.pop("digest") != _digest(entries):
+                return None
+            return cls(**{**entries, "holder": Process(**entries["holder"])})
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
+
+    def encode(self) -> bytes:
+        """The lease file, sealed with a digest."""
+        entries = asdict(self)
+        return json.dumps({**entries, "digest": _digest(entries)}, indent=2).encode("ascii")
+
+    @property
+    def is_over(self) -> bool | None:
+        """Whether the holder has ended or fallen silent; None when that cannot be told from here."""
+        if not self.holder.is_near:
+            return None
+        return not self.holder.is_running or time.monotonic() - self.clock > self.seconds
+
+    def __str__(self) -> str:
+        return f"{self.holder}, since {self.since}"
+
+
+class Hold:
+    """The lease of one target, held by this process."""
+
+    def __init__(self, target: Path, slot: Slot, claim: Claim) -> None:
+        self.target = target
+        self.claim = claim
+        self._slot = slot
+
+    def check(self) -> None:
+        """Raise StoreError unless the lease is this run's."""
+        found = self._slot.read()
+        current = None if found is None else Claim.parse(found[0])
+        if current is not None and current.token == self.claim.token:
+            return
+        fate = "its lease was removed or damaged" if current is None else f"by another run ({current})"
+        raise StoreError(f"{self.target}: was taken over, {fate}; nothing of this run was published to it")
+
+    def renew(self) -> bool:
+        """Say that this run is alive. False when the lease has become another's.
+
+        A damaged file is written anew. It is nobody else's: taking over is writing a whole one.
+        """
+        found = self._slot.read()
+        current = None if found is None else Claim.parse(found[0])
+        if found is None or (current is not None and current.token != self.claim.token):
+            return False
+        renewed = replace(self.claim, clock=time.monotonic())
+        with suppress(Conflict):  # whoever was faster is seen at the next renewal, or by `check`
+            self._slot.replace(renewed.encode(), found[1])
+        return True
+
+    def release(self) -> None:
+        """Remove the lease, if it is still this run's."""
+        found = self._slot.read()
+        current = None if found is None else Claim.parse(found[0])
+        if found is not None and current is not None and current.token == self.claim.token:
+            with suppress(Conflict):
+                self._slot.remove(found[1])
+
+
+class Lease:
+    """The leases of all outputs of a run."""
+
+    def __init__(self) -> None:
+        self.lost = threading.Event()
+        """Set when a renewal has found that another run took over."""
+        self._holds: list[Hold] = []
+
+    @property
+    def token(self) -> int:
+        """A number that is larger than that of every run before this one."""
+        return max(hold.claim.token for hold in self._holds)
+
+    def check(self) -> None:
+        """Raise StoreError when another run has taken over: the fence before everything that is published."""
+        for hold in self._holds:
+            hold.check()
+
+    @contextmanager
+    def hold(self, hold: Hold) -> Iterator[None]:
+        """Renew one target's lease in the background, and release it at the end."""
+        self._holds.append(hold)
+        done = threading.Event()
+        renewing = threading.Thread(
+            target=self._renew, args=(hold, done), name=f"streamdr-lease {hold.target.name}", daemon=True
+        )
+        renewing.start()
+        try:
+            yield
+        finally:
+            done.set()
+            renewing.join()
+            with suppress(OSError, StoreError):  # what is done is done: the lease ends with this process
+                hold.release()
+
+    def _renew(self, hold: Hold, done: threading.Event) -> None:
+        while not done.wait(hold.claim.seconds / _RENEWALS):
+            # A disk that fails now may do better next time. Until somebody takes over, nothing is lost.
+            with suppress(OSError, StoreError):
+                if not hold.renew():
+                    self.lost.set()
+                    return
+
+
+@contextmanager
+def leased(
+    targets: Sequence[Path],
+    *,
+    seconds: float = LEASE_SECONDS,
+    stop: threading.Event | None = None,
+    say: Say = lambda text: None,
+) -> Iterator[Lease]:
+    """Be the one run that writes the targets, or raise BusyError.
+
+    A lease whose holder ran on this machine and has ended is taken over at once; so is that of one that has
+    not renewed it for its `seconds`, as when it was stopped. Of a holder elsewhere, or of a damaged file,
+    nothing can be told but by watching: the lease is taken over when it has not changed for so long. Clocks
+    of different machines are never compared. `say` is told of the wait, and `stop` ends it.
+    """
+    lease, stop = Lease(), stop or threading.Event()
+    with ExitStack() as held:
+        # In one order for all runs, so that of two that share outputs one gets them all.
+        for target in sorted({target.resolve() for target in targets}):
+            slot = slot_beside(target)
+            try:
+                claim = _acquire(target, slot, seconds, stop, say)
+            except OSError as error:
+                raise StoreError(
+                    f"{target}: cannot be written ({error.strerror}: {error.filename}); choose another path"
+                ) from error
+            held.enter_context(lease.hold(Hold(target, slot, claim)))
+        yield lease
+
+
+def _acquire(target: Path, slot: Slot, seconds: float, stop: threading.Event, say: Say) -> Claim:
+    while True:
+        token, version = 0, None
+        if (found := slot.read()) is not None:
+            data, version = found
+            current = Claim.parse(data)
+            over = None if current is None else current.is_over
+            if over is False:
+                raise _busy(target, current)
+            if over is None:
+                # A damaged file is watched as well: its run may be alive, and will mend it.
+                wait = seconds if current is None else current.seconds
+                say(f"{target}: watching for {wait:g} seconds whether another run lives ({_name(current)})")
+                _watch(target, slot, version, wait, stop)
+            token = 0 if current is None else current.token
+        claim = Claim.after(token, seconds)
+        with suppress(Conflict):  # another run was faster: see who
+            slot.replace(claim.encode(), version)
+            return claim
+
+
+def _watch(target: Path, slot: Slot, version: Version, wait: float, stop: threading.Event) -> None:
+    """Return when a lease has not changed for so long, or is gone. BusyError when it is renewed."""
+    deadline = time.monotonic() + wait
+    while time.monotonic() < deadline:
+        if stop.wait(wait / _LOOKS):
+            raise Interrupted("stopped while another run's lease was watched")
+        found = slot.read()
+        if found is None:
+            return
+        if found[1] != version:
+            raise _busy(target, Claim.parse(found[0]))
+
+
+def _busy(target: Path, claim: Claim | None) -> BusyError:
+    return BusyError(f"{target}: is being written by another run ({_name(claim)}); wait for it, or stop it")
+
+
+def _name(claim: Claim | None) -> str:
+    return "its lease is damaged" if claim is None else str(claim)
+
+
+def _digest(entries: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(entries, sort_keys=True).encode("ascii")).hexdigest()
