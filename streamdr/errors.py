@@ -38,5 +38,9 @@ class MemoryLimitError(StreamdrError, MemoryError):
     """Work that would not fit in the promised memory, refused before a byte was read."""
 
 
+class EngineError(StreamdrError):
+    """A cluster that cannot be reached or started, or that the work does not survive."""
+
+
 class Interrupted(StreamdrError):  # noqa: N818  (an interruption is not an error, but travels like one)
     """The run was asked to stop, and did so after a checkpoint."""

@@ -2,15 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from streamdr.errors import ParameterError
 from streamdr.sizes import parse_bytes
+
+ClusterName = Literal[
+    "LocalCluster",
+    "SLURMCluster",
+    "PBSCluster",
+    "SGECluster",
+    "LSFCluster",
+    "HTCondorCluster",
+    "OARCluster",
+    "MoabCluster",
+    "KubeCluster",
+    "Coiled",
+]
+
+
+@dataclass(frozen=True)
+class TLS:
+    """The files by which a cluster and its clients know each other, and encrypt what they say.
+
+    Parameters
+    ----------
+    ca : str
+        The certificate (PEM) of the authority that signed all others.
+    cert : str
+        The certificate (PEM) to show.
+    key : str
+        The key (PEM) of that certificate.
+    """
+
+    ca: str
+    cert: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """How far a cluster may grow and shrink with the work that there is.
+
+    Parameters
+    ----------
+    maximum : int
+        The most workers.
+    minimum : int
+        The fewest workers.
+    """
+
+    maximum: int
+    minimum: int = 0
+
+    def __post_init__(self) -> None:
+        if self.maximum < 1:
+            raise ParameterError("maximum", f"{self.maximum} is not at least 1")
+        if not 0 <= self.minimum <= self.maximum:
+            raise ParameterError(
+                "minimum", f"{self.minimum} is not between 0 and {self.maximum}, the maximum"
+            )
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A dask cluster that is started for a run, and ended with it.
+
+    Parameters
+    ----------
+    name : str
+        The kind of cluster: LocalCluster, a queue's (SLURMCluster, PBSCluster, SGECluster, LSFCluster,
+        HTCondorCluster, OARCluster or MoabCluster, of dask-jobqueue), KubeCluster (of dask-kubernetes) or
+        Coiled (of coiled).
+    arguments : mapping or None
+        What its class takes, as its own documentation says. They may be secret and are never shown.
+    workers : int or None
+        How many workers to ask for; null for what the arguments say.
+    adaptive : mapping or None
+        Let the number of workers follow the work instead.
+    """
+
+    name: ClusterName
+    arguments: dict[str, Any] | None = field(default=None, repr=False)
+    workers: int | None = None
+    adaptive: Adaptive | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ParameterError("workers", f"{self.workers} is not at least 1")
+        if self.workers is not None and self.adaptive is not None:
+            raise ParameterError(
+                "adaptive", "stands beside workers, which is a fixed number: give one of them"
+            )
 
 
 @dataclass(frozen=True)
@@ -22,10 +110,39 @@ class Execution:
     memory_limit: int | None = None
     """Bytes that the process may take at its peak; None for most of what is free."""
     scheduler: Any = None
-    """None or "threads", "processes", a dask scheduler's address, or a `distributed.Client`."""
+    """None or "threads", "processes", a dask scheduler's address or file, or a `distributed.Client`."""
     ledger: Path | None = None
     """Where finished and interrupted passes are remembered; None to remember nothing."""
     checkpoint_seconds: float = 5.0
+    cluster: Cluster | None = None
+    """A dask cluster to start, instead of a scheduler to join."""
+    tls: TLS | None = None
+    """How to prove and encrypt, where the scheduler or the cluster speaks TLS."""
+    insecure: bool = False
+    """Whether a cluster may be reached over a network without TLS."""
+
+    def __post_init__(self) -> None:
+        require_one_place(self.scheduler, self.cluster, self.tls)
+
+    @property
+    def in_process(self) -> bool:
+        """Whether all work is done by this process, in the one memory that it has."""
+        return self.cluster is None and self.scheduler in (None, "threads")
+
+
+def require_one_place(scheduler: Any, cluster: Cluster | None, tls: TLS | None) -> None:
+    """Refuse settings of where work runs that contradict each other."""
+    if scheduler is not None and cluster is not None:
+        raise ParameterError(
+            "cluster", "stands beside scheduler: start a cluster or join the scheduler of one, not both"
+        )
+    encrypted = isinstance(scheduler, str) and scheduler.startswith(("tls://", "wss://"))
+    by_file = isinstance(scheduler, str) and scheduler.endswith(".json")
+    if tls is not None and not (cluster or encrypted or by_file):
+        raise ParameterError(
+            "tls",
+            "is for a cluster, or for a scheduler whose address begins with tls://; nothing here uses it",
+        )
 
 
 _current: ContextVar[Execution] = ContextVar("streamdr_execution")
@@ -44,6 +161,9 @@ def execution(
     scheduler: Any = None,
     ledger: str | Path | None = None,
     checkpoint_seconds: float | None = None,
+    cluster: Cluster | Mapping[str, Any] | None = None,
+    tls: TLS | Mapping[str, str] | None = None,
+    insecure: bool | None = None,
 ) -> Iterator[Execution]:
     """Set how fits and transforms in this block run.
 
@@ -58,13 +178,32 @@ def execution(
     given = {
         "workers": workers,
         "memory_limit": None if memory_limit is None else parse_bytes(memory_limit),
-        "scheduler": scheduler,
         "ledger": None if ledger is None else Path(ledger),
         "checkpoint_seconds": checkpoint_seconds,
+        "insecure": insecure,
     }
-    setting = replace(current(), **{name: value for name, value in given.items() if value is not None})
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if scheduler is not None or cluster is not None:
+        # Another place than that of the block around this one, with the certificates of that place.
+        chosen |= {"scheduler": scheduler, "cluster": _cluster(cluster), "tls": _tls(tls)}
+    elif tls is not None:
+        chosen["tls"] = _tls(tls)
+    setting = replace(current(), **chosen)
     token = _current.set(setting)
     try:
         yield setting
     finally:
         _current.reset(token)
+
+
+def _cluster(given: Cluster | Mapping[str, Any] | None) -> Cluster | None:
+    if not isinstance(given, Mapping):
+        return given
+    adaptive = given.get("adaptive")
+    return Cluster(
+        **{**given, "adaptive": Adaptive(**adaptive) if isinstance(adaptive, Mapping) else adaptive}
+    )
+
+
+def _tls(given: TLS | Mapping[str, str] | None) -> TLS | None:
+    return TLS(**given) if isinstance(given, Mapping) else given

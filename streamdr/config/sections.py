@@ -14,6 +14,7 @@ from streamdr.config.wording import did_you_mean, nearest, show
 from streamdr.config.yaml_source import Parsed
 from streamdr.errors import ParameterError
 from streamdr.methods import Method
+from streamdr.settings import TLS, Cluster, require_one_place
 from streamdr.sizes import SIZE, parse_bytes
 from streamdr.synthetic import Synthetic
 
@@ -117,6 +118,13 @@ class Execution:
         The directory of checkpoints and finished passes; null keeps it beside the model.
     checkpoint_seconds : float
         How often a running pass is written down, so that it can be resumed.
+    cluster : mapping or None
+        Start a dask cluster for the run, and end it afterwards, instead of joining a scheduler.
+    tls : mapping or None
+        The certificates by which the two sides of a tls:// connection know each other.
+    insecure : bool
+        Allow a cluster to be reached over a network without encryption. Anyone who reaches its ports can
+        run code there.
     """
 
     workers: Count | None = None
@@ -124,6 +132,12 @@ class Execution:
     scheduler: Scheduler | None = None
     ledger: Text | None = None
     checkpoint_seconds: Annotated[float, Field(gt=0)] = 5.0
+    cluster: Cluster | None = None
+    tls: TLS | None = None
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        require_one_place(self.scheduler, self.cluster, self.tls)
 
 
 @dataclass(frozen=True)
@@ -154,10 +168,16 @@ class Run:
         return Problem(self.document.place(path), path, str(error))
 
     def to_dict(self) -> dict[str, Any]:
-        """The four sections as plain data, for records. As a configuration it reads back as this run."""
+        """The four sections as plain data, for records. As a configuration it reads back as this run.
+
+        The arguments of a cluster may be secret, and are left out.
+        """
+        execution = dataclasses.asdict(self.execution)
+        if execution["cluster"] is not None:
+            execution["cluster"]["arguments"] = None
         return {
             "input": dataclasses.asdict(self.input),
             "method": {"name": self.method.name, **dataclasses.asdict(cast(Any, self.method))},
             "output": dataclasses.asdict(self.output),
-            "execution": dataclasses.asdict(self.execution),
+            "execution": execution,
         }

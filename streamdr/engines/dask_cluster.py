@@ -1,0 +1,199 @@
+"""A dask cluster as an engine: results stay on the workers, and merge there.
+
+What a task computed, dask computes again when the worker that held it dies. Data that was put there from
+here has no such history: `LostError` says that it is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Event
+from typing import Any
+
+import dask
+from distributed import CancelledError, Client, Future, KilledWorker, WorkerPlugin, wait
+from threadpoolctl import threadpool_limits
+
+from streamdr.accumulators import Accumulator
+from streamdr.engines.base import KilledError, LostError, merged
+from streamdr.errors import EngineError, Interrupted
+from streamdr.segments import RUN
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as in malloc.h
+_KEPT = 32 << 20
+_POLL_SECONDS = 0.2
+_RECONNECT_SECONDS = 12.0
+"""A little longer than a client itself tries to find its scheduler again."""
+
+
+class Tuning(WorkerPlugin):  # type: ignore[misc]
+    """What holds for a worker's process, whoever started it, now or later.
+
+    One BLAS thread, since tasks are the parallelism and bits must not depend on it; blocks reused. dask's
+    workers tell the allocator to hand every freed block back to the system. Taking it again costs as much
+    as decoding it: keep what the next block needs.
+    """
+
+    name = "streamdr-tuning"
+
+    def setup(self, worker: Any) -> None:
+        """Called on each worker."""
+        threadpool_limits(1)
+        if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+            mallopt(_M_MMAP_THRESHOLD, _KEPT)
+            mallopt(_M_TRIM_THRESHOLD, 4 * _KEPT)
+
+
+class Dask:
+    """The workers of one client's scheduler, of which `expected` will have started some time."""
+
+    run = RUN
+
+    def __init__(self, client: Client, expected: int, stop: Event) -> None:
+        self.stopped = _never
+        self._client = client
+        self._stop = stop
+        self._client.register_plugin(Tuning())
+        self.workers = max(expected, sum(client.nthreads().values()))
+
+    def share(self, value: Any) -> Any:
+        """Send a value once, and copy it from worker to worker.
+
+        It is the result of a task, which a worker that starts later, or again, can have like any other.
+        """
+        # dask would say that large arguments should travel once. This is how they do.
+        with (
+            self._noticing_loss(),
+            dask.config.set({"distributed.admin.large-graph-warning-threshold": "1EB"}),
+        ):
+            shared = self._client.submit(_itself, value, pure=False)
+        # A copy that could not be made, since a worker died meanwhile, is made when a task asks for it.
+        with suppress(Exception):
+            self._client.replicate([shared], callback_timeout=_RECONNECT_SECONDS)
+        return shared
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future:
+        """Start a task."""
+        with self._noticing_loss():
+            return self._client.submit(function, *arguments, pure=False)
+
+    def merge(self, earlier: Future, later: Future) -> Future:
+        """Merge on a worker, into a copy: a task must not change what it was given, dask may run it twice."""
+        return self.submit(merged, earlier, later)
+
+    def place(self, accumulator: Accumulator) -> Future:
+        """Send an accumulator to a worker."""
+        with self._noticing_loss():
+            return self._client.scatter(accumulator, hash=False)
+
+    def finished(self, handle: Future, timeout: float) -> bool:
+        """Wait for a task to end."""
+        try:
+            wait(handle, timeout)
+        except TimeoutError:
+            return False
+        except CancelledError:
+            return True  # badly
+        return True
+
+    def check(self, handle: Future) -> None:
+        """Raise what the task raised, without fetching what it gave."""
+        if handle.status != "finished":
+            self.result(handle)
+
+    def result(self, handle: Future) -> Any:
+        """Fetch the task's value, or raise its exception."""
+        with self._noticing_loss(handle):
+            return handle.result()
+
+    def cancel(self, handles: Iterable[Future]) -> None:
+        """Cancel the tasks."""
+        if self._client.status == "running":
+            self._client.cancel(list(handles), force=True)
+
+    def recover(self) -> None:
+        """Wait for the scheduler, if it is that which was lost, to come back."""
+        deadline = time.monotonic() + _RECONNECT_SECONDS
+        while self._client.status == "connecting" and time.monotonic() < deadline and not self._stop.is_set():
+            time.sleep(_POLL_SECONDS)
+        if self._client.status != "running":
+            raise EngineError(
+                f"{_address(self._client)}: the connection to the dask scheduler was lost and did not come "
+                "back; see whether it still runs, and run again: work goes on at the last checkpoint"
+            )
+
+    @contextmanager
+    def _noticing_loss(self, handle: Future | None = None) -> Iterator[None]:
+        try:
+            yield
+        except KilledWorker as error:
+            attempts = error.allowed_failures + 1
+            raise KilledError(f"{attempts} workers died while they ran {error.task}", attempts) from error
+        except (CancelledError, OSError, TimeoutError) as error:
+            if handle is not None and handle.status == "error":
+                raise  # by the task itself: a disk that is full, say
+            raise LostError(
+                f"{_address(self._client)}: results were lost with the workers that held them"
+            ) from error
+        except Exception:
+            if self._client.status in ("connecting", "closing", "closed"):
+                raise LostError(
+                    f"{_address(self._client)}: the connection to the dask scheduler was lost"
+                ) from None
+            raise
+
+
+def require_workers(client: Client, stop: Event, patience: float) -> None:
+    """Wait for a first worker, by asking for one, and see that workers run what runs here."""
+    deadline = time.monotonic() + patience
+    asked = client.submit(os.getpid, pure=False)
+    while True:
+        with suppress(TimeoutError):
+            wait(asked, _POLL_SECONDS)
+            break
+        if stop.is_set():
+            raise Interrupted("stopped while waiting for a worker")
+        if time.monotonic() > deadline:
+            raise EngineError(
+                f"{_address(client)}: the dask scheduler has had no workers for {patience:g} seconds; start "
+                "some (dask worker ADDRESS), and run again"
+            )
+    _require_same_versions(client)
+
+
+def _require_same_versions(client: Client) -> None:
+    """Refuse workers whose results could differ, in the last bits or altogether, from those computed here."""
+    found = client.get_versions(packages=["streamdr"])
+    for worker, there in found["workers"].items():
+        differing = [
+            f"{name} {theirs or 'not at all'} (here {ours})"
+            for name, ours in _versions(found["client"]).items()
+            if (theirs := _versions(there)[name]) != ours
+        ]
+        if differing:
+            raise EngineError(
+                f"{worker}: this worker has {', '.join(differing)}, and results would not be the same bits; "
+                "install the same versions on every worker"
+            )
+
+
+def _versions(node: dict[str, Any]) -> dict[str, str | None]:
+    packages = node["packages"]
+    python = ".".join(packages["python"].split(".")[:2])
+    return {"streamdr": packages["streamdr"], "numpy": packages["numpy"], "python": python}
+
+
+def _address(client: Client) -> str:
+    return client.scheduler.address if client.scheduler is not None else "dask"
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _never() -> bool:
+    return False
