@@ -16,7 +16,8 @@ import pytest
 import zarr
 
 from streamdr.errors import StoreError
-from streamdr.store import Staging, check_output, require_space
+from streamdr.store import Staging, check_output, require_space, sweep
+from streamdr.store.locking import try_lock
 from streamdr.store.publish import _exchange, _exchange_by_renames
 from streamdr.store.record import write_record
 
@@ -115,6 +116,49 @@ def test_publishing_clears_what_killed_runs_left_beside_this_target_only(tmp_pat
             ".outer.killed.partial",
             "out",
         ]
+
+
+def test_what_a_run_left_that_was_killed_after_publishing_is_swept_up(tmp_path: Path) -> None:
+    publish(tmp_path / "out", "done")
+    for name in (".out.a1.partial", ".out.b2.partial.old", ".out.zarr.c3.partial", ".out.lease"):
+        (tmp_path / name).mkdir()
+    with Staging(tmp_path / "out", overwrite=True, key="alive"):
+        sweep(tmp_path / "out")
+        assert contents(tmp_path) == [".out.alive.partial", ".out.lease", ".out.zarr.c3.partial", "out"]
+
+
+@pytest.mark.parametrize("key", [None, "k1"])
+def test_a_fence_that_does_not_hold_keeps_the_output_as_it_is(tmp_path: Path, key: str | None) -> None:
+    target = tmp_path / "out.zarr"
+    publish(target, "first")
+
+    def fence() -> None:
+        with pytest.raises(BlockingIOError):
+            try_lock(tmp_path)  # nobody else can publish between this look and the rename
+        raise StoreError("taken over")
+
+    with (
+        pytest.raises(StoreError, match="taken over"),
+        Staging(target, overwrite=True, key=key, fence=fence) as staging,
+    ):
+        write_output(staging.path, "second")
+        staging.publish()
+    assert word(target) == "first"
+    assert contents(tmp_path) == ["out.zarr"]
+
+
+def test_whoever_has_the_lease_works_apart_from_whoever_lost_it(tmp_path: Path) -> None:
+    target = tmp_path / "out.zarr"
+    with Staging(target, overwrite=False, key="k1") as lost:
+        write_output(lost.path, "lost")
+        with Staging(target, overwrite=False, key="k1", fence=lambda: None) as held:
+            assert contents(held.path) == []
+            write_output(held.path, "held")
+            held.publish()
+        with pytest.raises(StoreError, match="was written by another run meanwhile"):
+            lost.publish()
+    assert word(target) == "held"
+    assert contents(tmp_path) == ["out.zarr"]
 
 
 def test_an_existing_output_is_kept_unless_overwriting(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ _RENEWALS = 3
 """How often a lease is renewed before it would run out: one late renewal is no reason to lose it."""
 
 _LOOKS = 30
-"""How often a lease is looked at in the time that it takes to run out."""
+"""How often a lease is looked at, at least, in the time that it takes to run out."""
+_LOOK_SECONDS = 1.0
 
 Say = Callable[[str], None]
 
@@ -185,7 +186,7 @@ def leased(
                 claim = _acquire(target, slot, seconds, stop, say)
             except OSError as error:
                 raise StoreError(
-                    f"{target}: cannot be written ({error.strerror}: {error.filename}); choose another path"
+                    f"{target}: cannot be written ({error.strerror or error}); choose another path"
                 ) from error
             held.enter_context(lease.hold(Hold(target, slot, claim)))
         yield lease
@@ -216,7 +217,7 @@ def _watch(target: Path, slot: Slot, version: Version, wait: float, stop: thread
     """Return when a lease has not changed for so long, or is gone. BusyError when it is renewed."""
     deadline = time.monotonic() + wait
     while time.monotonic() < deadline:
-        if stop.wait(wait / _LOOKS):
+        if stop.wait(min(wait / _LOOKS, _LOOK_SECONDS)):
             raise Interrupted("stopped while another run's lease was watched")
         found = slot.read()
         if found is None:

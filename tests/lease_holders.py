@@ -1,0 +1,109 @@
+"""Processes that hold leases, and do as a test tells them over a pipe.
+
+They are forked off a server that has already imported what they need, so that there can be many.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from streamdr.errors import BusyError, StoreError
+from streamdr.store import Staging, leased
+from streamdr.store.record import write_record
+
+_WARM = multiprocessing.get_context("forkserver")
+
+
+class Holder:
+    """A process that holds the lease of a target, with something staged for it."""
+
+    def __init__(self, target: Path, *, seconds: float, key: str | None = None) -> None:
+        self._pipe, theirs = _WARM.Pipe()
+        self.process = _WARM.Process(target=_hold, args=(theirs, target, seconds, key), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.token: int = self._pipe.recv()
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.process.join()
+
+    def tell(self, order: str) -> Any:
+        """`publish`, `check`, `wait until lost` or `leave`: what came of it."""
+        self._pipe.send(order)
+        return self._pipe.recv()
+
+
+def _hold(pipe: Connection, target: Path, seconds: float, key: str | None) -> None:
+    with (
+        leased([target], seconds=seconds) as lease,
+        Staging(target, overwrite=True, key=key, fence=lease.check) as staging,
+    ):
+        write_output(staging.path, "holder")
+        pipe.send(lease.token)
+        orders: dict[str, Callable[[], Any]] = {
+            "publish": staging.publish,
+            "check": lease.check,
+            "wait until lost": lease.lost.wait,
+        }
+        while (order := pipe.recv()) != "leave":
+            try:
+                pipe.send(orders[order]())
+            except StoreError as error:
+                pipe.send(str(error))
+    pipe.send(None)
+
+
+def write_output(path: Path, word: str) -> None:
+    """A minimal output, told apart by a word."""
+    write_record(path, "embedding", {"word": word}, complete=True)
+
+
+def race(target: Path, log: Path, *, racers: int, rounds: int) -> None:
+    """Let many processes contend for one target, each until it had it so often, and ends while it has it."""
+    process = _WARM.Process(target=_start_racers, args=(target, log, racers, rounds))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def _start_racers(target: Path, log: Path, racers: int, rounds: int) -> None:
+    children = []
+    for _ in range(racers):
+        child = os.fork()
+        if child == 0:
+            try:
+                _contend(target, log, rounds)
+            finally:
+                os._exit(1)
+        children.append(child)
+    # Nobody waits for the first to end before the last has started: the dead are there to be taken for alive.
+    sys.exit(any(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+
+
+def _contend(target: Path, log: Path, rounds: int) -> None:
+    lines = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    while True:
+        with suppress(BusyError), leased([target], seconds=1000) as lease:
+            os.write(lines, f"start {os.getpid()} {lease.token}\n".encode())
+            lease.check()
+            os.write(lines, f"stop {os.getpid()} {lease.token}\n".encode())
+            rounds -= 1
+            if rounds == 0:
+                os._exit(0)
