@@ -47,7 +47,7 @@ def conduct(work: Callable[[Stop], Report], render: Render, *, as_json: bool, af
             if not stop.is_set():
                 return fail_with(error, as_json)
             # Whatever fails now does so because of the stop: others may have been told to, too.
-            return _stopped(f"stopped; {after_stop}", stop.exit_code, as_json)
+            return stopped(f"stopped; {after_stop}", stop.exit_code, as_json)
         return conclude(lambda: report, render, as_json=as_json)
 
     def told() -> None:
@@ -56,7 +56,7 @@ def conduct(work: Callable[[Stop], Report], render: Render, *, as_json: bool, af
     def lost(why: str, exit_code: int) -> None:
         if sys.stderr.isatty():
             sys.stderr.write(_SHOW_CURSOR)  # which a progress bar had hidden
-        _stopped(f"the work {why}; {after_stop}", exit_code, as_json)
+        stopped(f"the work {why}; {after_stop}", exit_code, as_json)
 
     return supervise(attempt, told=told, lost=lost)
 
@@ -80,7 +80,8 @@ def resume_command() -> str:
     return shlex.join(["streamdr", *(word for word in sys.argv[1:] if word != "--fresh")])
 
 
-def _stopped(message: str, exit_code: int, as_json: bool) -> int:
+def stopped(message: str, exit_code: int, as_json: bool) -> int:
+    """Say that work was stopped and what to do now, and return the exit code."""
     say(message)
     return _end("Interrupted", message, exit_code, as_json)
 

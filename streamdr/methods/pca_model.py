@@ -119,6 +119,15 @@ class PCAModel:
         rows += self.mean.astype(rows.dtype)
         return rows
 
+    def squared_errors(self, values: Array) -> Array:
+        """Each row's squared distance from its reconstruction: over all rows, the mean is the model's error."""
+        rows = values - self.mean
+        if self.scale is not None:
+            rows /= self.scale
+        rows -= (rows @ self.components.T) @ self.components
+        errors: Array = np.einsum("ij,ij->i", rows, rows)
+        return errors
+
     def scores_by_columns(self, n_rows: int) -> Scores | None:
         """`transform` as a pass over columns, for rows too wide to hold; None where that cannot be."""
         return None if self.outputs_are_features else Scores(n_rows, self.mean, self.projection)

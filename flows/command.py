@@ -1,0 +1,77 @@
+"""A flow from the command line: the words that it takes, what it prints, and the code that it ends with."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from form import Configuration
+from orchestra import State, TerminationSignal
+from pydantic import ValidationError
+
+from streamdr import console
+from streamdr.errors import ConfigError
+from streamdr.pipeline import Report
+from streamdr.workshop import StageError
+
+Begin = Callable[[list[Configuration], str | None, bool], State[Any]]
+"""Runs the flow on configurations, with a block of storage options, anew or not."""
+
+
+def parser(description: str | None, *, several: bool = False) -> argparse.ArgumentParser:
+    """The words that every flow takes."""
+    words = argparse.ArgumentParser(description=description)
+    words.add_argument(
+        "configs", metavar="CONFIG", nargs="+" if several else 1, help="the configuration, a YAML file"
+    )
+    words.add_argument(
+        "--set",
+        dest="sets",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="set a key, as in method.n_components=10; may be repeated",
+    )
+    words.add_argument(
+        "--storage-block",
+        metavar="TYPE/NAME",
+        help="the Prefect block that holds what opens remote stores",
+    )
+    return words
+
+
+def configurations(paths: Sequence[str], sets: list[str]) -> list[Configuration]:
+    """The configurations, or the ConfigError that a command would have shown."""
+    try:
+        return [Configuration.load(path, sets) for path in paths]
+    except ValidationError as error:
+        raise ConfigError("; ".join(problem["msg"] for problem in error.errors())) from error
+
+
+def main(
+    description: str | None, begin: Begin, render: Callable[[Report], str], *, several: bool = False
+) -> None:
+    """Run a flow as a command, and exit as the commands of streamdr do."""
+    words = parser(description, several=several)
+    words.add_argument("--fresh", action="store_true", help="forget what earlier runs remembered")
+    words.add_argument("--json", dest="as_json", action="store_true", help="print one JSON object to stdout")
+    given = words.parse_args()
+    try:
+        chosen = configurations(given.configs, given.sets)
+        state = begin(chosen, given.storage_block, given.fresh)
+    except (KeyboardInterrupt, TerminationSignal) as signalled:
+        code = 130 if isinstance(signalled, KeyboardInterrupt) else 143
+        again = shlex.join(["python", *(word for word in sys.argv if word != "--fresh")])
+        sys.exit(console.stopped(f"stopped; what was done is kept. To resume, run: {again}", code, given.as_json))
+    except Exception as error:
+        sys.exit(console.fail_with(error, given.as_json))
+    outcome = state.result(raise_on_failure=False)
+    if isinstance(outcome, StageError):
+        sys.exit(console.fail(outcome.kind, str(outcome), outcome.exit_code, given.as_json))
+    if not state.is_completed():
+        sys.exit(console.fail(state.name, state.message or "ended without a word", 1, given.as_json))
+    sys.exit(console.conclude(lambda: outcome, render, as_json=given.as_json))

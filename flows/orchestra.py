@@ -1,0 +1,62 @@
+"""Prefect, told before it wakes up to keep to itself and to speak plainly. Everything here has it from this file.
+
+A project's `prefect.toml` is read in its own directory only, and flows are started from anywhere.
+"""
+
+# ruff: noqa: E402
+
+from __future__ import annotations
+
+import os
+
+for _name, _value in {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
+    "PREFECT_CLI_PROMPT": "false",
+    "PREFECT_LOGGING_COLORS": "false",
+    "PREFECT_LOGGING_FORMATTERS_STANDARD_FLOW_RUN_FMT": "%(asctime)s | %(flow_name)s | %(message)s",
+    "PREFECT_LOGGING_FORMATTERS_STANDARD_TASK_RUN_FMT": "%(asctime)s | %(task_name)s | %(message)s",
+}.items():
+    os.environ.setdefault(_name, _value)
+
+from prefect import flow, get_run_logger, task
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.blocks.core import Block
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import (
+    ConcurrencyLimitConfig,
+    ConcurrencyLimitStrategy,
+    State,
+    StateType,
+)
+from prefect.exceptions import TerminationSignal
+from prefect.schedules import Cron
+from prefect.states import Cancelled, Failed
+from prefect.tasks import exponential_backoff
+
+__all__ = [
+    "NO_CACHE",
+    "Block",
+    "Cancelled",
+    "ConcurrencyLimitConfig",
+    "ConcurrencyLimitStrategy",
+    "Cron",
+    "Failed",
+    "State",
+    "StateType",
+    "TerminationSignal",
+    "create_markdown_artifact",
+    "create_progress_artifact",
+    "create_table_artifact",
+    "exponential_backoff",
+    "flow",
+    "get_run_logger",
+    "task",
+    "update_progress_artifact",
+]

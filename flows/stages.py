@@ -1,0 +1,171 @@
+"""The stages of a run as Prefect's tasks: one a stage, thin, with paths and figures between them, never data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from form import Configuration
+from gauge import Gauge
+from orchestra import (
+    NO_CACHE,
+    Block,
+    Cancelled,
+    Failed,
+    State,
+    create_markdown_artifact,
+    create_table_artifact,
+    exponential_backoff,
+    get_run_logger,
+    task,
+)
+
+from streamdr import terminal
+from streamdr.addresses import redact
+from streamdr.pipeline import Report
+from streamdr.workshop import Act, Order, StageError, Workshop
+
+RETRIES = 5
+BACKOFF_SECONDS = 4
+"""The first wait. Each is twice as long as the one before: two minutes in all."""
+
+
+class Bench:
+    """Where the stages of one run are carried out, and what they are about."""
+
+    def __init__(
+        self, workshop: Workshop, configurations: list[Report], fresh: bool, storage: Mapping[str, Any]
+    ) -> None:
+        self._workshop = workshop
+        self.configurations = configurations
+        self._fresh = fresh
+        self._storage = storage
+
+    def one_by_one(self) -> Iterator[Bench]:
+        """The same for each configuration alone."""
+        for configuration in self.configurations:
+            yield Bench(self._workshop, [configuration], self._fresh, self._storage)
+
+    def without_embedding(self) -> Bench:
+        """The same for the models alone."""
+        bare = [{**each, "output": {**each["output"], "embedding": None}} for each in self.configurations]
+        return Bench(self._workshop, bare, self._fresh, self._storage)
+
+    @property
+    def has_embedding(self) -> bool:
+        """Whether there is anything to transform to."""
+        return self.configurations[0]["output"].get("embedding") is not None
+
+    def do(self, act: Act, reports: Mapping[str, Report] | None = None) -> Report:
+        """Carry out a stage, with its progress shown on the page of the run."""
+        order = Order(act, self.configurations, self._fresh, reports or {}, self._storage)
+        with Gauge(key=act) as gauge:
+            return self._workshop.carry_out(order, gauge)
+
+
+def run(
+    work: Callable[[Bench], Report],
+    configurations: list[Configuration],
+    storage_block: str | None,
+    fresh: bool,
+) -> Report | State[Any]:
+    """What every flow does around its stages: a workshop, and a clear end when one of them fails."""
+    try:
+        storage = {} if storage_block is None else _storage(storage_block)
+        with Workshop() as workshop:
+            return work(Bench(workshop, [each.root for each in configurations], fresh, storage))
+    except StageError as error:
+        # Two runs of one output are no failure of the second: the first does its work.
+        end = Cancelled if error.kind == "BusyError" else Failed
+        return end(message=" ".join(redact(str(error)).split()), data=error)
+
+
+def _may_pass(task: Any, run: Any, state: State[Any]) -> bool:
+    """Whether a stage that failed is worth another try."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, StageError) and error.can_pass
+
+
+stage = partial(
+    task,
+    retries=RETRIES,
+    retry_delay_seconds=exponential_backoff(backoff_factor=BACKOFF_SECONDS),
+    retry_jitter_factor=0.2,
+    retry_condition_fn=_may_pass,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+    log_prints=False,
+)
+
+
+@stage(name="plan")
+def plan(bench: Bench) -> Report:
+    """Validate the configuration and the input, and say what a fit would do."""
+    report = bench.do("plan")
+    for line in terminal.planned(report).splitlines():
+        get_run_logger().info(redact(line))
+    return report
+
+
+@stage(name="fit")
+def fit(bench: Bench) -> Report:
+    """Fit the method, pass by pass, and publish the model."""
+    return bench.do("fit")
+
+
+@stage(name="transform")
+def transform(bench: Bench) -> Report:
+    """Write the embedding, going on where an interrupted run stopped."""
+    return bench.do("transform")
+
+
+@stage(name="reprocess")
+def reprocess(bench: Bench) -> Report:
+    """Bring what is stale up to date, for several configurations over one input."""
+    return bench.do("reprocess")
+
+
+@stage(name="verify")
+def verify(bench: Bench) -> Report:
+    """Check what was written against the input."""
+    report = bench.do("verify")
+    create_table_artifact(
+        table=[{"check": name, "found": redact(found)} for name, found in report["checks"].items()],
+        key="verified",
+        description="What was checked once more after it was written.",
+    )
+    return report
+
+
+@stage(name="summarise")
+def summarise(bench: Bench, reports: Mapping[str, Report]) -> Report:
+    """Show what was found: a table, and a page with the pictures."""
+    report = bench.do("summarise", reports)
+    if report["table"]:
+        create_table_artifact(
+            table=report["table"], key="explained-variance", description="What each component explains."
+        )
+    create_markdown_artifact(markdown=report["markdown"], key="summary")
+    return {"components": len(report["table"])}
+
+
+def _storage(block: str) -> Mapping[str, Any]:
+    """The settings that a block of Prefect holds: those of a remote file system, or a secret that is a mapping."""
+    try:
+        document: Any = Block.load(block)
+    except ValueError as error:
+        message = f"storage_block: {block!r} cannot be loaded: {error}; name it as TYPE/NAME"
+        raise StageError("ConfigError", message, exit_code=2, can_pass=False) from error
+    held = document.get() if hasattr(document, "get") else getattr(document, "settings", None)
+    if not isinstance(held, Mapping):
+        message = (
+            f"storage_block: {block!r} holds no settings; use a remote-file-system block, or a secret block "
+            "whose value is a JSON object"
+        )
+        raise StageError("ConfigError", message, exit_code=2, can_pass=False)
+    return {str(name): _plain(value) for name, value in held.items()}
+
+
+def _plain(value: Any) -> Any:
+    return value.get_secret_value() if hasattr(value, "get_secret_value") else value

@@ -1,0 +1,43 @@
+"""Map the input through the saved model: `python flows/transform.py CONFIG`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import stages
+from command import main
+from form import Configuration
+from orchestra import State, flow
+from stages import Bench
+
+from streamdr import terminal
+from streamdr.pipeline import Report
+
+
+@flow(name="transform")
+def transform(
+    config: Configuration, storage_block: str | None = None, fresh: bool = False
+) -> Report | State[Any]:
+    """Write the embedding by the model that is there, verify it and show it.
+
+    Args:
+        config: What is read, what is computed, what is written, and how.
+        storage_block: The block with what opens remote stores, as TYPE/NAME.
+        fresh: Write an embedding that is up to date once more.
+    """
+    return stages.run(_stages, [config], storage_block, fresh)
+
+
+def _stages(bench: Bench) -> Report:
+    reports = {"transform": stages.transform(bench)}
+    reports["verify"] = stages.verify(bench)
+    stages.summarise(bench, reports)
+    return reports
+
+
+if __name__ == "__main__":
+    main(
+        __doc__,
+        lambda configs, block, fresh: transform(configs[0], block, fresh, return_state=True),
+        lambda reports: terminal.transformed(reports["transform"]),
+    )

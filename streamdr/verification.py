@@ -1,0 +1,202 @@
+"""A last look at what was written: is it whole, is it of this input, and does it say what the data says?"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from streamdr import fitting, pipeline, store
+from streamdr.blocks import Array, Block, Span
+from streamdr.errors import StoreError
+from streamdr.pipeline import Report, Stage
+from streamdr.sizes import format_bytes
+from streamdr.sources import Source
+
+SAMPLE_BYTES = 64 * 2**20
+"""What is read of the input. An input that is smaller is read whole."""
+
+_RUNS = 8
+_BLOCK_BYTES = 8 * 2**20
+_ROUNDING = 1e-5
+"""How far, as a share of the total variance, sums in mixed precision may be off."""
+
+
+@runtime_checkable
+class Reconstructs(Protocol):
+    """A model that says how far rows are from what it can say of them."""
+
+    reconstruction_error: float
+    """The mean of `squared_errors` over the rows that it was fitted to."""
+    total_variance: float
+    n_samples: float
+    ddof: int
+
+    def squared_errors(self, values: Array) -> Array:
+        """Each row's squared distance from its reconstruction."""
+
+
+def verify(stage: Stage) -> Report:
+    """Check the outputs against the input. What is not as it should be is a StoreError that says where.
+
+    The model is read whole and compared with its digests, the embedding with its checksums; a sample of
+    the input, the same every time, is mapped once more and compared with the rows that were written.
+    """
+    run, began = stage.run, time.monotonic()
+    saved = store.load_model(Path(run.output.model))
+    _require_finite_model(run.output.model, saved.model)
+    source = pipeline.open_input(run, stage.progress)
+    fitting.require_features(saved.model, source)
+    checks = {"model": f"every file has its sha256; {saved.model.n_features:,} features, as the input has"}
+
+    embedding = None
+    if run.output.embedding is not None:
+        embedding = _Embedding.of(Path(run.output.embedding), saved, source)
+        checks["embedding"] = embedding.read_whole(stage)
+
+    rows = sample(source)
+    seen = _Seen()
+    with fitting.one_blas_thread():
+        for span in rows:
+            _look(seen, saved.model, source.block(span), embedding)
+    if seen.n_rows:
+        checks["sample"] = f"{seen.n_rows:,} of {source.spec.n_rows:,} rows"
+    else:
+        band = min(source.chunks[0], source.spec.n_rows) * source.spec.line_bytes("rows")
+        checks["sample"] = f"none: one row of chunks takes {format_bytes(band)} to read"
+    if embedding is not None and seen.n_rows:
+        checks["scores"] = _compare_scores(seen, embedding, source)
+    if seen.weight:
+        fitted_to_it = saved.input_fingerprint == source.fingerprint()
+        checks["reconstruction error"] = _compare_errors(seen, run.output.model, saved.model, fitted_to_it)
+    return {
+        "command": "verify",
+        "n_rows": source.spec.n_rows,
+        "sampled_rows": seen.n_rows,
+        "bytes_read": seen.n_rows * source.spec.line_bytes("rows"),
+        "seconds": time.monotonic() - began,
+        "model": run.output.model,
+        "model_digest": saved.record["digest"],
+        "embedding": run.output.embedding,
+        "reconstruction_error": seen.mean_error,
+        "checks": checks,
+    }
+
+
+def sample(source: Source) -> list[Span]:
+    """A few runs of rows, spread evenly, which can be read within `SAMPLE_BYTES`; none where one cannot."""
+    n_rows, row_bytes = source.spec.n_rows, source.spec.line_bytes("rows")
+    at_once = max(1, _BLOCK_BYTES // row_bytes)
+    if n_rows * row_bytes <= SAMPLE_BYTES:
+        return list(Span(0, n_rows).split(at_once))
+    # Whoever reads a row decodes all the chunks that it goes through.
+    chunk = min(source.chunks[0], n_rows)
+    n_chunks = math.ceil(n_rows / chunk)
+    wanted = min(_RUNS, n_chunks, SAMPLE_BYTES // (chunk * row_bytes))
+    firsts = (n_chunks - 1) * np.arange(wanted) // max(1, wanted - 1) * chunk
+    return [Span(int(first), min(int(first) + min(at_once, chunk), n_rows)) for first in firsts]
+
+
+@dataclass
+class _Seen:
+    """What the sample told."""
+
+    n_rows: int = 0
+    weight: float = 0.0
+    squared_error: float = 0.0
+    largest_difference: float = 0.0
+    largest_score: float = 0.0
+
+    @property
+    def mean_error(self) -> float | None:
+        return self.squared_error / self.weight if self.weight else None
+
+
+@dataclass(frozen=True)
+class _Embedding:
+    """An embedding that is there, of this model and as long as the input."""
+
+    path: Path
+    array: Any
+
+    @classmethod
+    def of(cls, path: Path, saved: store.SavedModel, source: Source) -> _Embedding:
+        array, record = store.open_embedding(path), store.read_group(path, "embedding").record
+        if record.get("model_digest") != saved.record["digest"]:
+            raise StoreError(f"{path}: was not made by the model that is there now; transform again")
+        expected = (source.spec.n_rows, saved.model.n_outputs)
+        if array.shape != expected:
+            raise StoreError(
+                f"{path}: has {array.shape[0]:,} x {array.shape[1]:,} values where the input and the model "
+                f"ask for {expected[0]:,} x {expected[1]:,}; transform again"
+            )
+        return cls(path, array)
+
+    def read_whole(self, stage: Stage) -> str:
+        """Compare every chunk with its checksum, and look for values that are not finite."""
+        (n_rows, n_outputs), (chunk, _) = self.array.shape, self.array.chunks
+        stage.progress.start("verify", n_rows, 0, float(n_outputs * self.array.dtype.itemsize))
+        try:
+            for span in Span(0, n_rows).split(chunk):
+                if not np.isfinite(self.rows(span)).all():
+                    raise StoreError(f"{self._where(span)}: not all values are finite; transform again")
+                stage.progress.advance(len(span))
+        finally:
+            stage.progress.finish()
+        n_chunks = math.ceil(n_rows / chunk)
+        return f"{n_rows:,} rows, as the input has; {n_chunks:,} chunks have their crc32c; all values finite"
+
+    def rows(self, span: Span) -> Array:
+        try:
+            return np.asarray(self.array[span.slice])
+        except ValueError as error:
+            raise StoreError(f"{self._where(span)}: {error}; transform again") from error
+
+    def _where(self, span: Span) -> str:
+        return f"{self.path}: rows {span.start}-{span.stop - 1}"
+
+
+def _look(seen: _Seen, model: Any, block: Block, embedding: _Embedding | None) -> None:
+    weights = np.ones(len(block.values)) if block.weights is None else block.weights
+    seen.n_rows += len(block.values)
+    if isinstance(model, Reconstructs):
+        seen.weight += float(weights.sum())
+        seen.squared_error += float(weights @ model.squared_errors(block.values))
+    if embedding is not None:
+        anew, written = model.transform(block.values), embedding.rows(block.span)
+        difference = np.abs(anew.astype(np.float64) - written).max(initial=0.0)
+        seen.largest_difference = max(seen.largest_difference, float(difference))
+        seen.largest_score = max(seen.largest_score, float(np.abs(anew).max(initial=0.0)))
+
+
+def _compare_scores(seen: _Seen, embedding: _Embedding, source: Source) -> str:
+    # Blocks of another length sum in another order: half of the digits must agree.
+    coarser = max(np.finfo(embedding.array.dtype).eps, np.finfo(source.spec.working).eps)
+    if not seen.largest_difference <= math.sqrt(coarser) * seen.largest_score:
+        raise StoreError(
+            f"{embedding.path}: mapped once more, rows differ by up to {seen.largest_difference:.3g} from "
+            f"those written, with values of up to {seen.largest_score:.3g}; transform again"
+        )
+    return f"mapped once more, the sample differs by at most {seen.largest_difference:.1g}"
+
+
+def _compare_errors(seen: _Seen, path: str, model: Reconstructs, fitted_to_it: bool) -> str:
+    # Squares only add up: whatever the sample, its part cannot be more than the whole. No such bound holds
+    # from below, since the sample may be of the rows that the model describes best.
+    allowed = model.reconstruction_error + _ROUNDING * model.total_variance
+    if fitted_to_it and seen.squared_error > allowed * (model.n_samples - model.ddof):
+        raise StoreError(
+            f"{path}: leaves {seen.mean_error:.6g} of the variance of the sample's rows, and says that "
+            f"it leaves {model.reconstruction_error:.6g} of all rows, which cannot be; fit again"
+        )
+    return f"{seen.mean_error:.6g} in the sample; the model says {model.reconstruction_error:.6g} of its rows"
+
+
+def _require_finite_model(path: str, model: Any) -> None:
+    for name, value in vars(model).items():
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise StoreError(f"{path}: {name} holds values that are not finite; fit again")
