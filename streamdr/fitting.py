@@ -15,8 +15,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamdr.blocks import Array, Span
-from streamdr.engines import engine_for
+from streamdr.engines import Threads, engine_for
 from streamdr.errors import DataError, Interrupted
+from streamdr.folders import LocalFolder
 from streamdr.ledger import Ledger
 from streamdr.memory import Plan, TransformPlan, give_back, plan, plan_transform
 from streamdr.methods import Method, Model, Pass
@@ -24,7 +25,19 @@ from streamdr.progress import Progress, Silent
 from streamdr.runner import Runner, in_order
 from streamdr.settings import Execution
 from streamdr.sources.base import Source
-from streamdr.store import Staging, create_embedding, existing_chunks, finish, require_space, write_rows
+from streamdr.store import (
+    Fence,
+    Staging,
+    adopt_rows,
+    create_embedding,
+    existing_chunks,
+    finish,
+    open_embedding,
+    require_space,
+    write_rows,
+)
+
+_SAMPLE_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -44,8 +57,18 @@ class Transformed:
     path: Path
     n_rows: int
     n_outputs: int
+    rows_written: int
     bytes_read: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The first rows of an earlier embedding, which need not be made again."""
+
+    path: Path
+    rows: int
+    chunk_rows: int
 
 
 def fit(
@@ -55,18 +78,19 @@ def fit(
     *,
     progress: Progress | None = None,
     stop: threading.Event | None = None,
+    fresh: bool = False,
     planned: Callable[[Plan], None] = lambda plan: None,
 ) -> Fitted:
     """Run the passes that a method asks for, and return its model.
 
     Resuming needs no code of its own: a pass that the ledger knows is answered at once, so a generator
-    that is started again arrives where it was.
+    that is started again arrives where it was. `fresh` does not look at what earlier runs left there.
     """
     began, stop = time.monotonic(), stop or threading.Event()
     chosen = plan(method, source, execution)
     planned(chosen)
     source.validate()
-    ledger = None if execution.ledger is None else Ledger(execution.ledger)
+    ledger = None if execution.ledger is None else Ledger(LocalFolder(execution.ledger), fresh=fresh)
     with one_blas_thread(), engine_for(execution, chosen.workers, stop) as engine:
         runner = Runner(
             engine, source, chosen.window, progress or Silent(), stop, ledger, execution.checkpoint_seconds
@@ -79,8 +103,34 @@ def fit(
             try:
                 request = passes.send(full)
             except StopIteration as finished:
+                if ledger is not None:
+                    ledger.prune()
                 seconds = time.monotonic() - began
                 return Fitted(finished.value, chosen, runner.bytes_read, seconds)
+
+
+def outlook(method: Method, source: Source, execution: Execution, *, fresh: bool = False) -> int:
+    """How many bytes a fit would read, at most: nothing for what the ledger knows."""
+    chosen = plan(method, source, execution)
+    every = source.spec.n_rows * source.spec.line_bytes("rows")
+    if execution.ledger is None or fresh:
+        return chosen.route.passes * every
+    stop = threading.Event()
+    with one_blas_thread(), closing(Threads(1, stop)) as engine:
+        ledger = Ledger(LocalFolder(execution.ledger))
+        runner = Runner(engine, source, chosen.window, Silent(), stop, ledger)
+        passes = chosen.route.method.passes(source.spec)
+        request = next(passes)
+        for left in range(chosen.route.passes - 1, -1, -1):
+            full, lines = runner.remembered(request)
+            if full is None:
+                return lines * source.spec.line_bytes(request.axis) + left * every
+            if left:
+                try:
+                    request = passes.send(full)
+                except StopIteration:
+                    break
+    return 0
 
 
 def transform(
@@ -91,26 +141,29 @@ def transform(
     *,
     dtype: str | None = None,
     attributes: Mapping[str, Any],
+    kept: Kept | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
     stop: threading.Event | None = None,
+    fence: Fence | None = None,
 ) -> Transformed:
     """Write a source's embedding to `target`, which appears whole or not at all.
 
     `attributes` are recorded with it, and say, with the source's fingerprint, which unfinished work of
-    a killed run is this one's to continue.
+    a killed run is this one's to continue. Rows of an earlier embedding that are `kept` are not read.
     """
     began, stop, progress = time.monotonic(), stop or threading.Event(), progress or Silent()
     require_features(model, source)
     output = np.dtype(dtype or source.spec.working)
-    chosen = plan_transform(model, source, execution, output)
+    chosen = plan_transform(model, source, execution, output, None if kept is None else kept.chunk_rows)
+    kept = kept if chosen.axis == "rows" else None
     source.validate()
     row_bytes = model.n_outputs * output.itemsize
     require_space(target, source.spec.n_rows * row_bytes)
     fingerprint = source.fingerprint()
-    identity = repr((sorted(attributes.items()), fingerprint, output.str, chosen.chunk_rows))
+    identity = repr((sorted(attributes.items()), fingerprint, output.str, chosen.chunk_rows, kept))
     key = hashlib.sha256(identity.encode()).hexdigest()[:32]
-    with Staging(target, overwrite=overwrite, key=key) as staging:
+    with Staging(target, overwrite=overwrite, key=key, fence=fence) as staging:
         create_embedding(
             staging.path,
             n_rows=source.spec.n_rows,
@@ -119,10 +172,14 @@ def transform(
             chunk_rows=chosen.chunk_rows,
             attributes={**attributes, "input_fingerprint": fingerprint},
         )
-        write = _write_by_columns if chosen.axis == "columns" else _write_by_rows
+        if kept is not None:
+            adopt_rows(staging.path, kept.path, kept.rows)
         with one_blas_thread(), engine_for(execution, chosen.workers, stop) as engine:
             runner = Runner(engine, source, chosen.window, progress, stop)
-            write(model, runner, staging.path, chosen, output)
+            if chosen.axis == "rows":
+                written = _write_by_rows(model, runner, staging.path, chosen, output, kept)
+            else:
+                written = _write_by_columns(model, runner, staging.path, chosen, output)
         if source.fingerprint() != fingerprint:
             raise DataError(
                 f"{source.name}: changed while it was being read; run again when nothing writes to it"
@@ -130,7 +187,20 @@ def transform(
         finish(staging.path)
         staging.publish()
     seconds = time.monotonic() - began
-    return Transformed(target, source.spec.n_rows, model.n_outputs, runner.bytes_read, seconds)
+    return Transformed(target, source.spec.n_rows, model.n_outputs, written, runner.bytes_read, seconds)
+
+
+def movement(model: Model, source: Source, embedding: Any, rows: int) -> float:
+    """How far a model has moved from those that made the first rows of an embedding.
+
+    It is measured where it is largest, on the rows that were written first: the change of their embedding,
+    root mean square, as a part of how widely they are spread.
+    """
+    sample = Span(0, min(rows, _SAMPLE_ROWS))
+    old = np.asarray(embedding[sample.slice], np.float64)
+    change = np.asarray(model.transform(source.block(sample).values), np.float64) - old
+    moved, spread = (float(np.sqrt(np.mean(x**2))) for x in (change, old - old.mean(axis=0)))
+    return moved / spread if spread else float("inf" if moved else 0.0)
 
 
 def require_features(model: Model, source: Source) -> None:
@@ -150,8 +220,13 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def _write_by_rows(
-    model: Model, runner: Runner, path: Path, chosen: TransformPlan, dtype: np.dtype[Any]
-) -> None:
+    model: Model,
+    runner: Runner,
+    path: Path,
+    chosen: TransformPlan,
+    dtype: np.dtype[Any],
+    kept: Kept | None,
+) -> int:
     spec, engine = runner.source.spec, runner.engine
     done = existing_chunks(path)
     chunks = [
@@ -159,51 +234,66 @@ def _write_by_rows(
         for number, span in enumerate(Span(0, spec.n_rows).split(chosen.chunk_rows))
         if number not in done
     ]
-    rows_done = spec.n_rows - sum(len(span) for span in chunks)
+    heads = [_head(span, kept, model.n_outputs) for span in chunks]
+    new = [Span(span.start + len(head), span.stop) for span, head in zip(chunks, heads, strict=True)]
+    rows_done = spec.n_rows - sum(len(span) for span in new)
     if rows_done:
         runner.progress.message(f"resuming transform: {rows_done:,} rows are already written")
     row_bytes = spec.line_bytes("rows")
     shared, source = engine.share(model), engine.share(runner.source)
     tasks = (
-        (_project, shared, source, path, list(span.split(chosen.block_rows)), dtype, engine.stopped)
-        for span in chunks
+        (_project, shared, source, path, head, list(span.split(chosen.block_rows)), dtype, engine.stopped)
+        for head, span in zip(heads, new, strict=True)
     )
     runner.progress.start("transform", spec.n_rows, rows_done, float(row_bytes))
     try:
         with closing(in_order(engine, tasks, chosen.window, runner.stop)) as handles:
-            for span, _ in zip(chunks, handles, strict=True):
+            for span, _ in zip(new, handles, strict=True):
                 runner.bytes_read += len(span) * row_bytes
                 runner.progress.advance(len(span))
     finally:
         runner.progress.finish()
+    return spec.n_rows - rows_done
+
+
+def _head(chunk: Span, kept: Kept | None, n_outputs: int) -> Array:
+    """The first rows of a chunk, where an earlier embedding has them."""
+    if kept is None or chunk.start >= kept.rows:
+        return np.empty((0, n_outputs))
+    rows: Array = open_embedding(kept.path)[chunk.start : min(kept.rows, chunk.stop)]
+    return rows
 
 
 def _project(
     model: Model,
     source: Source,
     path: Path,
+    head: Array,
     blocks: Sequence[Span],
     dtype: np.dtype[Any],
     stopped: Callable[[], bool],
 ) -> None:
-    """The task: read and map block after block, and write the chunk that they make."""
-    rows = np.empty((blocks[-1].stop - blocks[0].start, model.n_outputs), dtype)
+    """The task: read and map block after block, and write the chunk that they make with its head."""
+    start = blocks[0].start - len(head)
+    rows = np.empty((blocks[-1].stop - start, model.n_outputs), dtype)
+    rows[: len(head)] = head
     for span in blocks:
         if stopped():
             raise Interrupted("stopped between two blocks")
-        here = slice(span.start - blocks[0].start, span.stop - blocks[0].start)
+        here = slice(span.start - start, span.stop - start)
         block = source.loan(span)
         rows[here] = model.transform(block.values)
         if not np.isfinite(rows[here]).all():
             block.suspect()
-    write_rows(path, blocks[0].start, rows)
+    write_rows(path, start, rows)
 
 
 def _write_by_columns(
     model: Model, runner: Runner, path: Path, chosen: TransformPlan, dtype: np.dtype[Any]
-) -> None:
+) -> int:
     empty = model.scores_by_columns(runner.source.spec.n_rows)
     assert empty is not None  # the plan chose columns because there is one
     scores: Array = runner.run(Pass(empty, axis="columns", label="transform")).arrays()["scores"]
     for span in Span(0, len(scores)).split(chosen.chunk_rows):
         write_rows(path, span.start, scores[span.slice].astype(dtype))
+    return len(scores)

@@ -83,12 +83,21 @@ class TransformPlan:
     limit: int
 
 
-def plan_transform(model: Model, source: Source, execution: Execution, dtype: np.dtype[Any]) -> TransformPlan:
-    """Read by rows where a block of rows fits in the limit, by columns where only that does."""
+def plan_transform(
+    model: Model,
+    source: Source,
+    execution: Execution,
+    dtype: np.dtype[Any],
+    chunk_rows: int | None = None,
+) -> TransformPlan:
+    """Read by rows where a block of rows fits in the limit, by columns where only that does.
+
+    `chunk_rows` is given where the output has its chunks already.
+    """
     limit = execution.memory_limit or int(_FREE_SHARE * available_memory())
     wanted = execution.workers or available_cores()
     drafts = [
-        draft(model, source, execution, dtype, limit, workers)
+        draft(model, source, execution, dtype, chunk_rows, limit, workers)
         for draft in (_by_rows, _by_columns)
         for workers in range(wanted, 0, -1)
         if draft is _by_rows or model.scores_by_columns(source.spec.n_rows) is not None
@@ -106,13 +115,19 @@ def plan_transform(model: Model, source: Source, execution: Execution, dtype: np
 
 
 def _by_rows(
-    model: Model, source: Source, execution: Execution, dtype: np.dtype[Any], limit: int, workers: int
+    model: Model,
+    source: Source,
+    execution: Execution,
+    dtype: np.dtype[Any],
+    chunk_rows: int | None,
+    limit: int,
+    workers: int,
 ) -> TransformPlan:
     data = source.spec
     rows = min(cut(data, source.chunks, "rows", 0).block, data.n_rows)
     out_bytes = model.n_outputs * dtype.itemsize
-    chunk_rows = min(rows * math.ceil(_OUTPUT_CHUNK / (rows * out_bytes)), data.n_rows)
-    here = workers if execution.scheduler in (None, "threads") else 1
+    chunk_rows = chunk_rows or min(rows * math.ceil(_OUTPUT_CHUNK / (rows * out_bytes)), data.n_rows)
+    here = workers if execution.in_process else 1
     block = rows * data.line_bytes("rows")
     mapped = rows * model.n_outputs * data.working.itemsize
     task = 2 * block + source.overhead(rows, data.n_cols) + 2 * mapped + 2 * chunk_rows * out_bytes
@@ -121,13 +136,19 @@ def _by_rows(
 
 
 def _by_columns(
-    model: Model, source: Source, execution: Execution, dtype: np.dtype[Any], limit: int, workers: int
+    model: Model,
+    source: Source,
+    execution: Execution,
+    dtype: np.dtype[Any],
+    chunk_rows: int | None,
+    limit: int,
+    workers: int,
 ) -> TransformPlan:
     data = source.spec
     scores = 8 * data.n_rows * model.n_outputs
     blocks = cut(data, source.chunks, "columns", scores)
     columns = min(blocks.block, blocks.length)
-    here = workers if execution.scheduler in (None, "threads") else 1
+    here = workers if execution.in_process else 1
     task = 2 * columns * data.line_bytes("columns") + source.overhead(data.n_rows, columns) + scores
     levels = math.ceil(math.log(max(len(blocks), 2), RADIX)) + 2
     peak = max(BASELINE, resident()) + here * task + (2 * workers + levels + 1) * scores
@@ -190,10 +211,10 @@ def _draft(route: Route, source: Source, execution: Execution, limit: int, worke
     block = lines * data.line_bytes(route.axis)
     shape = (lines, data.n_cols) if route.axis == "rows" else (data.n_rows, lines)
     window = 2 * workers if route.accumulator_bytes <= _SMALL_ACCUMULATOR else workers
-    levels = math.ceil(math.log(max(len(blocks), 2), RADIX)) + 2
+    levels = math.ceil(math.log(max(len(blocks), 2), RADIX)) + 1
     # Threads share this process; processes of a cluster each keep to the limit on their own.
-    here = workers if execution.scheduler in (None, "threads") else 1
-    waiting = min(window, len(blocks)) + min(levels, len(blocks))
+    here = workers if execution.in_process else 1
+    waiting = min(window, len(blocks)) + min(levels, blocks.whole) + len(blocks.tail())
     parts = {
         "interpreter": max(BASELINE, resident()),
         "blocks": here * (block + source.overhead(*shape)),

@@ -110,10 +110,8 @@ def plan(stage: Stage) -> Report:
 def status(stage: Stage) -> Report:
     """Which stages are fresh and which are stale, why, and what it would cost to bring them up to date."""
     wanted = stage.wanted()
-    return {
-        "command": "status",
-        "stages": _stages(stage, wanted, model_state(wanted, stage.model, fresh=stage.fresh)),
-    }
+    state = model_state(wanted, stage.model, fresh=stage.fresh)
+    return {"command": "status", "stages": _stages(stage, wanted, state)}
 
 
 def _fit(stage: Stage, planned: Planned, fence: Fence) -> Report:
@@ -214,14 +212,12 @@ def _saved_model(stage: Stage) -> SavedModel:
 
 
 def _stages(stage: Stage, wanted: Wanted, model: ModelState) -> list[Report]:
-    spec, method = wanted.source.spec, stage.run.method
-    to_fit = (
-        0 if model.fresh else fitting.outlook(method, wanted.source, stage.execution(), fresh=stage.fresh)
-    )
+    spec, to_fit = wanted.source.spec, 0
+    if not model.fresh:
+        to_fit = fitting.outlook(stage.run.method, wanted.source, stage.execution(), fresh=stage.fresh)
     stages = [stage_report("fit", model.fresh, model.reason, to_fit)]
     if stage.run.output.embedding is not None:
         state = embedding_state(wanted, stage.embedding, model.saved, fresh=stage.fresh)
-        kept = state.unchanged_rows if not stage.fresh else 0
-        to_map = 0 if state.fresh else (spec.n_rows - kept) * spec.line_bytes("rows")
+        to_map = 0 if state.fresh else (spec.n_rows - state.unchanged_rows) * spec.line_bytes("rows")
         stages.append(stage_report("transform", state.fresh, state.reason, to_map))
     return stages

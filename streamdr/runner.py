@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
@@ -13,34 +12,39 @@ from typing import Any
 
 import numpy as np
 
-from streamdr.accumulators import Accumulator
+from streamdr.accumulators import Accumulator, copied
 from streamdr.blocks import Axis, Span
+from streamdr.checkpoints import Checkpoints, NoNotes, Notes
 from streamdr.engines import Engine, Handle
 from streamdr.errors import DataError, Interrupted
-from streamdr.ledger import Entry, Ledger
+from streamdr.ledger import Ledger
 from streamdr.methods import Pass
 from streamdr.progress import Progress
-from streamdr.segments import Counter, Cut, cut
+from streamdr.segments import Tally, Work, cut
 from streamdr.sources.base import Source
+from streamdr.sources.snapshot import Snapshot
 
 Task = tuple[Callable[..., Any], *tuple[Any, ...]]
 
 _POLL_SECONDS = 0.2
-_CHECKPOINT_SHARE = 20
-"""A checkpoint that took a second is not written again for twenty."""
 
 
 def fold(
     empty: Accumulator,
+    begun: Accumulator | None,
     source: Source,
     axis: Axis,
     segments: Sequence[Sequence[Span]],
     stopped: Callable[[], bool],
 ) -> Accumulator:
-    """The task: read, update and drop block after block; several segments merge as they would apart."""
+    """The task: read, update and drop block after block; several segments merge as they would apart.
+
+    `begun` is what an earlier run folded of the first segment. It is left alone: a task may run twice.
+    """
     total: Accumulator | None = None
     for blocks in segments:
-        accumulator = empty.empty_like()
+        accumulator = copied(empty if begun is None else begun)
+        begun = None
         for span in blocks:
             if stopped():
                 raise Interrupted("stopped between two blocks")
@@ -91,105 +95,87 @@ class Runner:
     ledger: Ledger | None = None
     checkpoint_seconds: float = 5.0
     bytes_read: int = 0
-    _fingerprint: str = field(default="", init=False)
+    _snapshot: Snapshot | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.ledger is not None:
-            self._fingerprint = self.source.fingerprint()
+            self._snapshot = self.source.snapshot()
 
     def run(self, request: Pass) -> Accumulator:
         """The pass's accumulator, full: read, resumed, or remembered."""
-        held = sum(array.nbytes for array in request.empty.arrays().values())
-        parts = cut(self.source.spec, self.source.chunks, request.axis, held)
-        counter = Counter[Handle](self.engine.merge)
-        notes = Checkpoints(self, request.empty, parts, counter)
-        notes.restore()
-        if counter.count < len(parts):
-            self._read(request, parts, counter, notes)
-        full: Accumulator = self.engine.result(counter.total())
+        tally, notes = self._recall(request)
+        if work := tally.work(self.engine.run):
+            self._read(request, tally, work, notes)
+        full: Accumulator = self.engine.result(tally.total())
         return full
 
-    def _read(self, request: Pass, parts: Cut, counter: Counter[Handle], notes: Checkpoints) -> None:
+    def remembered(self, request: Pass) -> tuple[Accumulator | None, int]:
+        """The pass's accumulator if nothing has to be read for it, or None and how many lines have to be."""
+        tally, _ = self._recall(request)
+        lines = sum(part.lines for part in tally.work(self.engine.run))
+        return (None if lines else self.engine.result(tally.total())), lines
+
+    def _recall(self, request: Pass) -> tuple[Tally[Handle], Notes]:
+        held = sum(array.nbytes for array in request.empty.arrays().values())
+        parts = cut(self.source.spec, self.source.chunks, request.axis, held)
+        tally = Tally[Handle](parts, self.engine.merge)
+        notes = self._notes(request, tally)
+        notes.restore()
+        return tally, notes
+
+    def _read(self, request: Pass, tally: Tally[Handle], work: list[Work[Handle]], notes: Notes) -> None:
+        parts = tally.cut
         line_bytes = self.source.spec.line_bytes(parts.axis)
-        first = counter.count
-        start = parts.span(first).start
-        if first:
+        start = parts.length - sum(part.lines for part in work)
+        if start:
             self.progress.message(f"resuming {request.label} at {parts.axis[:-1]} {start:,}")
         self.progress.start(request.label, parts.length, start, float(line_bytes), parts.axis)
         empty, source = self.engine.share(request.empty), self.engine.share(self.source)
-        numbers = list(parts.tasks(first, self.engine.run))
         tasks = (
-            (fold, empty, source, parts.axis, [parts.blocks(n) for n in task], self.engine.stopped)
-            for task in numbers
+            (
+                fold,
+                empty,
+                part.continues,
+                source,
+                parts.axis,
+                [parts.blocks(span) for span in part.spans],
+                self.engine.stopped,
+            )
+            for part in work
         )
         try:
             with closing(in_order(self.engine, tasks, self.window, self.stop)) as handles:
-                for task, handle in zip(numbers, handles, strict=True):
-                    if not parts.is_full(task[-1]):
-                        counter.tail = handle
-                    else:
-                        counter.push(handle, level=1 if len(task) > 1 else 0)
-                    lines = sum(len(parts.span(n)) for n in task)
-                    self.bytes_read += lines * line_bytes
-                    self.progress.advance(lines)
+                for part, handle in zip(work, handles, strict=True):
+                    tally.take(part, handle)
+                    self.bytes_read += part.lines * line_bytes
+                    self.progress.advance(part.lines)
                     notes.save_when_due()
             self._require_unchanged(notes)
         finally:
             notes.save()
             self.progress.finish()
 
-    def _require_unchanged(self, notes: Checkpoints) -> None:
-        if self.ledger is not None and self.source.fingerprint() != self._fingerprint:
+    def _notes(self, request: Pass, tally: Tally[Handle]) -> Notes:
+        if self.ledger is None or self._snapshot is None:
+            return NoNotes()
+        return Checkpoints(
+            self.ledger,
+            self.source,
+            self._snapshot,
+            request.empty,
+            tally,
+            self.engine,
+            self.progress,
+            self.checkpoint_seconds,
+        )
+
+    def _require_unchanged(self, notes: Notes) -> None:
+        if self._snapshot is None:
+            return
+        rows = self.source.spec.n_rows
+        if self.source.snapshot().digest(rows) != self._snapshot.digest(rows):
             notes.forget()
             raise DataError(
                 f"{self.source.name}: changed while it was being read; nothing was kept of this pass. "
                 "Run again when nothing writes to it"
             )
-
-
-class Checkpoints:
-    """The ledger's entry of one pass, kept up with its counter."""
-
-    def __init__(self, runner: Runner, empty: Accumulator, parts: Cut, counter: Counter[Handle]) -> None:
-        self._engine = runner.engine
-        self._ledger = runner.ledger
-        self._empty = empty
-        self._counter = counter
-        self._key = self._ledger.key(empty, runner._fingerprint, parts) if self._ledger else ""
-        self._pause = runner.checkpoint_seconds
-        self._due = time.monotonic() + self._pause
-        self._saved = 0
-
-    def restore(self) -> None:
-        """Take up what an earlier run left."""
-        entry = self._ledger.load(self._key, self._empty) if self._ledger else None
-        if entry is None:
-            return
-        place = self._engine.place
-        self._counter.digits = [digit and (digit[0], place(digit[1])) for digit in entry.digits]
-        self._counter.tail = None if entry.tail is None else place(entry.tail)
-        self._saved = self._counter.count
-
-    def save_when_due(self) -> None:
-        """Save, unless that was done a moment ago."""
-        if time.monotonic() >= self._due:
-            began = time.monotonic()
-            self.save()
-            took = time.monotonic() - began
-            self._due = began + took + max(self._pause, _CHECKPOINT_SHARE * took)
-
-    def save(self) -> None:
-        """Write down where the pass is, if that has moved."""
-        if self._ledger is None or self._counter.count == self._saved:
-            return
-        fetch = self._engine.result
-        digits = [digit and (digit[0], fetch(digit[1])) for digit in self._counter.digits]
-        tail = None if self._counter.tail is None else fetch(self._counter.tail)
-        self._ledger.save(self._key, Entry(digits, tail))
-        self._saved = self._counter.count
-
-    def forget(self) -> None:
-        """Drop what was written of this pass, for good."""
-        if self._ledger is not None:
-            self._ledger.forget(self._key)
-        self._ledger = None

@@ -6,9 +6,9 @@ thread, on eight, and on a cluster, and rows that are appended continue the same
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 from streamdr.blocks import Axis, MatrixSpec, Span
@@ -17,6 +17,7 @@ MIB = 1 << 20
 BLOCK_BYTES = 16 * MIB
 LARGEST_BLOCK_BYTES = 64 * MIB
 SEGMENT_BYTES = 32 * MIB
+GRAINS = 16
 RUN = 4
 RADIX = 16
 
@@ -25,43 +26,49 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Cut:
-    """Consecutive blocks of `block` lines (rows or columns), `segment` of them to a task."""
+    """Consecutive blocks of `block` lines (rows or columns), `segment` of them to a task.
+
+    What is left after the last whole segment are its whole blocks, then whole grains, then the rest. Lines
+    that are appended later go on where the whole blocks, or the grains, end: only the rest is read again,
+    and the grains when they have become a block.
+    """
 
     axis: Axis
     length: int
     block: int
     segment: int
+    grain: int
 
     def __len__(self) -> int:
-        """How many segments there are."""
-        return math.ceil(self.length / self.segment_lines)
+        """How many tasks there are: whole segments, and the parts of the last one."""
+        return self.whole + len(self.tail())
+
+    @property
+    def whole(self) -> int:
+        """How many segments are whole, and stay as they are if more lines are appended."""
+        return self.length // self.segment_lines
 
     @property
     def segment_lines(self) -> int:
-        """How many lines a full segment holds."""
+        """How many lines a whole segment holds."""
         return self.block * self.segment
 
     def span(self, number: int) -> Span:
-        """The lines of one segment."""
-        start = number * self.segment_lines
-        return Span(start, min(start + self.segment_lines, self.length))
+        """The lines of a whole segment."""
+        return Span(number * self.segment_lines, (number + 1) * self.segment_lines)
 
-    def blocks(self, number: int) -> Sequence[Span]:
-        """The blocks of one segment."""
-        return list(self.span(number).split(self.block))
+    def tail(self) -> list[Span]:
+        """What is left after the whole segments: whole blocks, whole grains, the rest; none of them empty."""
+        start = self.whole * self.segment_lines
+        blocks = self.length - (self.length - start) % self.block
+        grains = self.length - (self.length - blocks) % self.grain
+        bounds = (start, blocks, grains, self.length)
+        return [Span(a, b) for a, b in pairwise(bounds) if a < b]
 
-    def tasks(self, first: int, run: int) -> Iterator[range]:
-        """The segments from `first` on, one by one, or by `run` of them where a run begins and is full."""
-        number = first
-        while number < len(self):
-            whole = number % run == 0 and number + run <= len(self) and self.is_full(number + run - 1)
-            task = range(number, number + (run if whole else 1))
-            yield task
-            number = task.stop
-
-    def is_full(self, number: int) -> bool:
-        """Whether a segment would stay as it is if more lines were appended."""
-        return len(self.span(number)) == self.segment_lines
+    def blocks(self, span: Span) -> list[Span]:
+        """The blocks in which lines are read. Only the lines after the last whole block are cut finer."""
+        whole = self.length - self.length % self.block
+        return list(span.split(self.block if span.start < whole else self.grain))
 
 
 def cut(data: MatrixSpec, chunks: tuple[int, int], axis: Axis, accumulator_bytes: int) -> Cut:
@@ -72,34 +79,109 @@ def cut(data: MatrixSpec, chunks: tuple[int, int], axis: Axis, accumulator_bytes
     """
     lines, line_bytes = chunks[0 if axis == "rows" else 1], data.line_bytes(axis)
     target = min(max(BLOCK_BYTES, accumulator_bytes), LARGEST_BLOCK_BYTES)
-    block = lines * max(1, target // (lines * line_bytes))
+    chunks_a_block = max(1, target // (lines * line_bytes))
     segment_bytes = max(SEGMENT_BYTES, 4 * accumulator_bytes)
-    segment = max(1, segment_bytes // (block * line_bytes))
-    return Cut(axis, data.length(axis), block, segment)
+    segment = max(1, segment_bytes // (chunks_a_block * lines * line_bytes))
+    chunks_a_grain = max(chunks_a_block // GRAINS, accumulator_bytes // (4 * lines * line_bytes), 1)
+    grain = lines * min(chunks_a_grain, chunks_a_block)
+    return Cut(axis, data.length(axis), lines * chunks_a_block, segment, grain)
+
+
+@dataclass(frozen=True)
+class Work(Generic[T]):
+    """Lines for one task: whole segments, or a part of the last one, all or what is new of it."""
+
+    spans: list[Span]
+    """The segments, each to be folded on its own and then merged."""
+    continues: T | None = None
+    """What was folded of the (one) segment before these lines."""
+
+    @property
+    def lines(self) -> int:
+        """How many lines there are to be read."""
+        return sum(len(span) for span in self.spans)
 
 
 @dataclass
-class Counter(Generic[T]):
+class Tally(Generic[T]):
     """Finished segments, merged as the digits of their number carry.
 
     Four segments make a run, sixteen runs a longer one, sixteen of those a longer one yet. A digit holds
     one merged value: what is kept is one value a level. A run is short enough to be one task, where results
-    are far apart and merging is dear. The last segment, when it is not full, stays apart (`tail`), so that
-    appended rows can replace it and continue the same sum.
+    are far apart and merging is dear. The parts of the last segment stay apart, so that appended lines
+    can continue or replace them.
     """
 
+    cut: Cut
     merge: Callable[[T, T], T]
     digits: list[tuple[int, T] | None] = field(default_factory=list)
-    tail: T | None = None
+    tail: list[tuple[Span, T]] = field(default_factory=list)
 
     @property
     def count(self) -> int:
-        """How many segments were pushed."""
-        full = sum(digit[0] * _place(level) for level, digit in enumerate(self.digits) if digit)
-        return full + int(self.tail is not None)
+        """How many whole segments were taken."""
+        return segments_in([digit[0] if digit else 0 for digit in self.digits])
 
-    def push(self, value: T, level: int = 0) -> None:
-        """Take the next full segment, or (level 1) the next run, when no segment of it was taken before."""
+    @property
+    def lines(self) -> int:
+        """How many lines were taken, from the first one on."""
+        return self.tail[-1][0].stop if self.tail else self.count * self.cut.segment_lines
+
+    def work(self, run: int) -> list[Work[T]]:
+        """What is left to do, in order: segments one by one, or by `run` where a run begins and is whole.
+
+        `take` must be told of each in the same order. What was tallied of a shorter input is used as far
+        as it goes.
+        """
+        return list(self._work(run))
+
+    def _work(self, run: int) -> Iterator[Work[T]]:
+        number = self.count
+        known: dict[int, tuple[Span, T]] = {part.start: (part, value) for part, value in self.tail}
+        self.tail = []
+        if number < self.cut.whole and number * self.cut.segment_lines in known:
+            part, value = known[number * self.cut.segment_lines]
+            if part.stop % self.cut.block == 0:
+                yield Work([Span(part.stop, self.cut.span(number).stop)], value)
+                number += 1
+        while number < self.cut.whole:
+            together = run if number % run == 0 and number + run <= self.cut.whole else 1
+            yield Work([self.cut.span(n) for n in range(number, number + together)])
+            number += together
+        for part in self.cut.tail():
+            old = known.get(part.start)
+            if old is None or not self._begins(old[0], part):
+                yield Work([part])
+            elif old[0] == part:
+                self.tail.append(old)
+            else:
+                yield Work([Span(old[0].stop, part.stop)], old[1])
+
+    def take(self, work: Work[T], value: T) -> None:
+        """Take the value of the next work: of whole segments, or of a part of the last one."""
+        stop = work.spans[-1].stop
+        if stop <= self.cut.whole * self.cut.segment_lines:
+            self._push(value, level=1 if len(work.spans) > 1 else 0)
+        else:
+            part = next(part for part in self.cut.tail() if part.stop == stop)
+            self.tail.append((part, value))
+
+    def total(self) -> T:
+        """Everything merged, earlier segments first."""
+        values = [digit[1] for digit in reversed(self.digits) if digit is not None]
+        values += [value for _, value in self.tail]
+        total = values[0]
+        for value in values[1:]:
+            total = self.merge(total, value)
+        return total
+
+    def _begins(self, old: Span, part: Span) -> bool:
+        """Whether a part of the last segment that was folded before is a beginning of what it is now."""
+        whole_blocks = len(old) % len(self.cut.blocks(part)[0]) == 0
+        return old == part or (old.stop < part.stop and whole_blocks)
+
+    def _push(self, value: T, level: int) -> None:
+        """Take the next whole segment, or (level 1) the next run, when no segment of it was taken before."""
         while True:
             while level >= len(self.digits):
                 self.digits.append(None)
@@ -115,17 +197,9 @@ class Counter(Generic[T]):
             self.digits[level] = None
             level += 1
 
-    def total(self) -> T:
-        """Everything merged, earlier segments first."""
-        values = [digit[1] for digit in reversed(self.digits) if digit is not None]
-        if self.tail is not None:
-            values.append(self.tail)
-        total = values[0]
-        for value in values[1:]:
-            total = self.merge(total, value)
-        return total
 
-
-def _place(level: int) -> int:
-    """How many segments one unit of a digit stands for."""
-    return 1 if level == 0 else RUN * int(RADIX ** (level - 1))
+def segments_in(counts: Sequence[int]) -> int:
+    """The number that has these digits, lowest first."""
+    return sum(
+        count * (1 if level == 0 else RUN * RADIX ** (level - 1)) for level, count in enumerate(counts)
+    )

@@ -1,4 +1,4 @@
-"""The cut follows the layout alone; the counter merges in one order, whoever delivers."""
+"""The cut follows the layout alone; the tally merges in one order, whoever delivers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdr.blocks import MatrixSpec, Span
-from streamdr.segments import LARGEST_BLOCK_BYTES, RADIX, RUN, Counter, Cut, cut
+from streamdr.segments import LARGEST_BLOCK_BYTES, RADIX, RUN, Cut, Tally, cut
 
 SPEC = MatrixSpec(400_000, 1024, np.dtype(np.float32))
 
@@ -29,61 +29,84 @@ def test_large_accumulators_get_larger_blocks_and_longer_segments():
 
 
 @pytest.mark.parametrize("rows", [1, 4095, 4096, 8192, 100_001])
-def test_segments_cover_every_row_once(rows):
-    parts = cut(MatrixSpec(rows, 1024, np.dtype("f4")), (4096, 1024), "rows", 0)
-    spans = [span for number in range(len(parts)) for span in parts.blocks(number)]
+@pytest.mark.parametrize("chunk", [4096, 100])
+def test_segments_cover_every_row_once(rows, chunk):
+    parts = cut(MatrixSpec(rows, 1024, np.dtype("f4")), (chunk, 1024), "rows", 0)
+    stretches = [parts.span(number) for number in range(parts.whole)] + parts.tail()
+    assert len(parts) == len(stretches)
+    spans = [block for stretch in stretches for block in parts.blocks(stretch)]
     assert spans[0].start == 0
     assert spans[-1].stop == rows
     assert all(earlier.stop == later.start for earlier, later in itertools.pairwise(spans))
+    assert all(span.start % chunk == 0 for span in spans), "a chunk is never read twice"
 
 
-def test_more_rows_leave_the_full_segments_as_they_are():
+def test_more_rows_leave_the_whole_segments_as_they_are():
     few, many = (cut(MatrixSpec(rows, 64, np.dtype("f4")), (100, 64), "rows", 0) for rows in (10**6, 10**7))
-    full = [number for number in range(len(few)) if few.is_full(number)]
-    assert full
-    assert all(few.blocks(number) == many.blocks(number) for number in full)
+    assert few.whole
+    assert all(few.span(number) == many.span(number) for number in range(few.whole))
 
 
-@given(st.integers(1, 700), st.booleans())
-def test_counter_keeps_the_order_and_one_value_a_level(count, ragged):
-    counter = Counter[tuple](lambda earlier, later: earlier + later)
-    for number in range(count):
-        counter.push((number,))
-        assert len(counter.digits) <= 2 + np.log(number + 1) / np.log(RADIX)
-    if ragged:
-        counter.tail = (count,)
-    assert counter.count == count + ragged
-    assert counter.total() == tuple(range(count + ragged))
+def test_what_follows_the_last_whole_block_is_cut_finer_where_the_accumulator_is_small():
+    light, heavy = (cut(SPEC, (100, 1024), "rows", held) for held in (8 << 10, 1 << 30))
+    assert light.grain == 200
+    assert light.block // light.grain >= 16
+    assert heavy.grain == heavy.block, "merging into a large accumulator costs more than reading again"
 
 
-@given(st.integers(1, 300), st.integers(0, 300), st.booleans())
-def test_runs_merge_as_their_segments_do(count, first, ragged):
-    """Nested lists remember how they were merged: a run as one task must give the same nesting."""
+def folded(parts, work):
+    """What a task would give, as a text of how it came about: equal texts would be equal bits."""
+    state, texts = work.continues or "", []
+    for span in work.spans:
+        for block in parts.blocks(span):
+            state += f"{block.start}-{block.stop} "
+        texts.append(state)
+        state = ""
+    total = texts[0]
+    for text in texts[1:]:
+        total = f"({total}, {text})"
+    return total
 
-    def merge(earlier, later):
-        return [earlier, later]
 
-    lines = count * 8 - (3 if ragged else 0)
-    parts = Cut("rows", lines, block=8, segment=1)
-    first = min(first, len(parts) - 1)
-    one_by_one, by_runs = Counter[object](merge), Counter[object](merge)
-    for number in range(first):
-        one_by_one.push(number)
-        by_runs.push(number)
-    for number in range(first, len(parts)):
-        if parts.is_full(number):
-            one_by_one.push(number)
-        else:
-            one_by_one.tail = number
-    for task in parts.tasks(first, RUN):
-        if len(task) > 1:
-            by_runs.push([[[task[0], task[1]], task[2]], task[3]], level=1)
-        elif parts.is_full(task[0]):
-            by_runs.push(task[0])
-        else:
-            by_runs.tail = task[0]
-    assert by_runs.digits == one_by_one.digits
-    assert by_runs.count == one_by_one.count == len(parts)
+def finished(parts, run, known=((), ())):
+    tally = Tally[str](parts, lambda earlier, later: f"({earlier}, {later})")
+    tally.digits, tally.tail = list(known[0]), list(known[1])
+    work = tally.work(run)
+    for piece in work:
+        tally.take(piece, folded(parts, piece))
+        assert len(tally.digits) <= 2 + np.log(tally.count + 1) / np.log(RADIX), "one value a level"
+    return tally, sum(piece.lines for piece in work)
+
+
+layouts = st.tuples(st.integers(1, 4), st.integers(1, 6), st.integers(1, 6), st.integers(1, 4))
+
+
+def parts_of(layout, rows):
+    chunk, block, grain, segment = layout
+    return Cut("rows", rows, block * chunk, segment, min(grain, block) * chunk)
+
+
+@given(layouts, st.integers(1, 900))
+def test_runs_merge_as_their_segments_do(layout, rows):
+    parts = parts_of(layout, rows)
+    (alone, read), (by_runs, _) = finished(parts, 1), finished(parts, RUN)
+    assert by_runs.total() == alone.total()
+    assert alone.count == parts.whole
+    assert alone.lines == read == rows
+
+
+@given(layouts, st.integers(1, 600), st.integers(0, 300), st.integers(0, 3), st.sampled_from([1, RUN]))
+def test_appended_rows_continue_the_same_sum(layout, rows, added, parts_kept, run):
+    """However much of the last segment was written down, the result is that of reading everything."""
+    before, _ = finished(parts_of(layout, rows), run)
+    chunk = layout[0]
+    same = [part for part in before.tail if part[0].stop % chunk == 0 or not added][:parts_kept]
+    after, read = finished(parts_of(layout, rows + added), run, (before.digits, same))
+    everything, _ = finished(parts_of(layout, rows + added), 1)
+    assert after.total() == everything.total()
+    if parts_kept == 3:
+        parts = parts_of(layout, rows + added)
+        assert read <= added + parts.block + parts.grain, "only what was not whole is read again"
 
 
 def test_spans_split():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamdr.accumulators.base import Accumulator
+from streamdr.accumulators.base import Accumulator, copied
 from streamdr.accumulators.columns import Gram, Loadings, Scores
 from streamdr.accumulators.moments import Moments
 from streamdr.accumulators.products import Products
@@ -11,4 +11,4 @@ ACCUMULATORS: dict[str, type[Accumulator]] = {
     kind.kind: kind for kind in (Moments, Products, Gram, Loadings, Scores)
 }
 
-__all__ = ["ACCUMULATORS", "Accumulator", "Gram", "Loadings", "Moments", "Products", "Scores"]
+__all__ = ["ACCUMULATORS", "Accumulator", "Gram", "Loadings", "Moments", "Products", "Scores", "copied"]

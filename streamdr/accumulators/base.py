@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from streamdr.blocks import Array, Block
 
@@ -43,3 +43,13 @@ class Accumulator(Protocol):
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up a state that `arrays` gave. The arrays are its own from now on: it will add to them."""
+
+
+A = TypeVar("A", bound=Accumulator)
+
+
+def copied(accumulator: A) -> A:
+    """Another accumulator in the same state, that shares nothing with it."""
+    copy = accumulator.empty_like()
+    copy.restore({name: array.copy() for name, array in accumulator.arrays().items()})
+    return copy

@@ -43,7 +43,7 @@ class ChunkSnapshot:
     stamps: NDArray[np.int64]
     """Of each chunk its place along the other axes, and the two numbers that change when it does."""
     contents: Callable[[int, int], bytes] | None = None
-    """The values of some rows, where reading them is cheap: a chunk may then be filled up and still be known."""
+    """The values of some rows, where reading them is cheap: then a chunk that is filled up is still known."""
 
     def digest(self, rows: int) -> str:
         """A digest of the metadata and of the stamps of the chunks that hold these rows."""

@@ -1,0 +1,179 @@
+"""What of a run's outputs is up to date, and of the rest what has changed: the answers of a build tool."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from streamdr import store
+from streamdr.addresses import Place
+from streamdr.config import Run
+from streamdr.errors import DataError, StoreError
+from streamdr.sources import Source
+from streamdr.sources.snapshot import Snapshot
+from streamdr.store import SavedModel
+
+_FRESH = "a fresh start was asked for"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run asks for: a method with its parameters, on an input as it is now."""
+
+    run: Run
+    source: Source
+    snapshot: Snapshot
+
+    @property
+    def fingerprint(self) -> str:
+        """What the whole input is now."""
+        return self.snapshot.digest(self.source.spec.n_rows)
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """What is done to which input, whatever the input holds. Plain values: it is recorded."""
+        given = self.run.input
+        return {
+            "method": self.run.method.name,
+            "parameters": store.to_json(asdict(cast(Any, self.run.method))),
+            "input": {
+                "path": self.source.name,
+                "sample_axis": given.sample_axis,
+                "weights": None if self.source.weights is None else self.source.weights.name,
+                "allow_missing_chunks": given.allow_missing_chunks,
+            },
+        }
+
+    @property
+    def request(self) -> str:
+        """A digest of the recipe and of all that it is applied to."""
+        meaning = json.dumps([self.recipe, self.fingerprint], sort_keys=True)
+        return hashlib.sha256(meaning.encode()).hexdigest()
+
+    def facts(self) -> dict[str, Any]:
+        """What is recorded with an output, so that the next run can tell what has changed since."""
+        spec = self.source.spec
+        whole = spec.n_rows - spec.n_rows % self.source.chunks[0]
+        return {
+            "request": self.request,
+            "recipe": self.recipe,
+            "dtype": str(spec.dtype),
+            "n_rows": spec.n_rows,
+            "n_cols": spec.n_cols,
+            "whole_chunks": {"rows": whole, "digest": self.snapshot.digest(whole)},
+        }
+
+
+@dataclass(frozen=True)
+class State:
+    """Whether an output is what is wanted, and if not, why."""
+
+    fresh: bool
+    reason: str
+    ours: bool = False
+    """Whether what is there was made by the same recipe: then it may be replaced without being asked to."""
+    unchanged_rows: int = 0
+    """The first so many rows of the input are as they were, and so is what was made of them."""
+
+
+@dataclass(frozen=True)
+class ModelState(State):
+    """The state of a model, and the model if it is fresh."""
+
+    saved: SavedModel | None = None
+
+
+def model_state(wanted: Wanted, place: Place, *, fresh: bool = False) -> ModelState:
+    """What the model at a place is to a run. An input that shrank or changed its type is refused.
+
+    To a run that makes a `fresh` start nothing is up to date, and any input is as good as another.
+    """
+    try:
+        saved = store.load_model(place)
+    except StoreError as error:
+        absent = not store.exists(place)
+        return ModelState(False, "there is none yet" if absent else f"what is there is of no use ({error})")
+    facts: Mapping[str, Any] = saved.record["extra"]
+    if fresh:
+        return ModelState(False, _FRESH, ours=facts.get("recipe") == wanted.recipe)
+    if facts.get("request") == wanted.request:
+        return ModelState(True, "it was fitted to this input in this way", ours=True, saved=saved)
+    recipe = facts.get("recipe")
+    if recipe != wanted.recipe:
+        return ModelState(False, _changes(recipe, wanted.recipe))
+    _require_comparable(facts, wanted.source, str(place))
+    return ModelState(False, _input_change(facts, wanted), ours=True)
+
+
+def embedding_state(wanted: Wanted, place: Place, model: SavedModel | None, *, fresh: bool = False) -> State:
+    """What the embedding at a place is to a run with this model, or with one that is yet to be fitted."""
+    try:
+        record = store.read_group(place, "embedding").record
+        array = store.open_embedding(place)
+    except StoreError as error:
+        absent = not store.exists(place)
+        return State(False, "there is none yet" if absent else f"what is there is of no use ({error})")
+    dtype = wanted.run.output.dtype
+    facts: Mapping[str, Any] = record.get("made_from") or {}
+    ours = facts.get("recipe") == wanted.recipe
+    if fresh:
+        return State(False, _FRESH, ours)
+    if dtype is not None and dtype != array.dtype:
+        return State(False, f"its type is {array.dtype} and {dtype} is wanted", ours)
+    if facts.get("request") != wanted.request and ours:
+        rows = _unchanged_rows(facts, wanted.snapshot, wanted.source)
+        fits = model is None or array.shape[1] == model.model.n_outputs
+        return State(False, _input_change(facts, wanted), True, rows if fits else 0)
+    if model is None:
+        return State(False, "the model is stale", ours)
+    if record.get("model_digest") != model.record["digest"]:
+        return State(False, "the model has changed since", ours)
+    return State(True, "it was made of this input by this model", ours=True)
+
+
+def _require_comparable(facts: Mapping[str, Any], source: Source, output: str) -> None:
+    """Refuse an input that is not what an earlier run of the same recipe saw, grown or changed."""
+    spec = source.spec
+    again = f"restore it, or run with --fresh to replace {output} by what it holds now"
+    if spec.n_rows < facts["n_rows"]:
+        raise DataError(
+            f"{source.name}: has {spec.n_rows:,} rows where it had {facts['n_rows']:,} when {output} was "
+            f"made: an input may grow, not shrink; {again}"
+        )
+    for key, what, now in (("dtype", "type", str(spec.dtype)), ("n_cols", "number of features", spec.n_cols)):
+        if facts[key] != now:
+            raise DataError(
+                f"{source.name}: its {what} is {now}, and was {facts[key]} when {output} was made; {again}"
+            )
+
+
+def _unchanged_rows(facts: Mapping[str, Any], snapshot: Snapshot, source: Source) -> int:
+    """How many rows, in whole chunks from the first, are as they were when an output was made."""
+    rows: int = facts["whole_chunks"]["rows"]
+    same = rows <= source.spec.n_rows and snapshot.digest(rows) == facts["whole_chunks"]["digest"]
+    return rows if same else 0
+
+
+def _input_change(facts: Mapping[str, Any], wanted: Wanted) -> str:
+    added = wanted.source.spec.n_rows - facts["n_rows"]
+    rows = facts["whole_chunks"]["rows"]
+    if rows and not _unchanged_rows(facts, wanted.snapshot, wanted.source):
+        return "rows of the input that were there before have changed"
+    return f"{added:,} rows were appended to the input" if added else "the input has changed"
+
+
+def _changes(old: Any, new: Mapping[str, Any]) -> str:
+    """In words, what differs between the recipe of an output and the one that is wanted."""
+    if not isinstance(old, Mapping):
+        return "what is there was made outside of a run"
+    if old.get("method") != new["method"]:
+        return f"the method was {old.get('method')} and is {new['method']}"
+    for group, what in (("parameters", ""), ("input", "input.")):
+        was, now = old.get(group) or {}, new[group]
+        for key in [*now, *was]:
+            if was.get(key) != now.get(key):
+                return f"{what}{key} was {was.get(key)} and is {now.get(key)}"
+    return "it was made in another way"

@@ -1,0 +1,102 @@
+"""What stages say of themselves: plain values, one JSON object each."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, cast
+
+from streamdr import memory
+from streamdr.freshness import ModelState, State, Wanted
+from streamdr.memory import Plan
+from streamdr.sources import Source
+from streamdr.stage import Stage
+from streamdr.store import SavedModel
+
+Report = dict[str, Any]
+
+
+def stage_report(name: str, fresh: bool, reason: str, bytes_to_read: int) -> Report:
+    """Whether a stage has anything to do."""
+    state = "fresh" if fresh else "stale"
+    return {"name": name, "state": state, "reason": reason, "bytes_to_read": bytes_to_read}
+
+
+def fit_report(stage: Stage, source: Source, state: ModelState, began: float, model: Any = None) -> Report:
+    """What came of a fit: of `model`, or of the model that was there."""
+    if state.fresh:
+        stage.progress.message(f"{stage.run.output.model} is up to date")
+    fitted = cast(SavedModel, state.saved).model if model is None else model
+    return {
+        "command": "fit",
+        "n_rows": source.spec.n_rows,
+        "n_cols": source.spec.n_cols,
+        "method": stage.run.method.name,
+        "summary": fitted.summary(),
+        "bytes_read": 0,
+        "seconds": time.monotonic() - began,
+        "peak_rss": memory.peak_resident(),
+        "model": stage.run.output.model,
+        "reused": state.fresh,
+        "because": state.reason,
+    }
+
+
+def transform_report(stage: Stage, wanted: Wanted, saved: SavedModel, state: State, began: float) -> Report:
+    """What came of a transform, as far as it is known before it is done."""
+    if state.fresh:
+        stage.progress.message(f"{stage.run.output.embedding} is up to date")
+    return {
+        "command": "transform",
+        "n_rows": wanted.source.spec.n_rows,
+        "rows_written": 0,
+        "bytes_read": 0,
+        "n_outputs": saved.model.n_outputs,
+        "seconds": time.monotonic() - began,
+        "peak_rss": memory.peak_resident(),
+        "model": stage.run.output.model,
+        "embedding": stage.run.output.embedding,
+        "reused": state.fresh,
+        "because": state.reason,
+    }
+
+
+def run_report(stage: Stage, reports: dict[str, Report]) -> Report:
+    """What came of the stages of a run."""
+    return {
+        "command": "run",
+        "n_rows": reports["fit"]["n_rows"],
+        "bytes_read": sum(report["bytes_read"] for report in reports.values()),
+        "seconds": sum(report["seconds"] for report in reports.values()),
+        "peak_rss": memory.peak_resident(),
+        "model": stage.run.output.model,
+        "embedding": stage.run.output.embedding,
+        "reused": all(report["reused"] for report in reports.values()),
+        **reports,
+    }
+
+
+def plan_report(source: Source, chosen: Plan) -> Report:
+    """What a fit will do, and what it will take."""
+    data, cut = source.spec, chosen.blocks
+    lines = min(cut.block, cut.length)
+    by_rows = cut.axis == "rows"
+    return {
+        "command": "plan",
+        "input": source.name,
+        "n_rows": data.n_rows,
+        "n_cols": data.n_cols,
+        "dtype": str(data.dtype),
+        "solver": chosen.route.name,
+        "reason": chosen.reason,
+        "workers": chosen.workers,
+        "passes": chosen.route.passes,
+        "axis": cut.axis,
+        "block_rows": lines if by_rows else data.n_rows,
+        "block_columns": data.n_cols if by_rows else lines,
+        "block_bytes": lines * data.line_bytes(cut.axis),
+        "segments": len(cut),
+        "peak": chosen.peak,
+        "limit": chosen.limit,
+        "parts": chosen.parts,
+        "fits": chosen.peak <= chosen.limit,
+    }

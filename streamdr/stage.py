@@ -1,0 +1,128 @@
+"""One run of a configuration: its input, its outputs, and how it is carried out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamdr import store, synthetic
+from streamdr.addresses import Place, parse_place
+from streamdr.config import Run
+from streamdr.errors import ConfigError, DataError
+from streamdr.freshness import State, Wanted
+from streamdr.progress import Progress
+from streamdr.settings import Execution
+from streamdr.sources import Source, open_source
+from streamdr.store import Fence
+
+LEDGER = ".streamdr-ledger"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a stage needs besides its configuration."""
+
+    run: Run
+    progress: Progress
+    stop: threading.Event
+    fresh: bool = False
+    """Whether to forget what earlier runs remembered."""
+    replace: bool = False
+    """Whether outputs that streamdr wrote are replaced when they are not what the configuration asks for."""
+    ledger: Place | None = None
+    """Where passes are remembered, when the configuration does not say."""
+
+    @property
+    def model(self) -> Place:
+        """Where the model goes."""
+        return parse_place(self.run.output.model)
+
+    @property
+    def embedding(self) -> Place:
+        """Where the embedding goes."""
+        if self.run.output.embedding is None:
+            raise ConfigError(
+                f"{self.run.source_file or 'config'}: output.embedding: is not set, so there is nothing to "
+                "transform to; give it a path"
+            )
+        return parse_place(self.run.output.embedding)
+
+    @property
+    def outputs(self) -> list[Place]:
+        """The model, and the embedding if there is to be one."""
+        return [self.model] if self.run.output.embedding is None else [self.model, self.embedding]
+
+    @property
+    def remembers_at(self) -> Place:
+        """Where the ledger is: beside the model, shared by all models there, unless it is given."""
+        given = self.run.execution.ledger
+        return parse_place(given) if given else self.ledger or self.model.with_name(LEDGER)
+
+    def execution(self) -> Execution:
+        """The configured execution."""
+        given = self.run.execution
+        return Execution(
+            workers=given.workers,
+            memory_limit=given.memory_limit,
+            scheduler=given.scheduler,
+            ledger=self.remembers_at,
+            checkpoint_seconds=given.checkpoint_seconds,
+            cluster=given.cluster,
+            tls=given.tls,
+            insecure=given.insecure,
+        )
+
+    def wanted(self) -> Wanted:
+        """What the configuration asks for, of the input as it is now."""
+        source = self.open()
+        return Wanted(self.run, source, source.snapshot())
+
+    def open(self) -> Source:
+        """The configured source, made on the spot where it is synthetic."""
+        given = self.run.input
+        if given.synthetic is not None:
+            synthetic.ensure(Path(given.path), given.synthetic, progress=self.progress)
+        return open_source(
+            given.path,
+            array=given.array,
+            sample_axis=given.sample_axis,
+            weights=given.weights,
+            allow_missing_chunks=given.allow_missing_chunks,
+        )
+
+    def may_replace(self, state: State) -> bool:
+        """Whether what is there may go: it was made by the same recipe, or somebody said so."""
+        return state.ours or self.replace or self.run.output.overwrite
+
+    def check_output(self, target: Place, state: State) -> None:
+        """Refuse, before anything is read, an output that could not or should not be written."""
+        given = self.run.input
+        store.check_output(
+            target,
+            inputs=[parse_place(path) for path in (given.path, given.weights) if path is not None],
+            overwrite=self.may_replace(state),
+            other_outputs=[output for output in self.outputs if output != target],
+        )
+
+    @contextmanager
+    def leased(self, targets: Sequence[Place]) -> Iterator[Fence]:
+        """Be the one run that writes these outputs, and sweep up what killed runs left beside them."""
+        with store.leased(targets, stop=self.stop, say=self.progress.message) as lease:
+            yield lease.check
+            for target in targets:
+                store.sweep(target)
+
+
+@contextmanager
+def naming(source: Source) -> Iterator[None]:
+    """Put the input's name before what a method, which never learns where data is from, says of the data."""
+    try:
+        yield
+    except DataError as error:
+        named = [source.name] if source.weights is None else [source.name, source.weights.name]
+        if str(error).startswith(tuple(named)):
+            raise
+        raise DataError(f"{source.name}: {error}") from error
