@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from streamdr.addresses import redact
 from streamdr.errors import ConfigError, StreamdrError
 from streamdr.signals import Stop, supervise
 
@@ -76,8 +77,8 @@ def say(text: str) -> None:
 
 
 def resume_command() -> str:
-    """The command line to run again: the same, but for what would forget what was done."""
-    return shlex.join(["streamdr", *(word for word in sys.argv[1:] if word != "--fresh")])
+    """The command line to run again: the same, but for what would forget what was done, and for secrets."""
+    return redact(shlex.join(["streamdr", *(word for word in sys.argv[1:] if word != "--fresh")]))
 
 
 def stopped(message: str, exit_code: int, as_json: bool) -> int:
@@ -108,7 +109,8 @@ def message_of(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
     if isinstance(error, MemoryError):
         return f"out of memory ({error}); set execution.memory_limit to what there is"
-    return f"unexpected {type(error).__name__}: {error}; run with {TRACEBACK}=1 to see where it came from"
+    what = f"{type(error).__name__}: {redact(str(error))}"
+    return f"unexpected {what}; run with {TRACEBACK}=1 to see where it came from"
 
 
 def _show(text: str) -> int:

@@ -7,7 +7,6 @@ one immutable `model_`; its arrays show under the names that people know, `compo
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
@@ -21,6 +20,7 @@ from sklearn.utils.validation import (
 )
 
 from streamdr import fitting, methods, store
+from streamdr.addresses import Place, parse_place
 from streamdr.blocks import Array, MatrixSpec, Span
 from streamdr.engines import merged
 from streamdr.errors import ParameterError
@@ -102,12 +102,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             return _check_feature_names_in(self, input_features)
         return super().get_feature_names_out(input_features)
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Save the fitted model as a zarr group, which `streamdr.load_model` reads."""
+    def save(self, path: str | Place, *, overwrite: bool = False) -> Place:
+        """Save the fitted model as a zarr group at a path or an address; `streamdr.load_model` reads it."""
         check_is_fitted(self)
         names = vars(self).get("feature_names_in_")
         return store.save_model(
-            Path(path),
+            parse_place(path),
             self.model_,
             method=self.name,
             parameters=self.get_params(deep=False),
@@ -179,9 +179,9 @@ class PCA(Estimator, methods.PCA):  # noqa: D101  (its words are the method's ow
 ESTIMATORS: dict[str, Any] = {estimator.name: estimator for estimator in Estimator.__subclasses__()}
 
 
-def load_model(path: str | Path) -> Estimator:
+def load_model(path: str | Place) -> Estimator:
     """A fitted estimator from a saved model. Every bit is checked, and no code is run."""
-    saved = store.load_model(Path(path))
+    saved = store.load_model(parse_place(path))
     estimator: Estimator = ESTIMATORS[saved.method](**saved.parameters)
     estimator.model_ = saved.model
     estimator.n_features_in_ = saved.model.n_features

@@ -1,4 +1,4 @@
-"""What lies at a path: a store to be read, a saved model, an embedding. Looks, and reads none of the data."""
+"""What lies at a path or an address: a store, a model, an embedding. Looks, and reads none of the data."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from streamdr import store
+from streamdr.addresses import Address, Place
 from streamdr.blocks import Axis
 from streamdr.errors import DataError
 from streamdr.segments import cut
@@ -14,31 +15,34 @@ from streamdr.sources import Source, open_source
 from streamdr.sources.arrays import open_npy
 from streamdr.sources.locate import Located, arrays_below, is_array, locate
 from streamdr.sources.missing import find_missing, present_chunks
-from streamdr.sources.stores import Directory
-from streamdr.store.record import draft
+from streamdr.sources.objects import node_at
+from streamdr.sources.stores import Directory, Node
+from streamdr.sources.zarr_source import ZarrSource
 
 Report = dict[str, Any]
 
 _AXES: tuple[Axis, Axis] = ("rows", "columns")
 
 
-def inspect(path: Path) -> Report:
-    """Everything that a person, or a script, wants to know of a path before using it."""
-    record = draft(path) or {}
+def inspect(place: Place) -> Report:
+    """Everything that a person, or a script, wants to know of a place before using it."""
+    record = store.draft(place) or {}
     if record.get("kind") == "model":
-        return _model(path)
+        return _model(place)
     if record.get("kind") == "embedding":
-        return _embedding(path)
-    if path.is_dir():
-        return _store(path, record)
-    return _file(path)
+        return _embedding(place)
+    if isinstance(place, Address):
+        return _store(place, node_at(place), record)
+    if place.is_dir():
+        return _store(place, Directory(place.absolute(), str(place)), record)
+    return _file(place)
 
 
-def _model(path: Path) -> Report:
-    saved = store.load_model(path)
+def _model(place: Place) -> Report:
+    saved = store.load_model(place)
     return {
         "kind": "model",
-        "path": str(path),
+        "path": str(place),
         "method": saved.method,
         "parameters": dict(saved.parameters),
         "n_features": saved.model.n_features,
@@ -51,31 +55,30 @@ def _model(path: Path) -> Report:
     }
 
 
-def _embedding(path: Path) -> Report:
-    array = store.open_embedding(path)
-    record = store.read_group(path, "embedding").record
+def _embedding(place: Place) -> Report:
+    array = store.open_embedding(place)
+    record = store.read_group(place, "embedding").record
     return {
         "kind": "embedding",
-        "path": str(path),
+        "path": str(place),
         "n_rows": array.shape[0],
         "n_outputs": array.shape[1],
         "dtype": str(array.dtype),
         "chunks": list(array.chunks),
-        "stored_bytes": sum(file.stat().st_size for file in path.rglob("*") if file.is_file()),
+        "stored_bytes": store.stored_bytes(place),
         **{name: record.get(name) for name in ("model", "method", "created", "version")},
     }
 
 
-def _store(path: Path, record: Report) -> Report:
-    node = Directory(path.absolute(), str(path))
+def _store(place: Place, node: Node, record: Report) -> Report:
     names = [None] if is_array(node) else list(arrays_below(node))
     if not names:
         locate(node, None)  # which says what is wrong
     return {
         "kind": "zarr array" if None in names else "zarr group",
-        "path": str(path),
+        "path": str(place),
         "origin": _origin(record),
-        "arrays": [_array(node, name) for name in names],
+        "arrays": [_array(node, name, name or place.name or place.resolve().name) for name in names],
     }
 
 
@@ -85,16 +88,16 @@ def _origin(record: Report) -> str | None:
     return "synthetic data" if record.get("kind") == "synthetic" else None
 
 
-def _array(node: Directory, name: str | None) -> Report:
+def _array(node: Node, name: str | None, shown: str) -> Report:
     try:
-        return {"name": name or node.root.name, "problem": None, **_described(locate(node, name))}
+        return {"name": shown, "problem": None, **_described(locate(node, name))}
     except DataError as error:
-        return {"name": name or node.root.name, "problem": str(error)}
+        return {"name": shown, "problem": str(error)}
 
 
 def _described(found: Located) -> Report:
     node, metadata, shards = found.node, found.metadata, found.metadata.sharding
-    source = open_source(node.name, allow_missing_chunks=True)
+    source = ZarrSource(node, metadata, sample_axis=0, allow_missing=True)
     chunks = (metadata.grid.coords(number) for number in present_chunks(node, metadata).tolist())
     stored = sum(node.stamp(metadata.keys.key(coords))[0] for coords in chunks)
     missing = find_missing(node, metadata)

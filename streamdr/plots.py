@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from streamdr.addresses import Address, parse_place
 from streamdr.blocks import Array, Span
 from streamdr.errors import DataError, ParameterError, StoreError
 from streamdr.store import open_embedding, read_group
@@ -81,7 +82,7 @@ def explained_variance(model: Variances, path: Path | str | None = None) -> Figu
 
 
 def scores(
-    embedding: Rows | Path | str,
+    embedding: Rows | Path | Address | str,
     labels: Sequence[Any] | Array | None = None,
     path: Path | str | None = None,
     bins: int = 200,
@@ -155,11 +156,12 @@ class _Cloud:
     names: tuple[str, str]
 
     @classmethod
-    def of(cls, embedding: Rows | Path | str, labels: Sequence[Any] | Array | None) -> _Cloud:
+    def of(cls, embedding: Rows | Path | Address | str, labels: Sequence[Any] | Array | None) -> _Cloud:
         names = None
-        if isinstance(embedding, Path | str):
-            name, rows = str(embedding), open_embedding(Path(embedding))
-            names = read_group(Path(embedding)).record["output_names"]
+        if isinstance(embedding, Path | Address | str):
+            place = parse_place(embedding)
+            name, rows = str(place), open_embedding(place)
+            names = read_group(place).record["output_names"]
         else:
             name, rows = "embedding", embedding
         if len(rows.shape) != 2 or rows.shape[1] < 2:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from streamdr.addresses import Place, parse_place
 from streamdr.errors import ParameterError
 from streamdr.sizes import parse_bytes
 
@@ -111,7 +112,7 @@ class Execution:
     """Bytes that the process may take at its peak; None for most of what is free."""
     scheduler: Any = None
     """None or "threads", "processes", a dask scheduler's address or file, or a `distributed.Client`."""
-    ledger: Path | None = None
+    ledger: Place | None = None
     """Where finished and interrupted passes are remembered; None to remember nothing."""
     checkpoint_seconds: float = 5.0
     cluster: Cluster | None = None
@@ -178,7 +179,7 @@ def execution(
     given = {
         "workers": workers,
         "memory_limit": None if memory_limit is None else parse_bytes(memory_limit),
-        "ledger": None if ledger is None else Path(ledger),
+        "ledger": None if ledger is None else parse_place(ledger),
         "checkpoint_seconds": checkpoint_seconds,
         "insecure": insecure,
     }

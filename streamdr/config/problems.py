@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streamdr.addresses import redact
 from streamdr.errors import ConfigError
 
 KeyPath = tuple[str, ...]
@@ -42,6 +43,6 @@ def refusal(*problems: Problem) -> ConfigError:
 
 
 def printable(text: str, limit: int = 200) -> str:
-    """The text as it is where a terminal can show it on one line, else escaped."""
-    shown = text if text.isprintable() else ascii(text)
+    """The text as it is where a terminal can show it on one line, else escaped; without secrets."""
+    shown = redact(text if text.isprintable() else ascii(text))
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from streamdr.addresses import Shown, is_remote, parse_place
 from streamdr.config.problems import Place, Problem
 from streamdr.config.wording import did_you_mean, nearest, show
 from streamdr.config.yaml_source import Parsed
-from streamdr.errors import ParameterError
+from streamdr.errors import ConfigError, ParameterError
 from streamdr.methods import Method
 from streamdr.settings import TLS, Cluster, require_one_place
 from streamdr.sizes import SIZE, parse_bytes
@@ -34,7 +34,15 @@ def _scheduler(name: str) -> str:
     )
 
 
+def _location(text: str) -> str:
+    try:
+        return Shown.of(text)
+    except ConfigError as error:
+        raise ParameterError("path", str(error)) from None
+
+
 Text = Annotated[str, Field(min_length=1)]
+Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]
 Count = Annotated[int, Field(ge=1)]
 Bytes = Annotated[
     int,
@@ -51,25 +59,30 @@ class Input:
     Parameters
     ----------
     path : str
-        The zarr store that holds the data. Paths are relative to the directory where the command is run.
+        The zarr store that holds the data: a path, relative to the directory where the command is run, or
+        an address such as s3://bucket/data.zarr.
     array : str or None
         The array's name, where the store is a group.
     sample_axis : int
         The axis along which the samples lie; all others become features.
     weights : str or None
-        The zarr array of one weight a sample.
+        The zarr array of one weight a sample, a path or an address.
     allow_missing_chunks : bool
         Read chunks that were never written as the fill value. Otherwise a missing chunk is an error.
     synthetic : mapping or None
         Make the store at `path` on the spot when it is not there.
     """
 
-    path: Text
+    path: Location
     array: Text | None = None
     sample_axis: int = 0
-    weights: Text | None = None
+    weights: Location | None = None
     allow_missing_chunks: bool = False
     synthetic: Synthetic | None = None
+
+    def __post_init__(self) -> None:
+        if self.synthetic is not None and is_remote(self.path):
+            raise ParameterError("synthetic", "is made on this machine only; give input.path a local path")
 
 
 @dataclass(frozen=True)
@@ -79,25 +92,29 @@ class Output:
     Parameters
     ----------
     model : str
-        The zarr group that the model is saved to. Paths are relative to the directory where the command
-        is run.
+        The zarr group that the model is saved to: a path, relative to the directory where the command is
+        run, or an address.
     embedding : str or None
-        The zarr group that the transformed rows are written to, if any.
+        The zarr group that the transformed rows are written to, if any: a path or an address.
     dtype : "float32", "float64" or None
         The type of the embedding's values; null for the floating type in which the data is processed.
     overwrite : bool
-        Replace outputs that exist. Otherwise they are an error.
+        Replace outputs that exist. Otherwise they are an error, unless the same configuration made them.
+    refresh_tolerance : float
+        When rows were appended, how far the model may have moved before the rows that are there are written
+        anew: the change of their embedding, root mean square, as a part of its spread. 0 always does.
     """
 
-    model: Text
-    embedding: Text | None = None
+    model: Location
+    embedding: Location | None = None
     dtype: Literal["float32", "float64"] | None = None
     overwrite: bool = False
+    refresh_tolerance: Annotated[float, Field(ge=0)] = 0.01
 
     def __post_init__(self) -> None:
-        if self.embedding is not None and PurePath(self.embedding) == PurePath(self.model):
+        if self.embedding is not None and parse_place(self.embedding) == parse_place(self.model):
             raise ParameterError(
-                "embedding", f"{self.embedding!r} is where the model goes; choose another path"
+                "embedding", f"{str(self.embedding)!r} is where the model goes; choose another path"
             )
 
 
@@ -130,7 +147,7 @@ class Execution:
     workers: Count | None = None
     memory_limit: Bytes | None = None
     scheduler: Scheduler | None = None
-    ledger: Text | None = None
+    ledger: Location | None = None
     checkpoint_seconds: Annotated[float, Field(gt=0)] = 5.0
     cluster: Cluster | None = None
     tls: TLS | None = None
@@ -170,14 +187,20 @@ class Run:
     def to_dict(self) -> dict[str, Any]:
         """The four sections as plain data, for records. As a configuration it reads back as this run.
 
-        The arguments of a cluster may be secret, and are left out.
+        What is secret is left out: the arguments of a cluster, and keys in addresses.
         """
-        execution = dataclasses.asdict(self.execution)
+        execution = _told(self.execution)
         if execution["cluster"] is not None:
             execution["cluster"]["arguments"] = None
         return {
-            "input": dataclasses.asdict(self.input),
+            "input": _told(self.input),
             "method": {"name": self.method.name, **dataclasses.asdict(cast(Any, self.method))},
-            "output": dataclasses.asdict(self.output),
+            "output": _told(self.output),
             "execution": execution,
         }
+
+
+def _told(section: Any) -> dict[str, Any]:
+    """A section as plain data that may be shown."""
+    entries = dataclasses.asdict(section)
+    return {key: str(value) if isinstance(value, str) else value for key, value in entries.items()}

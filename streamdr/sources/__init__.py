@@ -12,12 +12,14 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore
 
+from streamdr.addresses import Address, parse_place
 from streamdr.errors import DataError
 from streamdr.sources.arrays import ArraySource, MappedSource, open_npy
 from streamdr.sources.base import Source
 from streamdr.sources.layout import Layout
 from streamdr.sources.lazy import DaskSource, XarraySource
 from streamdr.sources.locate import locate
+from streamdr.sources.objects import node_at
 from streamdr.sources.stores import Directory, Node, StoreNode
 from streamdr.sources.zarr_source import ZarrSource
 
@@ -32,7 +34,7 @@ def open_source(
     weights: Any = None,
     allow_missing_chunks: bool = False,
 ) -> Source:
-    """Open a path, a zarr array or group, a dask, xarray or numpy array as rows x features.
+    """Open a path, an address, a zarr array or group, a dask, xarray or numpy array as rows x features.
 
     `array` names an array in a group, `sample_axis` the axis (or named dimension) that holds the
     samples, `weights` whatever holds one number a row. A chunk that is not stored is an error unless
@@ -47,6 +49,8 @@ def open_source(
 
 
 def _open(data: Any, array: str | None, sample_axis: int | str, allow_missing: bool) -> Source:
+    if isinstance(data, str):
+        data = parse_place(data)
     node = _zarr_node(data)
     if node is not None:
         found = locate(node, array)
@@ -55,8 +59,8 @@ def _open(data: Any, array: str | None, sample_axis: int | str, allow_missing: b
         raise DataError(f"array {array!r} was asked for, but {_described(data)} is not a group of arrays")
     if isinstance(data, Source):
         return data
-    if isinstance(data, (str, Path)):
-        return MappedSource(open_npy(Path(data)), sample_axis=sample_axis)
+    if isinstance(data, Path):
+        return MappedSource(open_npy(data), sample_axis=sample_axis)
     if isinstance(data, np.memmap) and MappedSource.can_map(data):
         return MappedSource(data, sample_axis=sample_axis)
     if isinstance(data, (np.ndarray, list, tuple)):
@@ -78,15 +82,16 @@ def _zarr_node(data: Any) -> Node | None:
             return StoreNode(data.store, data.path)
         root = data.store.root / data.path
         return Directory(root, str(root))
-    if not isinstance(data, (str, Path)):
+    if isinstance(data, Address):
+        return node_at(data)
+    if not isinstance(data, Path):
         return None
-    path = Path(data)
-    if path.is_dir():
-        return Directory(path, str(path))
-    if not os.path.lexists(path):
-        raise DataError(f"{path}: no such file or directory")
-    if path.suffix != ".npy":
-        raise DataError(f"{path}: not a zarr store; make one of it with `streamdr ingest {path} DEST.zarr`")
+    if data.is_dir():
+        return Directory(data, str(data))
+    if not os.path.lexists(data):
+        raise DataError(f"{data}: no such file or directory")
+    if data.suffix != ".npy":
+        raise DataError(f"{data}: not a zarr store; make one of it with `streamdr ingest {data} DEST.zarr`")
     return None
 
 
@@ -129,6 +134,6 @@ def _is(data: Any, module: str, kind: str) -> bool:
 
 
 def _described(data: Any) -> str:
-    return (
-        str(data) if isinstance(data, (str, Path)) else f"a {type(data).__module__}.{type(data).__qualname__}"
-    )
+    if isinstance(data, (Path, Address)):
+        return str(data)
+    return f"a {type(data).__module__}.{type(data).__qualname__}"

@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
-from streamdr.store.embeddings import create_embedding, existing_chunks, finish, open_embedding, write_rows
+from streamdr.addresses import Place
 from streamdr.store.lease import Lease, leased
-from streamdr.store.models import SavedModel, load_model, save_model
-from streamdr.store.publish import Fence, Staging, check_output, require_space, sweep
-from streamdr.store.record import Group, read_group
+from streamdr.store.models import SavedModel
+from streamdr.store.places import (
+    adopt_rows,
+    check_output,
+    create_embedding,
+    draft,
+    existing_chunks,
+    exists,
+    finish,
+    load_model,
+    open_embedding,
+    read_group,
+    require_space,
+    save_model,
+    stage,
+    stored_bytes,
+    sweep,
+    write_rows,
+)
+from streamdr.store.publish import Fence, Staging
+from streamdr.store.record import Group, to_json
 
 __all__ = [
     "Fence",
     "Group",
     "Lease",
+    "Place",
     "SavedModel",
     "Staging",
+    "adopt_rows",
     "check_output",
     "create_embedding",
+    "draft",
     "existing_chunks",
+    "exists",
     "finish",
     "leased",
     "load_model",
@@ -24,6 +46,9 @@ __all__ = [
     "read_group",
     "require_space",
     "save_model",
+    "stage",
+    "stored_bytes",
     "sweep",
+    "to_json",
     "write_rows",
 ]

@@ -72,6 +72,11 @@ class Layout:
             yield "/".join(map(str, ("c", *position))), tuple(map(slice, starts, stops))
 
 
+def fill_value(dtype: np.dtype[Any]) -> float:
+    """What was never written reads as."""
+    return math.nan if dtype.kind == "f" else 0
+
+
 def create_array(path: Path, layout: Layout) -> zarr.Array:
     """Create an array without data. Floats that were never written read as NaN."""
     return zarr.create_array(
@@ -80,7 +85,7 @@ def create_array(path: Path, layout: Layout) -> zarr.Array:
         chunks=layout.chunks,
         dtype=layout.dtype,
         compressors=[Crc32cCodec()],
-        fill_value=math.nan if layout.dtype.kind == "f" else 0,
+        fill_value=fill_value(layout.dtype),
         dimension_names=layout.dims,
         config={"write_empty_chunks": True},
     )
@@ -139,11 +144,25 @@ def decode_chunk(raw: bytes, layout: Layout, region: Index) -> Array:
     return values.reshape(layout.chunks)[tuple(slice(s.stop - s.start) for s in region)]
 
 
+def encode_chunk(values: Array, layout: Layout) -> bytes:
+    """The file of one chunk, which values at the edge do not fill: the rest reads as never written."""
+    chunk = np.full(layout.chunks, fill_value(layout.dtype), layout.dtype.newbyteorder("<"))
+    chunk[tuple(map(slice, values.shape))] = values
+    raw = chunk.tobytes()
+    return raw + int(google_crc32c.value(raw)).to_bytes(CHECKSUM_BYTES, "little")
+
+
 def chunk_fault(file: Path, layout: Layout) -> str | None:
     """What is wrong with a chunk's file (missing, truncated, corrupt), or None."""
     try:
-        raw = file.read_bytes()
+        return content_fault(file.read_bytes(), layout)
     except FileNotFoundError:
+        return content_fault(None, layout)
+
+
+def content_fault(raw: bytes | None, layout: Layout) -> str | None:
+    """What is wrong with what a chunk's file holds (None: there is no file), or None."""
+    if raw is None:
         return "is missing"
     if len(raw) != layout.file_bytes:
         return f"has {len(raw)} bytes where {layout.file_bytes} were written"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -51,16 +52,42 @@ def create_embedding(
 def write_rows(path: Path, start: int, values: Array) -> None:
     """Write whole chunks of rows. Doing so twice, or beside other rows in other processes, is harmless."""
     array = _handle(path)
-    n_rows, chunk_rows = array.shape[0], array.chunks[0]
-    stop = start + len(values)
+    require_whole_chunks(str(path), array.shape, array.chunks, start, values)
+    array[start : start + len(values)] = values
+
+
+def require_whole_chunks(
+    name: str, shape: tuple[int, ...], chunks: tuple[int, ...], start: int, values: Array
+) -> None:
+    """Refuse rows that are not whole chunks of an embedding, or not of its width."""
+    n_rows, chunk_rows, stop = shape[0], chunks[0], start + len(values)
     if start % chunk_rows or not (stop == n_rows or (stop < n_rows and stop % chunk_rows == 0)):
         raise StoreError(
-            f"{path}: rows {start}-{stop - 1} are not whole chunks of {chunk_rows} of its {n_rows} rows; "
+            f"{name}: rows {start}-{stop - 1} are not whole chunks of {chunk_rows} of its {n_rows} rows; "
             "two writers of one chunk would undo each other's work"
         )
-    if values.shape[1:] != array.shape[1:]:
-        raise StoreError(f"{path}: rows of shape {values.shape[1:]} where {array.shape[1:]} are expected")
-    array[start:stop] = values
+    if values.shape[1:] != shape[1:]:
+        raise StoreError(f"{name}: rows of shape {values.shape[1:]} where {shape[1:]} are expected")
+
+
+def adopt_rows(path: Path, earlier: Path, rows: int) -> None:
+    """Take over the chunks of an earlier embedding that hold nothing but the first `rows` rows.
+
+    No file of an embedding is ever changed, so one file may well belong to two.
+    """
+    layout = _layout(path)
+    if _layout(earlier).chunks != layout.chunks:
+        raise StoreError(f"{earlier}: has chunks of another shape than {path}; transform all of it again")
+    for file, span in _chunks(path, layout):
+        if span.stop > rows or len(span) < layout.chunks[0]:
+            return
+        old = earlier / file.relative_to(path)
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(old, file)
+            except OSError:  # a filesystem without links
+                shutil.copyfile(old, file)
 
 
 def existing_chunks(path: Path) -> set[int]:
@@ -72,20 +99,37 @@ def existing_chunks(path: Path) -> set[int]:
 def finish(path: Path) -> None:
     """Read every chunk back, and only then record that the embedding is complete."""
     layout = _layout(path)
-    record = draft(path)
-    if record is None:
-        raise StoreError(f"{path / ROOT}: has no record; create the embedding before finishing it")
     chunks = dict(_chunks(path, layout))
     for file, rows in chunks.items():
         _require(chunk_fault(file, layout), file, rows)
     for file in (path / ARRAY / "c").rglob("*"):
         if file.is_file() and file not in chunks:
             file.unlink()  # a killed write's temporary file
+    seal(path)
+
+
+def seal(path: Path) -> None:
+    """Record that an embedding is complete."""
+    record = draft(path)
+    if record is None:
+        raise StoreError(f"{path / ROOT}: has no record; create the embedding before finishing it")
     write_record(path, "embedding", _entries(record), complete=True)
 
 
 def open_embedding(path: Path) -> zarr.Array:
     """Open a finished embedding for reading, all of its chunks being there."""
+    layout = sealed_layout(path)
+    for file, rows in _chunks(path, layout):
+        size = file.stat().st_size if file.is_file() else None
+        if size != layout.file_bytes:
+            _require(
+                "is missing" if size is None else f"has {size} bytes, not {layout.file_bytes}", file, rows
+            )
+    return zarr.open_array(path / ARRAY, mode="r")
+
+
+def sealed_layout(path: Path) -> Layout:
+    """The layout of a finished embedding, if its metadata is as it was written."""
     group = read_group(path, "embedding")
     metadata = group.arrays.get(ARRAY)
     layout = parse_layout(metadata, path / ARRAY)
@@ -95,13 +139,7 @@ def open_embedding(path: Path) -> zarr.Array:
         )
     if layout.shape != (group.record.get("n_rows"), group.record.get("n_outputs")):
         raise StoreError(f"{path}: the shape {layout.shape} is not the recorded one; transform again")
-    for file, rows in _chunks(path, layout):
-        size = file.stat().st_size if file.is_file() else None
-        if size != layout.file_bytes:
-            _require(
-                "is missing" if size is None else f"has {size} bytes, not {layout.file_bytes}", file, rows
-            )
-    return zarr.open_array(path / ARRAY, mode="r")
+    return layout
 
 
 def _continues(path: Path, entries: Mapping[str, Any], layout: Layout) -> bool:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
+from streamdr.addresses import Place
 from streamdr.errors import BusyError, Interrupted, StoreError
 from streamdr.processes import Process
 from streamdr.store.slots import Conflict, Slot, Version, slot_beside
@@ -81,7 +81,7 @@ class Claim:
 class Hold:
     """The lease of one target, held by this process."""
 
-    def __init__(self, target: Path, slot: Slot, claim: Claim) -> None:
+    def __init__(self, target: Place, slot: Slot, claim: Claim) -> None:
         self.target = target
         self.claim = claim
         self._slot = slot
@@ -164,7 +164,7 @@ class Lease:
 
 @contextmanager
 def leased(
-    targets: Sequence[Path],
+    targets: Sequence[Place],
     *,
     seconds: float = LEASE_SECONDS,
     stop: threading.Event | None = None,
@@ -180,7 +180,7 @@ def leased(
     lease, stop = Lease(), stop or threading.Event()
     with ExitStack() as held:
         # In one order for all runs, so that of two that share outputs one gets them all.
-        for target in sorted({target.resolve() for target in targets}):
+        for target in sorted({target.resolve() for target in targets}, key=str):
             slot = slot_beside(target)
             try:
                 claim = _acquire(target, slot, seconds, stop, say)
@@ -192,7 +192,7 @@ def leased(
         yield lease
 
 
-def _acquire(target: Path, slot: Slot, seconds: float, stop: threading.Event, say: Say) -> Claim:
+def _acquire(target: Place, slot: Slot, seconds: float, stop: threading.Event, say: Say) -> Claim:
     while True:
         token, version = 0, None
         if (found := slot.read()) is not None:
@@ -213,7 +213,7 @@ def _acquire(target: Path, slot: Slot, seconds: float, stop: threading.Event, sa
             return claim
 
 
-def _watch(target: Path, slot: Slot, version: Version, wait: float, stop: threading.Event) -> None:
+def _watch(target: Place, slot: Slot, version: Version, wait: float, stop: threading.Event) -> None:
     """Return when a lease has not changed for so long, or is gone. BusyError when it is renewed."""
     deadline = time.monotonic() + wait
     while time.monotonic() < deadline:
@@ -226,7 +226,7 @@ def _watch(target: Path, slot: Slot, version: Version, wait: float, stop: thread
             raise _busy(target, Claim.parse(found[0]))
 
 
-def _busy(target: Path, claim: Claim | None) -> BusyError:
+def _busy(target: Place, claim: Claim | None) -> BusyError:
     return BusyError(f"{target}: is being written by another run ({_name(claim)}); wait for it, or stop it")
 
 

@@ -84,7 +84,7 @@ def load_model(path: Path, *, models: Mapping[str, type] | None = None) -> Saved
             )
         names = record["feature_names"]
         return SavedModel(
-            model=classes[method](**dict(_values(group, classes[method]))),
+            model=classes[method](**dict(_values(path, group, classes[method]))),
             method=method,
             parameters=record["parameters"],
             feature_names=None if names is None else tuple(names),
@@ -98,10 +98,10 @@ def load_model(path: Path, *, models: Mapping[str, type] | None = None) -> Saved
         ) from error
 
 
-def _values(group: Group, model: type) -> Iterator[tuple[str, Any]]:
+def _values(path: Path, group: Group, model: type) -> Iterator[tuple[str, Any]]:
     """The fields of the model, by name, read and checked."""
-    arrays = {name: _read_array(group, name) for name in group.arrays}
-    _require_agreement(group.path, {name: layout for name, (layout, _) in arrays.items()})
+    arrays = {name: _read_array(path, group, name) for name in group.arrays}
+    _require_agreement(path, {name: layout for name, (layout, _) in arrays.items()})
     scalars = group.record["scalars"]
     for field in _fields(model):
         name, dims = field.name, field.metadata.get("dims")
@@ -111,20 +111,20 @@ def _values(group: Group, model: type) -> Iterator[tuple[str, Any]]:
             layout, values = arrays[name]
             if layout.dims != tuple(dims):
                 raise StoreError(
-                    f"{group.path / name}: has dimensions {layout.dims} where the model has {tuple(dims)}; "
+                    f"{path / name}: has dimensions {layout.dims} where the model has {tuple(dims)}; "
                     "fit and save it again with this version of streamdr"
                 )
             yield name, values
         elif field.default is MISSING and field.default_factory is MISSING:
             raise StoreError(
-                f"{group.path}: {name!r} of the model is missing; "
+                f"{path}: {name!r} of the model is missing; "
                 "fit and save it again with this version of streamdr"
             )
 
 
-def _read_array(group: Group, name: str) -> tuple[Layout, Array]:
+def _read_array(path: Path, group: Group, name: str) -> tuple[Layout, Array]:
     """Fill an array from its chunks, each read once and compared with its digest."""
-    directory = group.path / name
+    directory = path / name
     layout = parse_layout(group.arrays[name], directory)
     digests = {key: value for key, value in group.record["files"].items() if key.startswith(f"{name}/c")}
     # Metadata may declare anything. What is allocated is what lies on the disk, and every chunk must.
@@ -137,10 +137,10 @@ def _read_array(group: Group, name: str) -> tuple[Layout, Array]:
             raise StoreError(
                 f"{directory / key}: has the wrong size; restore it or fit and save the model again"
             )
-    _verify(group, f"{name}/{ROOT}")
+    _verify(path, group, f"{name}/{ROOT}")
     values = np.empty(layout.shape, layout.dtype)
     for key, region in layout.files():
-        values[region] = decode_chunk(_verify(group, f"{name}/{key}"), layout, region)
+        values[region] = decode_chunk(_verify(path, group, f"{name}/{key}"), layout, region)
     return layout, values
 
 
@@ -154,15 +154,15 @@ def _require_agreement(path: Path, layouts: Mapping[str, Layout]) -> None:
                 raise StoreError(f"{path}: {dim!r} is {known} long in {first!r}, but {length} in {name!r}")
 
 
-def _verify(group: Group, file: str) -> bytes:
+def _verify(path: Path, group: Group, file: str) -> bytes:
     """The content of a file of the group, if it is what was saved."""
     try:
-        raw = (group.path / file).read_bytes()
+        raw = (path / file).read_bytes()
     except OSError as error:
-        raise StoreError(f"{group.path / file}: cannot be read ({error.strerror}); restore it") from error
+        raise StoreError(f"{path / file}: cannot be read ({error.strerror}); restore it") from error
     if hashlib.sha256(raw).hexdigest() != group.record["files"][file]:
         raise StoreError(
-            f"{group.path / file}: is not what was saved: the file was damaged or edited; "
+            f"{path / file}: is not what was saved: the file was damaged or edited; "
             "restore it or fit and save the model again"
         )
     return raw

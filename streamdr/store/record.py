@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from streamdr import __version__
+from streamdr.addresses import Place
 from streamdr.errors import StoreError
 
 SCHEMA = 1
@@ -26,7 +27,7 @@ Kind = Literal["model", "embedding", "ingested", "synthetic"]
 class Group:
     """A finished output whose metadata is as it was written. Its arrays have not been looked at."""
 
-    path: Path
+    path: Place
     record: dict[str, Any]
     arrays: dict[str, Any]
     """The zarr metadata of each array, from the sealed document."""
@@ -76,7 +77,7 @@ def read_group(path: Path, kind: Kind | None = None) -> Group:
         raise StoreError(f"{path}: was never finished; run what writes it again")
     if kind is not None and record.get("kind") != kind:
         raise StoreError(f"{path}: this is a streamdr {record.get('kind')}, not a {kind}; check the path")
-    return Group(path, from_json(record), _arrays(document))
+    return Group(path, from_json(record), arrays_in(document))
 
 
 def draft(path: Path) -> dict[str, Any] | None:
@@ -95,7 +96,7 @@ def foreign_content(path: Path) -> str | None:
         record = None
     if record is None:
         return "it is not a streamdr output"
-    strangers = sorted({entry.name for entry in path.iterdir()} - {ROOT, *_arrays(document)})
+    strangers = sorted({entry.name for entry in path.iterdir()} - {ROOT, *arrays_in(document)})
     return f"it also holds {strangers[0]!r}, which streamdr did not write" if strangers else None
 
 
@@ -138,15 +139,17 @@ def from_json(value: Any) -> Any:
 
 
 def _peek(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    if not (path / ROOT).is_file():
-        return {}, None
-    document = parse_json(path / ROOT)
+    return find_record(parse_json(path / ROOT)) if (path / ROOT).is_file() else ({}, None)
+
+
+def find_record(document: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The root document of a group with the record in it; nothing, and None, where there is no record."""
     attributes = document.get("attributes") if isinstance(document, dict) else None
     record = attributes.get("streamdr") if isinstance(attributes, dict) else None
     return (document, record) if isinstance(record, dict) else ({}, None)
 
 
-def _arrays(document: dict[str, Any]) -> dict[str, Any]:
+def arrays_in(document: dict[str, Any]) -> dict[str, Any]:
     """The metadata of the arrays in a group, as its root zarr.json has it."""
     consolidated = document.get("consolidated_metadata")
     arrays = consolidated.get("metadata") if isinstance(consolidated, dict) else None

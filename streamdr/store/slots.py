@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from streamdr.addresses import Address, Place
+from streamdr.remote import ConflictError, open_objects
 from streamdr.store.locking import locked
 
 Version = str
@@ -88,9 +90,40 @@ class FileSlot:
             raise Conflict(self.path)
 
 
-def slot_beside(target: Path) -> Slot:
-    """The slot of a target's lease: a hidden file beside it."""
-    return FileSlot(target.with_name(f".{target.name}.lease"))
+class ObjectSlot:
+    """A slot that is an object: the store itself compares before it swaps.
+
+    Object stores write on a condition but remove without one: between the look and the removal there is a
+    moment in which another process may have taken the slot over.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._objects = open_objects(address.parent)
+
+    def read(self) -> tuple[bytes, Version] | None:
+        """The content and its version, or None when there is no such object."""
+        return self._objects.get_versioned(self.address.name)
+
+    def replace(self, data: bytes, expected: Version | None) -> Version:
+        """Put `data` in the place of the expected version (None: of nothing), or raise Conflict."""
+        try:
+            return self._objects.put_if(self.address.name, data, expected)
+        except ConflictError:
+            raise Conflict(self.address) from None
+
+    def remove(self, expected: Version) -> None:
+        """Remove the object of the expected version, or raise Conflict."""
+        found = self.read()
+        if found is None or found[1] != expected:
+            raise Conflict(self.address)
+        self._objects.delete([self.address.name])
+
+
+def slot_beside(target: Place) -> Slot:
+    """The slot of a target's lease: a hidden file, or object, beside it."""
+    place = target.with_name(f".{target.name}.lease")
+    return ObjectSlot(place) if isinstance(place, Address) else FileSlot(place)
 
 
 def _version(data: bytes) -> Version:

@@ -1,0 +1,181 @@
+"""Where things are: a path on this machine, or the address of a store somewhere else.
+
+An address keeps what opens it, keys and endpoints, apart from what names it. Only the name is ever shown:
+whatever prints, records or logs an address cannot tell a secret, since the text of it holds none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote
+
+from streamdr.errors import ConfigError
+
+Option = str | int | float | bool
+
+BUCKET_SCHEMES = frozenset({"s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss", "http", "https"})
+"""The schemes that obstore reads: the first part of such an address is a bucket, or a server."""
+
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?:(?P<user>[^/?#]*)@)?(?P<place>[^?#]*)(?:\?(?P<query>.*))?"
+)
+_SHAPE = "an address looks like s3://bucket/name.zarr"
+_USER_OPTIONS = {
+    "s3": ("access_key_id", "secret_access_key"),
+    "s3a": ("access_key_id", "secret_access_key"),
+    "az": ("account_name", "account_key"),
+    "azure": ("account_name", "account_key"),
+}
+"""What the user and the password in an address are called where they are keys."""
+_CONTAINER_IS_USER = ("abfs", "abfss")
+"""Here the part before the @ is a container, not a person."""
+
+_SECRETS = (
+    # A secret with a slash in it that somebody did not encode hides the @ behind the slash.
+    (re.compile(r"(?<=://)[^/\s@]*:[^\s@]*@"), "***@"),
+    (re.compile(r"(://[^\s?'\"]*)\?[^\s'\"]+"), r"\1?***"),
+    (
+        re.compile(r"(?i)([\w-]*(?:key|secret|token|passw|credential|signature)[\w-]*=)[^\s\"',;&]+"),
+        r"\1***",
+    ),
+    (
+        re.compile(
+            r"(?i)(['\"][\w-]*(?:key|secret|token|passw|credential|signature)[\w-]*['\"]\s*:\s*)(['\"]).*?\2"
+        ),
+        r"\1\2***\2",
+    ),
+)
+
+_options: ContextVar[tuple[tuple[str, Option], ...]] = ContextVar("streamdr_storage_options", default=())
+
+
+@dataclass(frozen=True)
+class Address:
+    """A store that is reached by a URL. It pickles with its options, so that a worker can open it."""
+
+    url: str
+    """The name: no user, no password, no query, no slash at the end."""
+    options: tuple[tuple[str, Option], ...] = field(default=(), repr=False)
+    """What opens it, beyond what the environment says."""
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Take a URL apart. A user and a password in it, and its query, become options."""
+        match = _URL.fullmatch(text)
+        if match is None:
+            raise ConfigError(f"{redact(text)!r} cannot be understood; {_SHAPE}")
+        scheme, user, place = match["scheme"].lower(), match["user"], match["place"].rstrip("/")
+        if scheme in _CONTAINER_IS_USER and user is not None:
+            place, user = f"{user}@{place}", None
+        bucket, *names = place.split("/")
+        nowhere = not bucket and (scheme in BUCKET_SCHEMES or not names)
+        if nowhere or any(name in ("", ".", "..") for name in names):
+            raise ConfigError(f"{redact(text)!r} has an empty part, or one of dots; {_SHAPE}")
+        if ":" in bucket and scheme in _USER_OPTIONS:
+            raise ConfigError(
+                f"{redact(text)!r}: what is before the bucket cannot be understood; write / and + in a "
+                "secret as %2F and %2B, or leave keys to the environment"
+            )
+        given = dict(_options.get())
+        if user is not None:
+            names_of_user = _USER_OPTIONS.get(scheme, ("username", "password"))
+            given |= zip(names_of_user, map(unquote, user.split(":", 1)), strict=False)
+        given |= parse_qsl(match["query"] or "", keep_blank_values=True)
+        return cls(f"{scheme}://{place}", tuple(sorted(given.items())))
+
+    @property
+    def scheme(self) -> str:
+        """The part before the colon."""
+        return self.url.partition("://")[0]
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return self.url.rpartition("/")[2]
+
+    @property
+    def parent(self) -> Address:
+        """The address without its last part; a bucket has none and is its own."""
+        above = self.url.rpartition("/")[0]
+        return self if above.endswith("/") else replace(self, url=above)
+
+    def with_name(self, name: str) -> Address:
+        """The address beside this one."""
+        return self.parent / name
+
+    def __truediv__(self, below: str) -> Address:
+        return replace(self, url=f"{self.url}/{below}")
+
+    def resolve(self) -> Address:
+        """The address: unlike paths, addresses are always absolute."""
+        return self
+
+    def contains(self, other: Address) -> bool:
+        """Whether the other is this one, or lies below it."""
+        return f"{other.url}/".startswith(f"{self.url}/")
+
+    def __str__(self) -> str:
+        return self.url
+
+
+Place = Path | Address
+"""Where something is."""
+
+
+class Shown(str):
+    """The text of an address without the keys that were in it. `parse_place` knows them still."""
+
+    given: str
+
+    @classmethod
+    def of(cls, text: str) -> str:
+        """The text of a place as it may be shown, recorded and logged."""
+        place = parse_place(text)
+        if not isinstance(place, Address) or not ("@" in text or "?" in text):
+            return text
+        shown = cls(place.url)
+        shown.given = text
+        return shown
+
+
+def is_remote(text: str) -> bool:
+    """Whether a text is an address rather than a path on this machine."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None and not text.startswith("file://")
+
+
+def parse_place(text: str | Path | Address) -> Place:
+    """The path or the address that is meant."""
+    if not isinstance(text, str):
+        return text
+    if isinstance(text, Shown):
+        return Address.parse(text.given)
+    if text.startswith("file://"):
+        return Path(unquote(text.removeprefix("file://")))
+    return Address.parse(text) if is_remote(text) else Path(text)
+
+
+@contextmanager
+def storage_options(options: Mapping[str, Option | None]) -> Iterator[None]:
+    """Use these keys, endpoints and the like for every address that is parsed in this block.
+
+    They are what obstore calls its configuration (`endpoint`, `region`, `access_key_id`, ...), or fsspec
+    its storage options, and go before those of the environment.
+    """
+    given = {**dict(_options.get()), **{name: value for name, value in options.items() if value is not None}}
+    token = _options.set(tuple(sorted(given.items())))
+    try:
+        yield
+    finally:
+        _options.reset(token)
+
+
+def redact(text: str) -> str:
+    """The text without what looks like a secret: users and queries of URLs, values of keys and tokens."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text

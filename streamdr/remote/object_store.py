@@ -1,0 +1,205 @@
+"""Object stores through obstore: S3, Google Cloud Storage, Azure, and web servers that list (WebDAV)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any
+
+from streamdr.addresses import Address, Option, redact
+from streamdr.errors import ConfigError
+from streamdr.remote.base import ConflictError, Listed, RemoteError, Version
+
+_CLIENT_OPTIONS = frozenset(
+    {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"}
+)
+_ENDPOINTS = ("endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url", "azure_storage_endpoint")
+_ENVIRONMENT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
+_ATTEMPTS = 6
+_TIMEOUT = "120s"
+"""A request as a whole: a chunk may be large and the line slow."""
+_BATCH = 1000
+"""The objects of a listing that are taken at once, as many as one request brings."""
+
+
+class ObjectStore:
+    """The objects at an address."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._store = _open(address)
+
+    def get(self, key: str) -> Any | None:
+        """All of an object, as something with a buffer; None where there is none."""
+        import obstore
+
+        try:
+            with self._told():
+                return obstore.get(self._store, key).bytes()
+        except FileNotFoundError:
+            return None
+
+    def get_versioned(self, key: str) -> tuple[bytes, Version] | None:
+        """All of an object and which writing of it that is."""
+        import obstore
+
+        try:
+            with self._told():
+                found = obstore.get(self._store, key)
+                return bytes(found.bytes()), _version(found.meta)
+        except FileNotFoundError:
+            return None
+
+    def get_part(self, key: str, start: int, length: int) -> Any:
+        """Some bytes of an object that is there; less if it is short."""
+        import obstore
+
+        with self._told():
+            return obstore.get_range(self._store, key, start=start, length=length) if length else b""
+
+    def size(self, key: str) -> int | None:
+        """How long an object is; None where there is none."""
+        import obstore
+
+        try:
+            with self._told():
+                return int(obstore.head(self._store, key)["size"])
+        except FileNotFoundError:
+            return None
+
+    def listed(self, prefix: str = "") -> Iterator[Listed]:
+        """Every object below a prefix, a thousand a request."""
+        import obstore
+
+        with self._told():
+            for batch in obstore.list(self._store, prefix or None, chunk_size=_BATCH):
+                for meta in batch:
+                    yield Listed(
+                        meta["path"], meta["size"], _stamp(_version(meta)), meta["last_modified"].timestamp()
+                    )
+
+    def children(self, prefix: str = "") -> list[str]:
+        """The names directly below a prefix, sorted."""
+        import obstore
+
+        with self._told():
+            found = obstore.list_with_delimiter(self._store, prefix or None)
+        paths = [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
+
+    def put(self, key: str, data: Any) -> None:
+        """Write an object, which appears whole or not at all."""
+        import obstore
+
+        with self._told():
+            # In one request: the parts of a killed upload in parts would lie there, unseen and paid for.
+            obstore.put(self._store, key, data, use_multipart=False)
+
+    def put_if(self, key: str, data: bytes, expected: Version | None) -> Version:
+        """Write an object if it is still the one expected (None: there is none), or raise ConflictError."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        mode: Any = "create" if expected is None else {"e_tag": expected, "version": None}
+        try:
+            with self._told():
+                return _version(obstore.put(self._store, key, data, mode=mode))
+        except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+            raise ConflictError(f"{self._address}/{key}: was written by somebody else meanwhile") from None
+
+    def copy(self, key: str, to: str) -> None:
+        """Copy an object without bringing it here."""
+        import obstore
+
+        with self._told():
+            obstore.copy(self._store, key, to)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects, those that are not there included."""
+        import obstore
+
+        gone = list(keys)
+        if gone:
+            with self._told():
+                obstore.delete(self._store, gone)
+
+    def open_array(self, path: str, zarr_format: int) -> Any:
+        """The zarr array at a path, to be read."""
+        import zarr
+        from zarr.storage import ObjectStore as ZarrStore
+
+        store = ZarrStore(self._store, read_only=True)
+        return zarr.open_array(store, path=path, mode="r", zarr_format=zarr_format)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say in words of our own what failed. Those of the server may repeat what it was sent."""
+        from obstore import exceptions
+
+        try:
+            yield
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+            raise
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError):
+            raise RemoteError(
+                "access is denied; check the credentials, and what they are allowed to do"
+            ) from None
+        except exceptions.BaseError as error:
+            raise RemoteError(_in_words(str(error))) from None
+
+
+def _open(address: Address) -> Any:
+    from obstore.exceptions import BaseError
+    from obstore.store import from_url
+
+    options = dict(address.options)
+    client: dict[str, Option] = {"timeout": _TIMEOUT}
+    client |= {name: options.pop(name) for name in _CLIENT_OPTIONS & options.keys()}
+    endpoints = [options.get(name) for name in _ENDPOINTS] + [os.environ.get(name) for name in _ENVIRONMENT]
+    endpoint = next((str(endpoint) for endpoint in endpoints if endpoint), address.url)
+    if endpoint.startswith("http://"):
+        client["allow_http"] = True  # whoever wrote http:// meant it
+    url = address.url
+    if address.scheme in ("http", "https") and "username" in options:
+        user = ":".join(str(options.pop(name)) for name in ("username", "password") if name in options)
+        url = url.replace("://", f"://{user}@", 1)
+    retries = max(0, int(os.environ.get("AWS_MAX_ATTEMPTS", _ATTEMPTS)) - 1)
+    backoff = {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=5), "base": 2}
+    retry = {"max_retries": retries, "backoff": backoff, "retry_timeout": timedelta(minutes=3)}
+    try:
+        config: Any = options or None
+        return from_url(url, config=config, client_options=client, retry_config=retry)  # type: ignore[arg-type]
+    except (BaseError, ValueError, TypeError) as error:
+        names = ", ".join(options) or "none"
+        raise ConfigError(
+            f"{address}: cannot be opened with these options ({names}): {_first_line(str(error))}"
+        ) from None
+
+
+def _in_words(error: str) -> str:
+    if "169.254.169.254" in error or "169.254.170.2" in error:
+        return (
+            "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+            "or AWS_SKIP_SIGNATURE=true for a public bucket"
+        )
+    if "NoSuchBucket" in error:
+        return "there is no such bucket; check the address"
+    if "error sending request" in error or "error trying to connect" in error:
+        return "the server does not answer; check the endpoint (AWS_ENDPOINT_URL) and the network"
+    return f"the store failed: {_first_line(error)}"
+
+
+def _first_line(error: str) -> str:
+    line = redact(error.strip().partition("\n")[0])
+    return line if len(line) <= 300 else f"{line[:297]}..."
+
+
+def _version(meta: Any) -> Version:
+    return str(meta.get("e_tag") or meta.get("version") or meta.get("last_modified"))
+
+
+def _stamp(version: Version) -> int:
+    return int.from_bytes(blake2b(version.encode(), digest_size=7).digest())

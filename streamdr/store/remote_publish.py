@@ -1,0 +1,182 @@
+"""Publishing to an object store, which has no rename: the root of a group goes first, and comes back last.
+
+Work is staged under a hidden prefix beside the target. To publish is to remove the target's root, without
+which there is no group to be read, to copy the rest over, and to write the new root on the condition that
+nobody else has. A mark says, while there is no root, that what is there is streamdr's own. Whoever is killed
+in between leaves the staged work, and the next run publishes it again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from streamdr.addresses import Address, Place
+from streamdr.errors import StoreError
+from streamdr.remote import ConflictError, Objects, RemoteError, Version, in_parallel, open_objects
+from streamdr.store.publish import Fence
+from streamdr.store.record import ROOT, arrays_in, find_record
+
+MARK = ".streamdr-publishing"
+_MARKERS = (".zgroup", ".zarray", ".zmetadata", ROOT)
+
+
+class RemoteStaging:
+    """The counterpart of `Staging` for an address. Its `path` is the address that work is staged at."""
+
+    def __init__(
+        self, target: Address, *, overwrite: bool, key: str | None = None, fence: Fence | None = None
+    ) -> None:
+        self.target = target
+        self.path = target.with_name(f".{target.name}.{key or secrets.token_hex(8)}.partial")
+        self._overwrite = overwrite
+        self._resumable = key is not None
+        self._fence = fence
+        self._replaces: Version | None = None
+
+    def __enter__(self) -> Self:
+        with told(self.target, "written"):
+            _require_replaceable(self.target, self._overwrite)
+            self._replaces = self._root_version()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._resumable:
+            with told(self.target, "written"):
+                _clear(self._beside, self.path.name)
+
+    def publish(self) -> None:
+        """Replace the target by what was staged, unless it is not any more what was there at the start."""
+        with told(self.target, "written"):
+            self._require_ours()
+            if self._root_version() != self._replaces:
+                raise self._late()
+            self._become_target()
+            _clear(self._beside, self.path.name)
+
+    def _become_target(self) -> None:
+        beside, new, old = self._beside, f"{self.path.name}/", f"{self.target.name}/"
+        names = {found.key.removeprefix(new) for found in beside.listed(self.path.name)} - {ROOT}
+        root = beside.get(new + ROOT)
+        beside.put(old + MARK, b"")
+        beside.delete([old + ROOT])
+        in_parallel(lambda name: beside.copy(new + name, old + name), sorted(names))
+        there = {found.key.removeprefix(old) for found in beside.listed(self.target.name)}
+        beside.delete(old + name for name in there - names - {ROOT, MARK})
+        self._require_ours()
+        try:
+            beside.put_if(old + ROOT, bytes(root or b""), None)
+        except ConflictError:
+            raise self._late() from None
+        beside.delete([old + MARK])
+
+    def _require_ours(self) -> None:
+        if self._fence is not None:
+            self._fence()
+
+    def _root_version(self) -> Version | None:
+        found = self._beside.get_versioned(f"{self.target.name}/{ROOT}")
+        return None if found is None else found[1]
+
+    def _late(self) -> StoreError:
+        return StoreError(
+            f"{self.target}: was written by another run meanwhile, and is left as that run made it"
+        )
+
+    @property
+    def _beside(self) -> Objects:
+        return open_objects(self.target.parent)
+
+
+def sweep(target: Address) -> None:
+    """Remove what killed runs left beside an output that is complete: none of it is of use any more."""
+    beside = open_objects(target.parent)
+    ours = re.compile(re.escape(f".{target.name}.") + r"[\w-]+\.partial")
+    for name in beside.children():
+        if ours.fullmatch(name):
+            _clear(beside, name)
+
+
+def check_output(
+    target: Address, *, inputs: Sequence[Place], overwrite: bool, other_outputs: Sequence[Place] = ()
+) -> None:
+    """Refuse, before anything is read, a target that could not or should not be written."""
+    if target.parent == target:
+        raise StoreError(f"{target}: is a whole bucket; give the output a name in it")
+    for source in inputs:
+        if isinstance(source, Address):
+            root = _store_root(source)
+            if root.contains(target):
+                raise StoreError(f"{target}: lies inside the input {root}; choose a place outside it")
+            if target.contains(root):
+                raise StoreError(f"{target}: contains the input {root}; choose another place")
+    for other in other_outputs:
+        if isinstance(other, Address) and (other.contains(target) or target.contains(other)):
+            raise StoreError(
+                f"{target}: overlaps another output, {other}; give each output a place of its own"
+            )
+    with told(target, "written"):
+        _require_replaceable(target, overwrite)
+        # What one may do in a bucket has one honest test, which is to do it.
+        probe = f".streamdr-{secrets.token_hex(8)}"
+        open_objects(target.parent).put(probe, b"")
+        open_objects(target.parent).delete([probe])
+
+
+@contextmanager
+def told(place: Address, what: str) -> Iterator[None]:
+    """Turn what went wrong with a store into an error that says with which."""
+    try:
+        yield
+    except RemoteError as error:
+        raise StoreError(f"{place}: cannot be {what}: {error}") from None
+    except FileNotFoundError:
+        raise StoreError(f"{place}: cannot be {what}: there is no such bucket; check the address") from None
+
+
+def _require_replaceable(target: Address, overwrite: bool) -> None:
+    objects = open_objects(target)
+    names = set(objects.children())
+    if not names or MARK in names:
+        return
+    document, record = find_record(_parsed(objects.get(ROOT)))
+    strangers = sorted(names - {ROOT, *arrays_in(document)})
+    reason = None
+    if record is None:
+        reason = "it is not a streamdr output"
+    elif strangers:
+        reason = f"it also holds {strangers[0]!r}, which streamdr did not write"
+    if reason is not None:
+        raise StoreError(f"{target}: exists and is never overwritten, since {reason}; choose another place")
+    if not overwrite:
+        raise StoreError(
+            f"{target}: exists; set output.overwrite: true to replace it, or choose another place"
+        )
+
+
+def _parsed(root: Any) -> Any:
+    try:
+        return None if root is None else json.loads(bytes(root))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _store_root(address: Address) -> Address:
+    """The outermost zarr group around an array or group, or the address itself."""
+    while address.parent != address:
+        above = open_objects(address.parent)
+        if not any(above.size(marker) is not None for marker in _MARKERS):
+            break
+        address = address.parent
+    return address
+
+
+def _clear(beside: Objects, prefix: str) -> None:
+    beside.delete([found.key for found in beside.listed(prefix)])

@@ -1,0 +1,224 @@
+"""Input in an object store: read like files, with few requests, and with errors that say what to do."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import zarr
+from command_line import write_store
+from s3_server import KEY, SECRET, serve
+
+from streamdr import PCA
+from streamdr.addresses import parse_place, storage_options
+from streamdr.blocks import Span
+from streamdr.errors import ConfigError, DataError
+from streamdr.settings import execution
+from streamdr.sources import open_source
+
+VALUES = np.random.default_rng(0).normal(size=(53, 6)).astype(np.float32)
+LAYOUTS = {
+    "v3": {"zarr_format": 3},
+    "v2": {"zarr_format": 2},
+    "sharded": {"zarr_format": 3, "shards": (20, 6)},
+    "through zarr": {"zarr_format": 2, "filters": [{"id": "delta", "dtype": "<f4"}]},
+}
+
+
+def everything(source):
+    return source.read(Span(0, source.spec.n_rows), Span(0, source.spec.n_cols))
+
+
+@pytest.fixture
+def stored(bucket, tmp_path):
+    write_store(tmp_path / "x.zarr", VALUES)
+    return bucket.upload(tmp_path / "x.zarr")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_arrays_of_every_kind_are_read_as_from_files(bucket, tmp_path, layout):
+    write_store(tmp_path / "x.zarr", VALUES, **LAYOUTS[layout])
+    source = open_source(bucket.upload(tmp_path / "x.zarr"))
+    source.validate()
+    assert np.array_equal(everything(source), VALUES)
+    assert np.array_equal(source.read(Span(7, 31), Span(2, 5)), VALUES[7:31, 2:5])
+
+
+def test_arrays_in_groups_are_found(bucket, tmp_path):
+    group = zarr.open_group(tmp_path / "g.zarr", mode="w")
+    for name in ("a", "b/c"):
+        group.create_array(name, data=VALUES, chunks=(10, 6))
+    url = bucket.upload(tmp_path / "g.zarr")
+    assert np.array_equal(everything(open_source(url, array="b/c")), VALUES)
+    with pytest.raises(DataError, match="the group has the arrays a, b/c; say which"):
+        open_source(url)
+
+
+def test_weights_come_from_an_address_too(bucket, stored, tmp_path):
+    weights = np.arange(53.0)
+    zarr.save_array(tmp_path / "w.zarr", weights)
+    source = open_source(stored, weights=bucket.upload(tmp_path / "w.zarr"))
+    assert np.array_equal(source.block(Span(5, 9)).weights, weights[5:9])
+
+
+def test_the_fingerprint_tells_a_changed_object(bucket, stored):
+    before = open_source(stored).fingerprint()
+    assert open_source(stored).fingerprint() == before
+    chunks = bucket.contents("x.zarr/c")
+    bucket.put("x.zarr/c/2/0", chunks["x.zarr/c/3/0"])
+    assert open_source(stored).fingerprint() != before
+    bucket.put("x.zarr/c/2/0", chunks["x.zarr/c/2/0"])
+    assert open_source(stored).fingerprint() == before
+
+
+def test_all_chunks_are_stamped_by_one_listing(bucket, stored):
+    source = open_source(stored)
+    so_far = len(bucket.server.requests())
+    source.fingerprint()
+    source.validate()
+    asked = bucket.server.requests()[so_far:]
+    assert len(asked) == 2
+    assert all("list-type=2" in request for request in asked)
+
+
+def test_reading_a_chunk_is_one_request(bucket, stored):
+    source = open_source(stored)
+    so_far = len(bucket.server.requests())
+    source.read(Span(10, 30), Span(0, 6))
+    asked = bucket.server.requests()[so_far:]
+    assert [request.split()[1].rpartition("x.zarr/")[2] for request in asked] == ["c/1/0", "c/2/0"]
+
+
+def test_of_a_shard_only_the_parts_that_are_needed_are_read(bucket, tmp_path):
+    wide = np.random.default_rng(1).normal(size=(64, 256))
+    write_store(tmp_path / "x.zarr", wide, chunks=(8, 256), shards=(64, 256), compressors=None)
+    source = open_source(bucket.upload(tmp_path / "x.zarr"))
+    so_far = len(bucket.server.requests())
+    assert np.array_equal(source.read(Span(8, 16), Span(0, 256)), wide[8:16])
+    asked = [request.split()[0] for request in bucket.server.requests()[so_far:]]
+    assert asked == ["HEAD", "GET", "GET"]  # its size, its index, and one chunk of eight
+
+
+def test_a_missing_chunk_is_found_before_anything_is_read(bucket, stored):
+    bucket.delete("x.zarr/c/3/0")
+    with pytest.raises(DataError, match=f"{stored}: chunk c/3/0 is missing, rows 30-39"):
+        open_source(stored).validate()
+    filled = open_source(stored, allow_missing_chunks=True)
+    filled.validate()
+    assert not filled.read(Span(30, 40), Span(0, 6)).any()
+
+
+def test_a_damaged_chunk_is_named(bucket, stored):
+    bucket.put("x.zarr/c/3/0", b"damaged")
+    with pytest.raises(DataError, match=f"{stored}: chunk c/3/0 cannot be read, rows 30-39"):
+        everything(open_source(stored))
+
+
+@pytest.mark.parametrize("name", ["nothing.zarr", "x.zarr/nothing"])
+def test_an_address_with_nothing_there_is_named(bucket, stored, name):
+    with pytest.raises(DataError, match=f"{bucket.url}/{name}: there is nothing at this address; check it"):
+        open_source(f"{bucket.url}/{name}")
+
+
+def test_a_bucket_that_does_not_exist_is_named(bucket):
+    with pytest.raises(DataError, match="s3://no-such-bucket/x.zarr: .*no such bucket.*check the address"):
+        open_source("s3://no-such-bucket/x.zarr")
+
+
+def test_an_endpoint_that_does_not_answer_is_named(bucket):
+    with (
+        storage_options({"endpoint": "http://127.0.0.1:9"}),
+        pytest.raises(
+            DataError, match="s3://bucket/x.zarr: .*the server does not answer; check the endpoint"
+        ),
+    ):
+        open_source("s3://bucket/x.zarr")
+
+
+def test_denied_access_is_said_without_the_keys(bucket, tmp_path):
+    with serve(tmp_path, {"INITIAL_NO_AUTH_ACTION_COUNT": "0"}) as strict:
+        with storage_options({"endpoint": strict.url}), pytest.raises(DataError) as refusal:
+            open_source("s3://bucket/x.zarr")
+    assert str(refusal.value) == (
+        "s3://bucket/x.zarr: cannot be read: access is denied; check the credentials, and what they are allowed "
+        "to do"
+    )
+
+
+def test_a_server_that_is_lost_in_the_middle_names_the_chunk(bucket, tmp_path, monkeypatch):
+    write_store(tmp_path / "x.zarr", VALUES)
+    with serve(tmp_path) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+        url = server.make_bucket("lost").upload(tmp_path / "x.zarr")
+        source = open_source(url)
+        source.read(Span(0, 20), Span(0, 6))
+        server.stop()
+        with pytest.raises(
+            DataError, match="s3://lost/x.zarr: chunk c/2/0 cannot be read, rows 20-29: the server"
+        ):
+            source.read(Span(20, 30), Span(0, 6))
+
+
+def test_a_source_pickles_small_and_opens_its_own_store(stored):
+    source = open_source(stored)
+    pickled = pickle.dumps(source)
+    assert len(pickled) < 4000
+    assert np.array_equal(everything(pickle.loads(pickled)), VALUES)
+
+
+def test_options_travel_with_the_source_and_are_not_shown(bucket, stored, monkeypatch):
+    for name in bucket.server.environment:
+        monkeypatch.delenv(name)
+    options = {"endpoint": bucket.server.url, "access_key_id": KEY, "secret_access_key": SECRET}
+    with storage_options(options):
+        source = open_source(stored)
+    assert np.array_equal(everything(pickle.loads(pickle.dumps(source))), VALUES)
+    assert SECRET not in repr(source) + repr(vars(source)) + source.name
+
+
+def test_keys_in_the_address_work_and_are_not_shown(bucket, stored, monkeypatch):
+    for name in bucket.server.environment:
+        monkeypatch.delenv(name)
+    url = stored.replace("s3://", f"s3://{KEY}:{SECRET}@") + f"?endpoint={bucket.server.url}"
+    source = open_source(url)
+    assert np.array_equal(everything(source), VALUES)
+    assert source.name == stored
+
+
+def test_an_option_that_is_not_known_is_refused_by_name_only():
+    with pytest.raises(ConfigError, match="s3://bucket/x.zarr: .*sekret_key") as refusal:
+        open_source(f"s3://bucket/x.zarr?sekret_key={SECRET}")
+    assert SECRET not in str(refusal.value)
+
+
+def test_a_scheme_that_nobody_knows_is_refused():
+    with pytest.raises(ConfigError, match="s4://bucket/x.zarr: s4:// is not known"):
+        open_source("s4://bucket/x.zarr")
+
+
+def test_processes_of_a_cluster_read_for_themselves(stored):
+    here = PCA(n_components=2).fit(VALUES)
+    with execution(scheduler="processes", workers=2):
+        there = PCA(n_components=2).fit(open_source(stored))
+    with execution(workers=1):
+        threads = PCA(n_components=2).fit(open_source(stored))
+    assert np.array_equal(there.components_, threads.components_)
+    np.testing.assert_allclose(abs(there.components_), abs(here.components_), rtol=1e-4, atol=1e-6)
+
+
+def test_what_obstore_does_not_reach_fsspec_does(tmp_path):
+    import fsspec
+
+    write_store(tmp_path / "x.zarr", VALUES)
+    fsspec.filesystem("memory").put(str(tmp_path / "x.zarr"), "/sources/x.zarr", recursive=True)
+    source = open_source("memory://sources/x.zarr")
+    source.validate()
+    before = source.fingerprint()
+    assert np.array_equal(everything(source), VALUES)
+    fsspec.filesystem("memory").pipe("/sources/x.zarr/c/0/0", b"other")
+    assert open_source("memory://sources/x.zarr").fingerprint() != before
+
+
+def test_an_address_may_be_given_as_one(stored):
+    assert open_source(parse_place(stored)).name == stored
