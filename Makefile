@@ -15,8 +15,8 @@ help: ## Say what can be made
 
 install: $(VENV)/.installed ## Install streamdr and its tools into .venv
 
-demo: install ## Fit and transform a small synthetic store
-	$(BIN)/streamdr run configs/quickstart.yaml
+demo: install ## Run the flow of the quickstart: fit, transform, verify and summarise a small store
+	$(BIN)/python flows/fit_transform.py configs/quickstart.yaml
 
 test: install ## Run the tests
 	$(BIN)/pytest
@@ -45,7 +45,7 @@ pins: ## Resolve every dependency anew, and write down the versions
 clean: ## Remove everything that was made
 	rm -rf $(VENV) $(BENCH_VENV) .venv-pins data out build dist *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find streamdr tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
+	find streamdr flows tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps are made last, so that an installation that failed half-way is begun again.
 $(VENV)/.installed: pyproject.toml $(PINS)

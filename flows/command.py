@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from pydantic import ValidationError
 
 from streamdr import console
 from streamdr.errors import ConfigError
-from streamdr.pipeline import Report
+from streamdr.reports import Report
 from streamdr.workshop import StageError
 
 Begin = Callable[[list[Configuration], str | None, bool], State[Any]]
@@ -66,7 +65,9 @@ def main(
     except (KeyboardInterrupt, TerminationSignal) as signalled:
         code = 130 if isinstance(signalled, KeyboardInterrupt) else 143
         again = shlex.join(["python", *(word for word in sys.argv if word != "--fresh")])
-        sys.exit(console.stopped(f"stopped; what was done is kept. To resume, run: {again}", code, given.as_json))
+        sys.exit(
+            console.stopped(f"stopped; what was done is kept. To resume, run: {again}", code, given.as_json)
+        )
     except Exception as error:
         sys.exit(console.fail_with(error, given.as_json))
     outcome = state.result(raise_on_failure=False)

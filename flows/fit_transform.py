@@ -11,7 +11,7 @@ from orchestra import State, flow
 from stages import Bench
 
 from streamdr import terminal
-from streamdr.pipeline import Report
+from streamdr.reports import Report
 
 
 @flow(name="fit-transform")

@@ -30,8 +30,8 @@ class Configuration(RootModel[dict[str, Any]]):
             for key, value in (keys or {}).items():
                 if isinstance(value, str) and redact(value) != value:
                     raise ValueError(
-                        f"{section}.{key}: holds a secret, which Prefect would store and show; leave it to the "
-                        "environment, or put it into a block and name that in storage_block"
+                        f"{section}.{key}: holds a secret, which Prefect would store and show; leave it to "
+                        "the environment, or put it into a block and name that in storage_block"
                     )
         return self
 

@@ -1,4 +1,4 @@
-"""Prefect, told before it wakes up to keep to itself and to speak plainly. Everything here has it from this file.
+"""Prefect, told before it wakes up to keep to itself and to speak plainly. All flows have it from here.
 
 A project's `prefect.toml` is read in its own directory only, and flows are started from anywhere.
 """

@@ -24,7 +24,9 @@ ONE_AT_A_TIME = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLi
 def serve() -> None:
     """Serve `fit_transform` with one configuration."""
     words = parser(__doc__)
-    words.add_argument("--cron", metavar="CRON", help="when to run, as in '0 2 * * *'; by default only on demand")
+    words.add_argument(
+        "--cron", metavar="CRON", help="when to run, as in '0 2 * * *'; or only on demand"
+    )
     words.add_argument("--timezone", metavar="ZONE", default="UTC", help="whose clock, as in Europe/Berlin")
     words.add_argument("--name", metavar="NAME", help="what Prefect calls it; by default the file's name")
     given = words.parse_args()

@@ -1,4 +1,4 @@
-"""The stages of a run as Prefect's tasks: one a stage, thin, with paths and figures between them, never data."""
+"""The stages of a run as tasks of Prefect: one a stage, with paths and figures between them, never data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orchestra import (
 
 from streamdr import terminal
 from streamdr.addresses import redact
-from streamdr.pipeline import Report
+from streamdr.reports import Report
 from streamdr.workshop import Act, Order, StageError, Workshop
 
 RETRIES = 5
@@ -151,7 +151,7 @@ def summarise(bench: Bench, reports: Mapping[str, Report]) -> Report:
 
 
 def _storage(block: str) -> Mapping[str, Any]:
-    """The settings that a block of Prefect holds: those of a remote file system, or a secret that is a mapping."""
+    """The settings that a block holds: those of a remote file system, or a secret that is a mapping."""
     try:
         document: Any = Block.load(block)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A run on one page: what was found, as a table, in words and in pictures, small enough to be kept for ever."""
+"""A run on one page: what was found, as a table, in words and in pictures, small enough to be kept."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import base64
 from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from itertools import accumulate
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamdr import plots, store, terminal
 from streamdr.addresses import redact
 from streamdr.errors import StreamdrError
-from streamdr.pipeline import Report, Stage
+from streamdr.reports import Report
+from streamdr.stage import Stage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +30,7 @@ _RENDER: dict[str, Callable[[Report], str]] = {"fit": terminal.fitted, "transfor
 
 def summarise(stage: Stage, reports: Mapping[str, Report]) -> Report:
     """What people want to see of a run, given what its stages reported."""
-    model = store.load_model(Path(stage.run.output.model)).model
+    model = store.load_model(stage.model).model
     table = explained(model.summary())
     return {
         "command": "summarise",
@@ -76,9 +76,10 @@ def _page(stage: Stage, model: Any, reports: Mapping[str, Report]) -> Iterator[s
 def _pictures(stage: Stage, model: Any) -> Iterator[str]:
     if "explained_variance_ratio" in model.summary():
         yield from _picture("explained variance", lambda: plots.explained_variance(model))
-    embedding = stage.run.output.embedding
-    if embedding is not None and model.n_outputs > 1 and _size(Path(embedding)) <= MOST_EMBEDDING_BYTES:
-        yield from _picture("scores", lambda: plots.scores(Path(embedding)))
+    if stage.run.output.embedding is not None and model.n_outputs > 1:
+        scores = store.open_embedding(stage.embedding)
+        if scores.nbytes <= MOST_EMBEDDING_BYTES:
+            yield from _picture("scores", lambda: plots.scores(scores))
 
 
 def _picture(title: str, draw: Callable[[], Figure]) -> Iterator[str]:
@@ -91,8 +92,3 @@ def _picture(title: str, draw: Callable[[], Figure]) -> Iterator[str]:
     figure.savefig(image, format="png", dpi=_DPI)
     if image.tell() <= MOST_PICTURE_BYTES:
         yield f"![{title}](data:image/png;base64,{base64.b64encode(image.getvalue()).decode('ascii')})"
-
-
-def _size(embedding: Path) -> int:
-    array = store.open_embedding(embedding)
-    return int(array.nbytes)

@@ -22,9 +22,10 @@ from typing import IO, Any, Literal, Self
 
 from streamdr import addresses, console, pipeline, signals, summary, verification
 from streamdr.config import read
-from streamdr.errors import BusyError, ConfigError, EngineError, ParameterError, StreamdrError
-from streamdr.pipeline import Report, Stage
+from streamdr.errors import BusyError, ConfigError, EngineError, StreamdrError
 from streamdr.progress import Progress, Unit
+from streamdr.reports import Report
+from streamdr.stage import Stage
 
 Act = Literal["plan", "status", "fit", "transform", "reprocess", "verify", "summarise"]
 """What can be ordered."""
@@ -34,8 +35,6 @@ _LASTING = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG, errno.EINVAL),
 }
 """Errors of the system that somebody has to mend. All others may be gone in a minute."""
-
-_VERBS = ("start", "advance", "finish", "message")
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,11 @@ class Workshop:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._running().pid
 
     def carry_out(self, order: Order, progress: Progress) -> Report:
         """Have an order carried out, and return the report of it or raise a StageError.
@@ -204,8 +208,8 @@ def main() -> None:
 
 
 def _act(order: Order, progress: Progress, stop: signals.Stop) -> Report:
-    runs = [read(configuration) for configuration in order.configurations]
-    stages = [Stage(run, signals.Stoppable(progress, stop), stop, order.fresh) for run in runs]
+    told = signals.Stoppable(progress, stop)
+    stages = [Stage(read(given), told, stop, order.fresh) for given in order.configurations]
     acts: dict[Act, Callable[[Stage], Report]] = {
         "plan": pipeline.plan,
         "status": pipeline.status,
@@ -215,11 +219,7 @@ def _act(order: Order, progress: Progress, stop: signals.Stop) -> Report:
         "summarise": lambda stage: summary.summarise(stage, order.reports),
         "reprocess": lambda stage: pipeline.reprocess(stages),
     }
-    try:
-        return acts[order.act](stages[0])
-    except ParameterError as error:
-        problems = [run.problem(error) for run in runs]
-        raise ParameterError(error.parameter, str(problems[0])) from error
+    return acts[order.act](stages[0])
 
 
 def _described(error: Exception) -> Report:

@@ -21,7 +21,7 @@ OTHERS = {req.name: req for req in REQUIREMENTS if req.name != "streamdr"}
 PINS = (ROOT / "requirements" / "constraints.txt").read_text().splitlines()
 
 TEXTS = ("*.md", "*.toml", "*.txt", "*.yaml", "*.py", "Makefile", ".importlinter", ".ci/run", "LICENSE")
-TREES = ("streamdr", "tests", "benchmarks", "docs", "configs", "requirements")
+TREES = ("streamdr", "flows", "tests", "benchmarks", "docs", "configs", "requirements")
 
 
 def texts() -> list[Path]:

@@ -51,6 +51,7 @@ def clone(tmp_path_factory) -> Path:
     """A place where the quickstart can be run, on less data."""
     place = tmp_path_factory.mktemp("clone")
     (place / "configs").mkdir()
+    shutil.copytree(ROOT / "flows", place / "flows")
     shutil.copy(QUICKSTART, place / "configs")
     large, small = "n_rows: 200000\n", "n_rows: 3000\n"
     assert large in QUICKSTART.read_text()

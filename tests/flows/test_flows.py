@@ -1,0 +1,181 @@
+"""Flows do what the commands do, to the bit, and the server's pages show it."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import signal
+import threading
+
+import numpy as np
+import pytest
+import zarr
+from command_line import succeed, write_config
+from conftest import CHUNK_ROWS, CHUNKS
+from fit import fit
+from fit_transform import fit_transform
+from form import Configuration
+from prefect_server import until
+from stages import RETRIES
+from transform import transform
+
+from streamdr.workshop import StageError
+
+
+def configured(place, *sets: str) -> Configuration:
+    return Configuration.load(str(place / "config.yaml"), list(sets))
+
+
+def latest(server, flow: str) -> dict:
+    return server.runs(name=flow)[0]
+
+
+def test_a_run_of_five_stages_and_what_the_server_shows_of_it(reporting, place):
+    report = fit_transform(configured(place))
+    assert list(report) == ["plan", "fit", "transform", "verify"]
+
+    run = latest(reporting, "fit-transform")
+    assert run["state"]["type"] == "COMPLETED"
+    assert run["parameters"]["config"] == configured(place).root
+    tasks = reporting.tasks(run["id"], expected=5)
+    assert set(tasks) == {"plan", "fit", "transform", "verify", "summarise"}
+    assert {task["state_type"] for task in tasks.values()} == {"COMPLETED"}
+
+    artifacts = reporting.artifacts(run["id"])
+    assert set(artifacts) == {"fit", "transform", "verify", "verified", "explained-variance", "summary"}
+    for key in ("fit", "transform", "verify"):
+        assert artifacts[key]["type"] == "progress"
+        assert artifacts[key]["data"] == 100.0
+    assert '"component": 2' in artifacts["explained-variance"]["data"]
+    pictures = re.findall(r"data:image/png;base64,([\w+/=]+)", artifacts["summary"]["data"])
+    assert len(pictures) == 2
+    assert all(base64.b64decode(picture).startswith(b"\x89PNG") for picture in pictures)
+
+
+def test_the_bits_are_those_of_the_command(reporting, place):
+    fit_transform(configured(place))
+    succeed("run", "config.yaml", "--set", "output={model: m.zarr, embedding: z.zarr}", cwd=place)
+    for ours, theirs in {
+        "out/model.zarr/components": "m.zarr/components",
+        "out/z.zarr/embedding": "z.zarr/embedding",
+    }.items():
+        assert np.array_equal(zarr.open_array(place / ours)[:], zarr.open_array(place / theirs)[:])
+
+
+def test_what_is_up_to_date_is_not_read_again(reporting, place):
+    fit_transform(configured(place))
+    again = fit_transform(configured(place))
+    assert again["fit"]["reused"]
+    assert again["transform"]["reused"]
+    assert not fit_transform(configured(place, "output.overwrite=true"), fresh=True)["fit"]["reused"]
+
+
+def test_without_an_embedding_there_is_nothing_to_transform(reporting, place):
+    report = fit_transform(configured(place, "output.embedding=null"))
+    assert list(report) == ["plan", "fit", "verify"]
+    assert set(reporting.tasks(latest(reporting, "fit-transform")["id"], expected=4)) == {
+        "plan",
+        "fit",
+        "verify",
+        "summarise",
+    }
+
+
+def test_the_halves_of_it(reporting, place):
+    assert list(fit(configured(place))) == ["plan", "fit", "verify"]
+    assert not (place / "out" / "z.zarr").exists()
+    assert list(transform(configured(place))) == ["transform", "verify"]
+    assert (place / "out" / "z.zarr").exists()
+
+
+def failed(server, flow, config) -> tuple[dict, StageError]:
+    with pytest.raises(StageError) as caught:
+        flow(config)
+    return latest(server, flow.name), caught.value
+
+
+def test_bad_data_fails_at_once_with_a_message_that_says_where(reporting, place):
+    zarr.open_array(place / "x.zarr", mode="r+")[7, 3] = np.nan
+    run, error = failed(reporting, fit_transform, configured(place))
+    assert (run["state"]["type"], error.kind) == ("FAILED", "DataError")
+    assert run["state"]["message"] == str(error)
+    assert "x.zarr: nan at row 7, column 3" in run["state"]["message"]
+    tasks = reporting.tasks(run["id"], expected=2)
+    assert tasks["fit"]["run_count"] == 1
+    assert tasks["fit"]["state_type"] == "FAILED"
+
+
+def test_too_little_memory_fails_before_anything_is_read(reporting, place):
+    run, error = failed(reporting, fit_transform, configured(place, "execution.memory_limit=1MB"))
+    assert (run["state"]["type"], error.kind) == ("FAILED", "MemoryLimitError")
+    assert set(reporting.tasks(run["id"], expected=1)) == {"plan"}
+
+
+def test_an_output_that_is_not_ours_is_never_overwritten(reporting, place):
+    (place / "out" / "z.zarr").mkdir(parents=True)
+    (place / "out" / "z.zarr" / "diary.txt").write_text("dear diary")
+    run, _ = failed(reporting, fit_transform, configured(place, "output.overwrite=true"))
+    assert "is never overwritten" in run["state"]["message"]
+
+
+def begin(flow, config) -> tuple[threading.Thread, list]:
+    """The flow in a thread, as one that runs meanwhile, and what it gives."""
+    outcome: list = []
+
+    def work() -> None:
+        outcome.append(flow(config, return_state=True))
+
+    from contextvars import copy_context
+
+    thread = threading.Thread(target=copy_context().run, args=(work,))
+    thread.start()
+    return thread, outcome
+
+
+def children(name: str) -> list[int]:
+    """The processes of this one whose command line has the name."""
+    found = []
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{number}/stat") as stat, open(f"/proc/{number}/cmdline") as command:
+                parent = int(stat.read().rpartition(")")[2].split()[1])
+                if parent == os.getpid() and name in command.read():
+                    found.append(int(number))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def large_configuration(place, large) -> Configuration:
+    execution = {"workers": 1, "checkpoint_seconds": 0.001}
+    write_config(place, input={"path": str(large)}, output={"embedding": "out/z.zarr"}, execution=execution)
+    return configured(place)
+
+
+def checkpoints(place) -> list:
+    return [path for path in place.glob("out/.*ledger*/**/*") if path.is_file()]
+
+
+def test_a_process_that_is_killed_is_tried_again_and_goes_on(reporting, place, large):
+    thread, outcome = begin(fit_transform, large_configuration(place, large))
+    until(lambda: checkpoints(place), "no checkpoint was written")
+    (worker,) = children("streamdr.workshop")
+    os.kill(worker, signal.SIGKILL)
+    thread.join()
+    report = outcome[0].result()
+    assert report["fit"]["n_rows"] == CHUNK_ROWS * CHUNKS
+    tasks = reporting.tasks(latest(reporting, "fit-transform")["id"], expected=5)
+    assert tasks["fit"]["run_count"] == 2 <= RETRIES
+
+
+def test_the_second_of_two_runs_is_cancelled_and_says_who_is_at_it(reporting, place, large):
+    config = large_configuration(place, large)
+    thread, outcome = begin(fit_transform, config)
+    until(lambda: checkpoints(place), "no checkpoint was written")
+    second = fit_transform(config, return_state=True)
+    thread.join()
+    assert outcome[0].is_completed()
+    assert second.is_cancelled()
+    assert str(os.getpid()) in second.message or "pid" in second.message
+    assert children("streamdr.workshop") == []

@@ -1,0 +1,88 @@
+"""The parameters of a flow are a configuration: a form shows its keys, bad values are refused by name."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from fit_transform import fit_transform
+from form import Configuration
+from prefect.exceptions import ParameterTypeError
+from reprocess import reprocess
+
+from streamdr.config import load
+from streamdr.config.keys import keys_of
+from streamdr.config.sections import Execution, Input, Output
+from streamdr.methods import PCA
+
+GOOD = {
+    "input": {"path": "x.zarr"},
+    "method": {"name": "pca", "n_components": 2},
+    "output": {"model": "model.zarr"},
+}
+
+
+def without(document, *path):
+    *sections, key = path
+    copy = {name: dict(keys) for name, keys in document.items()}
+    del (copy[sections[0]] if sections else copy)[key]
+    return copy
+
+
+@pytest.mark.parametrize("flow", [fit_transform, reprocess], ids=lambda flow: flow.name)
+def test_the_form_has_every_key_with_its_meaning(flow):
+    shown = flow.parameters.definitions["Configuration"]["properties"]
+    for name, section in {"input": Input, "output": Output, "execution": Execution, "method": PCA}.items():
+        for key in keys_of(section).values():
+            assert shown[name]["properties"][key.name]["description"] == key.description
+    assert shown["method"]["properties"]["name"]["const"] == "pca"
+
+
+def test_the_parameters_explain_themselves():
+    shown = fit_transform.parameters.properties
+    assert set(shown) == {"config", "storage_block", "fresh"}
+    assert fit_transform.parameters.required == ["config"]
+
+
+def test_a_configuration_that_is_right_is_taken_as_it_is():
+    taken = fit_transform.validate_parameters({"config": GOOD})["config"]
+    assert isinstance(taken, Configuration)
+    assert taken.root == GOOD
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (GOOD | {"method": {"name": "pca", "n_components": "many"}}, "method.n_components"),
+        (
+            GOOD | {"method": {"name": "pca", "n_componets": 2}},
+            "method.n_componets: unknown key; did you mean",
+        ),
+        (GOOD | {"method": {"name": "pac"}}, "method.name: 'pac' is not one of 'pca'"),
+        (GOOD | {"execution": {"memory_limit": "lots"}}, "execution.memory_limit"),
+        (without(GOOD, "output", "model"), "output.model: required key is missing"),
+        (without(GOOD, "input"), "input.path: required key is missing"),
+    ],
+)
+def test_a_bad_value_is_refused_by_its_name(bad, words):
+    with pytest.raises(ParameterTypeError, match=words):
+        fit_transform.validate_parameters({"config": bad})
+
+
+@pytest.mark.parametrize("path", ["s3://me:hush@bucket/x.zarr", "s3://bucket/x.zarr?token=hush"])
+def test_a_secret_is_refused_and_not_repeated(path):
+    with pytest.raises(ParameterTypeError, match=r"input\.path: holds a secret") as caught:
+        fit_transform.validate_parameters({"config": GOOD | {"input": {"path": path}}})
+    assert "hush" not in str(caught.value)
+
+
+def test_the_deployments_have_parameters_that_their_flows_take():
+    from prefect_server import FLOWS
+
+    deployments = yaml.safe_load((FLOWS.parent / "prefect.yaml").read_text())["deployments"]
+    taken = {"nightly": fit_transform, "reprocess": reprocess}
+    assert {each["name"] for each in deployments} == set(taken)
+    for each in deployments:
+        taken[each["name"]].validate_parameters(each["parameters"])
+        assert each["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
+    shown = load(FLOWS.parent / "configs" / "quickstart.yaml")
+    assert Configuration(deployments[0]["parameters"]["config"]).root["output"]["model"] == shown.output.model

@@ -1,0 +1,91 @@
+"""Schedules: one run at a time, whoever asks for how many; and a server that dies takes no work with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from command_line import write_config
+from prefect_server import FLOWS, Server, running_server, until
+
+ENDED = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+
+
+@contextmanager
+def serving(server: Server, cwd, *words: str) -> Iterator[dict]:
+    """The deployment, while a process serves it."""
+    name = words[words.index("--name") + 1]
+    process = subprocess.Popen(
+        [sys.executable, FLOWS / "serve.py", *words],
+        cwd=cwd,
+        env=server.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+    def deployment() -> dict | None:
+        assert process.poll() is None, process.stdout.read()
+        found = server.ask("/deployments/filter", deployments={"name": {"any_": [name]}})
+        return found[0] if found else None
+
+    try:
+        yield until(deployment, "the deployment was not made")
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def trigger(server: Server, deployment: dict) -> str:
+    run = server.ask(f"/deployments/{deployment['id']}/create_flow_run", state={"type": "SCHEDULED"})
+    return run["id"]
+
+
+def states(server: Server, runs: list[str]) -> list[str] | None:
+    found = [server.ask(f"/flow_runs/{run}")["state_type"] for run in runs]
+    return sorted(found) if set(found) <= ENDED else None
+
+
+def test_two_triggers_at_once_make_one_run(server, tmp_path, large):
+    write_config(tmp_path, input={"path": str(large)}, execution={"workers": 1})
+    words = ["config.yaml", "--cron", "0 2 * * *", "--timezone", "Europe/Berlin", "--name", "twice"]
+    with serving(server, tmp_path, *words) as deployment:
+        (schedule,) = deployment["schedules"]
+        assert (schedule["schedule"]["cron"], schedule["schedule"]["timezone"]) == (
+            "0 2 * * *",
+            "Europe/Berlin",
+        )
+        assert deployment["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
+        runs = [trigger(server, deployment), trigger(server, deployment)]
+        ended = until(lambda: states(server, runs), "the runs did not end", seconds=120)
+    assert ended == ["CANCELLED", "COMPLETED"]
+    assert (tmp_path / "out" / "model.zarr").exists()
+
+
+def test_a_schedule_needs_a_server(server, place):
+    without = {name: value for name, value in server.environment.items() if name != "PREFECT_API_URL"}
+    words = [sys.executable, FLOWS / "serve.py", "config.yaml", "--cron", "0 2 * * *"]
+    done = subprocess.run(words, cwd=place, env=without, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "PREFECT_API_URL is not set" in done.stderr
+
+
+def test_the_work_outlives_the_server_or_is_done_by_the_next_run(tmp_path_factory, tmp_path, large):
+    execution = {"workers": 1, "checkpoint_seconds": 0.001}
+    write_config(tmp_path, input={"path": str(large)}, execution=execution)
+    words = [sys.executable, FLOWS / "fit.py", "config.yaml", "--json"]
+    home = tmp_path_factory.mktemp("mortal")
+    with running_server(home) as mortal:
+        process = subprocess.Popen(
+            words, cwd=tmp_path, env=mortal.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        until(lambda: any(path.is_file() for path in tmp_path.glob("out/.*ledger*/**/*")), "no checkpoint")
+        mortal.process.kill()
+        process.communicate()
+    offline = {name: value for name, value in mortal.environment.items() if name != "PREFECT_API_URL"}
+    done = subprocess.run(words, cwd=tmp_path, env=offline, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["fit"]["n_rows"] == 64 * 16_384

@@ -1,0 +1,71 @@
+"""A run on one page: a table that adds up, pictures, and nothing from the data that is more than text."""
+
+from __future__ import annotations
+
+import base64
+import re
+import threading
+
+import numpy as np
+import pytest
+from command_line import write_config, write_store
+
+from streamdr import pipeline
+from streamdr.config import load
+from streamdr.progress import Silent
+from streamdr.stage import Stage
+from streamdr.summary import MOST_PICTURE_BYTES, MOST_ROWS, explained, literal, summarise
+from streamdr.verification import verify
+
+
+@pytest.fixture
+def done(tmp_path):
+    values = np.random.default_rng(0).normal(size=(200, 5)) * [9, 7, 5, 3, 1]
+    write_store(tmp_path / "x.zarr", values)
+    output = {"model": str(tmp_path / "model.zarr"), "embedding": str(tmp_path / "z.zarr")}
+    file = write_config(tmp_path, input={"path": str(tmp_path / "x.zarr")}, output=output)
+    stage = Stage(load(file), Silent(), threading.Event())
+    reports = pipeline.run_all(stage)
+    return stage, {"fit": reports["fit"], "transform": reports["transform"], "verify": verify(stage)}, values
+
+
+def test_the_table_says_what_each_component_explains(done):
+    stage, reports, values = done
+    variances = np.linalg.eigvalsh(np.cov(values.T))[::-1]
+    table = summarise(stage, reports)["table"]
+    assert [row["component"] for row in table] == [1, 2]
+    np.testing.assert_allclose([row["variance"] for row in table], variances[:2])
+    np.testing.assert_allclose([row["ratio"] for row in table], variances[:2] / variances.sum())
+    np.testing.assert_allclose(
+        [row["cumulative"] for row in table], np.cumsum(variances[:2]) / variances.sum()
+    )
+
+
+def test_the_page_has_the_figures_and_the_pictures(done):
+    stage, reports, _ = done
+    page = summarise(stage, reports)["markdown"]
+    pictures = re.findall(r"!\[(.+?)\]\(data:image/png;base64,([\w+/=]+)\)", page)
+    assert [title for title, _ in pictures] == ["explained variance", "scores"]
+    for _, encoded in pictures:
+        picture = base64.b64decode(encoded)
+        assert picture.startswith(b"\x89PNG")
+        assert len(picture) <= MOST_PICTURE_BYTES
+    assert "pca of 200 x 5" in page
+    assert "embedding of 200 rows, 2 columns" in page
+    assert "every file has its sha256" in page
+
+
+def test_a_model_without_variances_has_no_table():
+    assert explained({"widest": 3.0}) == []
+
+
+def test_a_table_ends():
+    assert len(explained({"explained_variance_ratio": [0.001] * 1000, "total_variance": 2.0})) == MOST_ROWS
+
+
+def test_text_is_shown_as_it_is_and_without_secrets():
+    hostile = "a```\n<script>alert(1)</script> ![x](http://host/)"
+    lines = literal(hostile).splitlines()
+    assert lines[0] == lines[-1] == "````"
+    assert "\n".join(lines[1:-1]) == hostile
+    assert "hush" not in literal("s3://me:hush@bucket/x.zarr")
