@@ -25,7 +25,7 @@ def serve() -> None:
     """Serve `fit_transform` with one configuration."""
     words = parser(__doc__)
     words.add_argument(
-        "--cron", metavar="CRON", help="when to run, as in '0 2 * * *'; or only on demand"
+        "--cron", metavar="CRON", help="when to run, or only on demand"
     )
     words.add_argument("--timezone", metavar="ZONE", default="UTC", help="whose clock, as in Europe/Berlin")
     words.add_argument("--name", metavar="NAME", help="what Prefect calls it; by default the file's name")
