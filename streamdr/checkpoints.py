@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import takewhile
 from typing import Protocol
 
@@ -91,25 +92,26 @@ class Checkpoints:
         if entry.length < self._tally.cut.length:
             added = self._tally.cut.length - entry.length
             self._progress.message(f"{self._source.name}: {added:,} {self._tally.cut.axis} were appended")
-        states = iter(entry.digits)
-        place = self._engine.place
-        self._tally.digits = [(count, place(next(states))) if count else None for count in entry.counts]
         known = takewhile(lambda part: self._is_known(part.span.stop, part.mark), entry.tail)
-        self._tally.tail = [(part.span, place(part.state)) for part in known]
+        self._go_on_from(replace(entry, tail=list(known)))
         self._saved = self._tally.lines
 
     def save_when_due(self) -> None:
         """Save, unless that was done a moment ago."""
         if time.monotonic() >= self._due:
             began = time.monotonic()
-            self.save()
+            if (entry := self._write()) is not None:
+                self._go_on_from(entry)
             took = time.monotonic() - began
             self._due = began + took + max(self._pause, _SHARE * took)
 
     def save(self) -> None:
         """Write down where the pass is, if that is further than what is written down."""
+        self._write()
+
+    def _write(self) -> Entry | None:
         if self._forgotten or self._tally.lines <= self._saved:
-            return
+            return None
         fetch, digits = self._engine.result, self._tally.digits
         states: list[Accumulator] = [fetch(digit[1]) for digit in digits if digit]
         tail = [Part(span, fetch(handle), self._mark(span.stop)) for span, handle in self._tally.tail]
@@ -122,6 +124,17 @@ class Checkpoints:
         )
         self._ledger.save(self._key, entry)
         self._saved = self._tally.lines
+        return entry
+
+    def _go_on_from(self, entry: Entry) -> None:
+        """Put what is written down in the place of what was computed.
+
+        On a cluster, a result that is lost with its worker is computed again, and all that went into it, from
+        the first row on. What is written down has no such history; when it is lost, the ledger still has it.
+        """
+        states, place = iter(entry.digits), self._engine.place
+        self._tally.digits = [(count, place(next(states))) if count else None for count in entry.counts]
+        self._tally.tail = [(part.span, place(part.state)) for part in entry.tail]
 
     def forget(self) -> None:
         """Drop what was written of this pass, for good."""

@@ -68,35 +68,70 @@ def top(
 @app.command()
 def run(config: Config, sets: Sets = None, fresh: Fresh = False, as_json: Json = False) -> int:
     """Fit, and transform if an embedding is asked for. Run again to resume."""
-    job = Job(config, sets or [], fresh, as_json)
+    job = Job([config], sets or [], fresh, as_json)
     return job.carry_out(lambda pipeline, stage: pipeline.run_all(stage, _show_plan), terminal.ran)
 
 
 @app.command()
 def fit(config: Config, sets: Sets = None, fresh: Fresh = False, as_json: Json = False) -> int:
     """Fit the method, and save the model. Run again to resume."""
-    job = Job(config, sets or [], fresh, as_json)
+    job = Job([config], sets or [], fresh, as_json)
     return job.carry_out(lambda pipeline, stage: pipeline.fit(stage, _show_plan), terminal.fitted)
 
 
 @app.command()
 def transform(config: Config, sets: Sets = None, fresh: Fresh = False, as_json: Json = False) -> int:
     """Write the embedding by the saved model. Run again to resume."""
-    job = Job(config, sets or [], fresh, as_json)
+    job = Job([config], sets or [], fresh, as_json)
     return job.carry_out(lambda pipeline, stage: pipeline.transform(stage), terminal.transformed)
 
 
 @app.command()
+def reprocess(
+    configs: Annotated[
+        list[str], typer.Argument(metavar="CONFIG...", help="Configurations, or folders of them.")
+    ],
+    sets: Sets = None,
+    as_json: Json = False,
+) -> int:
+    """Bring outputs up to date with configurations that changed.
+
+    Only what is stale is done again, and what several of them need is read once. Outputs that streamdr wrote
+    are replaced.
+    """
+    job = Job(configs, sets or [], fresh=False, as_json=as_json)
+    return job.carry_out_all(lambda pipeline, stages: pipeline.reprocess(stages), terminal.reprocessed)
+
+
+@app.command()
+def verify(config: Config, sets: Sets = None, as_json: Json = False) -> int:
+    """Check the outputs against the input.
+
+    Every file is read and compared with its checksum, and a sample of the rows is mapped once more.
+    """
+
+    def check(pipeline: Any, stage: Stage) -> Report:
+        from streamdr import verification
+
+        return verification.verify(stage)
+
+    return Job([config], sets or [], fresh=False, as_json=as_json).carry_out(check, terminal.verified)
+
+
+@app.command()
 def plan(config: Config, sets: Sets = None, as_json: Json = False) -> int:
-    """Say how a fit would run, reading no data."""
-    job = Job(config, sets or [], fresh=False, as_json=as_json)
+    """Say which stages are stale, and how they would run, reading no data."""
+    job = Job([config], sets or [], fresh=False, as_json=as_json)
     return job.carry_out(lambda pipeline, stage: pipeline.plan(stage), terminal.planned)
 
 
 @app.command()
 def inspect(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A zarr store, a .npy file, a model or an embedding.")
+        str,
+        typer.Argument(
+            metavar="PATH", help="A zarr store, a .npy file, a model or an embedding: a path or an address."
+        ),
     ],
     as_json: Json = False,
 ) -> int:
@@ -104,8 +139,9 @@ def inspect(
 
     def work() -> Report:
         from streamdr import inspection
+        from streamdr.addresses import parse_place
 
-        return inspection.inspect(path)
+        return inspection.inspect(parse_place(path))
 
     return console.conclude(work, terminal.inspected, as_json=as_json)
 
@@ -181,29 +217,31 @@ def ingest(
 
 @dataclass(frozen=True)
 class Job:
-    """A command that carries out a configuration."""
+    """A command that carries out one or several configurations."""
 
-    config: str
+    configs: list[str]
     sets: list[str]
     fresh: bool
     as_json: bool
 
     def carry_out(self, act: Callable[[Any, Stage], Report], render: Callable[[Report], str]) -> int:
         """Do a part of the pipeline, in a process that signals can stop."""
+        return self.carry_out_all(lambda pipeline, stages: act(pipeline, stages[0]), render)
+
+    def carry_out_all(
+        self, act: Callable[[Any, list[Stage]], Report], render: Callable[[Report], str]
+    ) -> int:
+        """Do it to all configurations, folders of them being taken in the order of their names."""
 
         def work(stop: Stop) -> Report:
             from streamdr import pipeline
-            from streamdr.config import load
-            from streamdr.errors import ParameterError
+            from streamdr.config import load_all
             from streamdr.progress import for_stream
             from streamdr.signals import Stoppable
 
-            run = load(self.config, self.sets)
-            try:
-                progress = Stoppable(for_stream(sys.stderr), stop)
-                return act(pipeline, pipeline.Stage(run, progress, stop, self.fresh))
-            except ParameterError as error:
-                raise ParameterError(error.parameter, str(run.problem(error))) from error
+            runs = load_all(self.configs, self.sets)
+            progress = Stoppable(for_stream(sys.stderr), stop)
+            return act(pipeline, [pipeline.Stage(run, progress, stop, self.fresh) for run in runs])
 
         advice = f"what was done is kept. To resume, run: {console.resume_command()}"
         return console.conduct(work, render, as_json=self.as_json, after_stop=advice)

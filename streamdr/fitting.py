@@ -8,36 +8,37 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamdr.blocks import Array, Span
-from streamdr.engines import Threads, engine_for
+from streamdr.engines import Recovery, Threads, engine_for
 from streamdr.errors import DataError, Interrupted
-from streamdr.folders import LocalFolder
 from streamdr.ledger import Ledger
 from streamdr.memory import Plan, TransformPlan, give_back, plan, plan_transform
 from streamdr.methods import Method, Model, Pass
 from streamdr.progress import Progress, Silent
+from streamdr.remote.folder import folder_at
 from streamdr.runner import Runner, in_order
 from streamdr.settings import Execution
 from streamdr.sources.base import Source
 from streamdr.store import (
     Fence,
-    Staging,
+    Place,
     adopt_rows,
     create_embedding,
     existing_chunks,
     finish,
     open_embedding,
     require_space,
+    stage,
     write_rows,
 )
 
-_SAMPLE_ROWS = 256
+_SAMPLE_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Fitted:
 class Transformed:
     """What a transform wrote, and what that took."""
 
-    path: Path
+    path: Place
     n_rows: int
     n_outputs: int
     rows_written: int
@@ -66,7 +67,7 @@ class Transformed:
 class Kept:
     """The first rows of an earlier embedding, which need not be made again."""
 
-    path: Path
+    path: Place
     rows: int
     chunk_rows: int
 
@@ -90,7 +91,7 @@ def fit(
     chosen = plan(method, source, execution)
     planned(chosen)
     source.validate()
-    ledger = None if execution.ledger is None else Ledger(LocalFolder(execution.ledger), fresh=fresh)
+    ledger = None if execution.ledger is None else Ledger(folder_at(execution.ledger), fresh=fresh)
     with one_blas_thread(), engine_for(execution, chosen.workers, stop) as engine:
         runner = Runner(
             engine, source, chosen.window, progress or Silent(), stop, ledger, execution.checkpoint_seconds
@@ -117,7 +118,7 @@ def outlook(method: Method, source: Source, execution: Execution, *, fresh: bool
         return chosen.route.passes * every
     stop = threading.Event()
     with one_blas_thread(), closing(Threads(1, stop)) as engine:
-        ledger = Ledger(LocalFolder(execution.ledger))
+        ledger = Ledger(folder_at(execution.ledger))
         runner = Runner(engine, source, chosen.window, Silent(), stop, ledger)
         passes = chosen.route.method.passes(source.spec)
         request = next(passes)
@@ -136,7 +137,7 @@ def outlook(method: Method, source: Source, execution: Execution, *, fresh: bool
 def transform(
     model: Model,
     source: Source,
-    target: Path,
+    target: Place,
     execution: Execution,
     *,
     dtype: str | None = None,
@@ -163,7 +164,7 @@ def transform(
     fingerprint = source.fingerprint()
     identity = repr((sorted(attributes.items()), fingerprint, output.str, chosen.chunk_rows, kept))
     key = hashlib.sha256(identity.encode()).hexdigest()[:32]
-    with Staging(target, overwrite=overwrite, key=key, fence=fence) as staging:
+    with stage(target, overwrite=overwrite, key=key, fence=fence) as staging:
         create_embedding(
             staging.path,
             n_rows=source.spec.n_rows,
@@ -177,7 +178,9 @@ def transform(
         with one_blas_thread(), engine_for(execution, chosen.workers, stop) as engine:
             runner = Runner(engine, source, chosen.window, progress, stop)
             if chosen.axis == "rows":
-                written = _write_by_rows(model, runner, staging.path, chosen, output, kept)
+                recovery = runner.recovery()
+                write = partial(_write_by_rows, model, runner, recovery, staging.path, chosen, output, kept)
+                written = recovery.persevere(write)
             else:
                 written = _write_by_columns(model, runner, staging.path, chosen, output)
         if source.fingerprint() != fingerprint:
@@ -190,8 +193,8 @@ def transform(
     return Transformed(target, source.spec.n_rows, model.n_outputs, written, runner.bytes_read, seconds)
 
 
-def movement(model: Model, source: Source, embedding: Any, rows: int) -> float:
-    """How far a model has moved from those that made the first rows of an embedding.
+def movement(model: Model, source: Source, embedding: Any, rows: int) -> tuple[float, int]:
+    """How far a model has moved from those that made the first rows of an embedding; and the bytes read.
 
     It is measured where it is largest, on the rows that were written first: the change of their embedding,
     root mean square, as a part of how widely they are spread.
@@ -200,7 +203,8 @@ def movement(model: Model, source: Source, embedding: Any, rows: int) -> float:
     old = np.asarray(embedding[sample.slice], np.float64)
     change = np.asarray(model.transform(source.block(sample).values), np.float64) - old
     moved, spread = (float(np.sqrt(np.mean(x**2))) for x in (change, old - old.mean(axis=0)))
-    return moved / spread if spread else float("inf" if moved else 0.0)
+    relative = moved / spread if spread else float("inf" if moved else 0.0)
+    return relative, len(sample) * source.spec.line_bytes("rows")
 
 
 def require_features(model: Model, source: Source) -> None:
@@ -222,7 +226,8 @@ def one_blas_thread() -> Iterator[None]:
 def _write_by_rows(
     model: Model,
     runner: Runner,
-    path: Path,
+    recovery: Recovery,
+    path: Place,
     chosen: TransformPlan,
     dtype: np.dtype[Any],
     kept: Kept | None,
@@ -239,6 +244,7 @@ def _write_by_rows(
     rows_done = spec.n_rows - sum(len(span) for span in new)
     if rows_done:
         runner.progress.message(f"resuming transform: {rows_done:,} rows are already written")
+    recovery.begin(rows_done)
     row_bytes = spec.line_bytes("rows")
     shared, source = engine.share(model), engine.share(runner.source)
     tasks = (
@@ -247,13 +253,13 @@ def _write_by_rows(
     )
     runner.progress.start("transform", spec.n_rows, rows_done, float(row_bytes))
     try:
-        with closing(in_order(engine, tasks, chosen.window, runner.stop)) as handles:
-            for span, _ in zip(new, handles, strict=True):
+        with closing(in_order(recovery, tasks, runner.stop)) as handles:
+            for span, _ in zip(new, recovery.watch(handles, new), strict=True):
                 runner.bytes_read += len(span) * row_bytes
                 runner.progress.advance(len(span))
     finally:
         runner.progress.finish()
-    return spec.n_rows - rows_done
+    return spec.n_rows - recovery.first
 
 
 def _head(chunk: Span, kept: Kept | None, n_outputs: int) -> Array:
@@ -267,7 +273,7 @@ def _head(chunk: Span, kept: Kept | None, n_outputs: int) -> Array:
 def _project(
     model: Model,
     source: Source,
-    path: Path,
+    path: Place,
     head: Array,
     blocks: Sequence[Span],
     dtype: np.dtype[Any],
@@ -289,7 +295,7 @@ def _project(
 
 
 def _write_by_columns(
-    model: Model, runner: Runner, path: Path, chosen: TransformPlan, dtype: np.dtype[Any]
+    model: Model, runner: Runner, path: Place, chosen: TransformPlan, dtype: np.dtype[Any]
 ) -> int:
     empty = model.scores_by_columns(runner.source.spec.n_rows)
     assert empty is not None  # the plan chose columns because there is one

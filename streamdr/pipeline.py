@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from streamdr import fitting, memory, store
 from streamdr.errors import StoreError
 from streamdr.fitting import Kept
 from streamdr.freshness import ModelState, State, Wanted, embedding_state, model_state
 from streamdr.reports import Report, fit_report, plan_report, run_report, stage_report, transform_report
-from streamdr.stage import Stage, naming
+from streamdr.stage import Stage, naming, placing_errors
 from streamdr.store import Fence, SavedModel
 
 __all__ = ["Report", "Stage", "fit", "plan", "reprocess", "run_all", "status", "transform"]
@@ -25,6 +25,7 @@ def _tell_nobody(report: Report) -> None:
     pass
 
 
+@placing_errors
 def fit(stage: Stage, planned: Planned = _tell_nobody) -> Report:
     """Fit the method to the input and publish the model, unless that very model is already there."""
     began, wanted = time.monotonic(), stage.wanted()
@@ -36,6 +37,7 @@ def fit(stage: Stage, planned: Planned = _tell_nobody) -> Report:
         return _fit(stage, planned, fence)
 
 
+@placing_errors
 def transform(stage: Stage) -> Report:
     """Map the input through the saved model and publish the embedding, unless it is already there."""
     began, wanted = time.monotonic(), stage.wanted()
@@ -49,6 +51,7 @@ def transform(stage: Stage) -> Report:
         return _transform(stage, fence)
 
 
+@placing_errors
 def run_all(stage: Stage, planned: Planned = _tell_nobody) -> Report:
     """Fit, then transform where the configuration asks for an embedding."""
     began, wanted = time.monotonic(), stage.wanted()
@@ -94,6 +97,7 @@ def reprocess(stages: Sequence[Stage], planned: Planned = _tell_nobody) -> Repor
     }
 
 
+@placing_errors
 def plan(stage: Stage) -> Report:
     """What a run would do, reading nothing; what it would refuse is refused."""
     wanted = stage.wanted()
@@ -107,6 +111,7 @@ def plan(stage: Stage) -> Report:
     return {**plan_report(wanted.source, chosen), "up_to_date": state.fresh, "stages": stages}
 
 
+@placing_errors
 def status(stage: Stage) -> Report:
     """Which stages are fresh and which are stale, why, and what it would cost to bring them up to date."""
     wanted = stage.wanted()
@@ -160,7 +165,7 @@ def _transform(stage: Stage, fence: Fence) -> Report:
     state = embedding_state(wanted, stage.embedding, saved, fresh=stage.fresh)
     if state.fresh:
         return transform_report(stage, wanted, saved, state, began)
-    kept, moved = _kept_rows(stage, wanted, saved, state)
+    kept = _kept_rows(stage, wanted, saved, state)
     done = fitting.transform(
         saved.model,
         wanted.source,
@@ -172,8 +177,10 @@ def _transform(stage: Stage, fence: Fence) -> Report:
             "model_digest": saved.record["digest"],
             "method": saved.method,
             "made_from": wanted.facts(),
+            "kept_rows": kept.rows.rows if kept.rows else 0,
+            "model_moved": kept.moved,
         },
-        kept=kept,
+        kept=kept.rows,
         overwrite=stage.may_replace(state),
         progress=stage.progress,
         stop=stage.stop,
@@ -182,27 +189,33 @@ def _transform(stage: Stage, fence: Fence) -> Report:
     return {
         **transform_report(stage, wanted, saved, state, began),
         "rows_written": done.rows_written,
-        "bytes_read": done.bytes_read,
-        "model_moved": moved,
+        "bytes_read": kept.bytes_read + done.bytes_read,
+        "model_moved": kept.moved,
     }
 
 
-def _kept_rows(
-    stage: Stage, wanted: Wanted, saved: SavedModel, state: State
-) -> tuple[Kept | None, float | None]:
-    """The rows of the embedding that is there which are close enough to what the model gives now."""
-    if not state.unchanged_rows or stage.fresh:
-        return None, None
+class _Keeping(NamedTuple):
+    """Which rows of an embedding stay, how far the model has moved from them, and the bytes read to tell."""
+
+    rows: Kept | None = None
+    moved: float | None = None
+    bytes_read: int = 0
+
+
+def _kept_rows(stage: Stage, wanted: Wanted, saved: SavedModel, state: State) -> _Keeping:
+    """Keep the rows of the embedding that is there if they are close to what the model gives now."""
+    if not state.unchanged_rows:
+        return _Keeping()
     embedding = store.open_embedding(stage.embedding)
-    moved = fitting.movement(saved.model, wanted.source, embedding, state.unchanged_rows)
+    moved, read = fitting.movement(saved.model, wanted.source, embedding, state.unchanged_rows)
     tolerance = stage.run.output.refresh_tolerance
     if moved > tolerance:
         stage.progress.message(
             f"{stage.embedding}: the model has moved by {moved:.2g} of the embedding's spread, more than the "
             f"refresh_tolerance of {tolerance:g}: all rows are written anew"
         )
-        return None, moved
-    return Kept(stage.embedding, state.unchanged_rows, embedding.chunks[0]), moved
+        return _Keeping(None, moved, read)
+    return _Keeping(Kept(stage.embedding, state.unchanged_rows, embedding.chunks[0]), moved, read)
 
 
 def _saved_model(stage: Stage) -> SavedModel:

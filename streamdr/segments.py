@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Generic, TypeVar
 
 from streamdr.blocks import Axis, MatrixSpec, Span
@@ -28,16 +27,16 @@ T = TypeVar("T")
 class Cut:
     """Consecutive blocks of `block` lines (rows or columns), `segment` of them to a task.
 
-    What is left after the last whole segment are its whole blocks, then whole grains, then the rest. Lines
-    that are appended later go on where the whole blocks, or the grains, end: only the rest is read again,
-    and the grains when they have become a block.
+    What is left after the last whole segment are whole blocks, then whole grains of a sixteenth, whole grains
+    of a sixteenth of that, and so on down to a chunk, then the rest. Lines that are appended later go on
+    where one of these ends: only the rest is read again, and grains when they have become a larger one.
     """
 
     axis: Axis
     length: int
     block: int
     segment: int
-    grain: int
+    grains: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         """How many tasks there are: whole segments, and the parts of the last one."""
@@ -59,16 +58,25 @@ class Cut:
 
     def tail(self) -> list[Span]:
         """What is left after the whole segments: whole blocks, whole grains, the rest; none of them empty."""
-        start = self.whole * self.segment_lines
-        blocks = self.length - (self.length - start) % self.block
-        grains = self.length - (self.length - blocks) % self.grain
-        bounds = (start, blocks, grains, self.length)
-        return [Span(a, b) for a, b in pairwise(bounds) if a < b]
+        return [part for part, _ in self._tail()]
+
+    def unit(self, line: int) -> int:
+        """How many lines are read at a time, from a line on."""
+        return next((unit for part, unit in self._tail() if part.start <= line < part.stop), self.block)
 
     def blocks(self, span: Span) -> list[Span]:
-        """The blocks in which lines are read. Only the lines after the last whole block are cut finer."""
-        whole = self.length - self.length % self.block
-        return list(span.split(self.block if span.start < whole else self.grain))
+        """The blocks in which lines of one segment, or of one part of the last, are read."""
+        return list(span.split(self.unit(span.start)))
+
+    def _tail(self) -> Iterator[tuple[Span, int]]:
+        start = self.whole * self.segment_lines
+        for unit in (self.block, *self.grains):
+            stop = self.length - (self.length - start) % unit
+            if start < stop:
+                yield Span(start, stop), unit
+            start = stop
+        if start < self.length:
+            yield Span(start, self.length), self.length - start
 
 
 def cut(data: MatrixSpec, chunks: tuple[int, int], axis: Axis, accumulator_bytes: int) -> Cut:
@@ -82,9 +90,15 @@ def cut(data: MatrixSpec, chunks: tuple[int, int], axis: Axis, accumulator_bytes
     chunks_a_block = max(1, target // (lines * line_bytes))
     segment_bytes = max(SEGMENT_BYTES, 4 * accumulator_bytes)
     segment = max(1, segment_bytes // (chunks_a_block * lines * line_bytes))
-    chunks_a_grain = max(chunks_a_block // GRAINS, accumulator_bytes // (4 * lines * line_bytes), 1)
-    grain = lines * min(chunks_a_grain, chunks_a_block)
-    return Cut(axis, data.length(axis), lines * chunks_a_block, segment, grain)
+    smallest = max(1, accumulator_bytes // (4 * lines * line_bytes))
+    grains = tuple(lines * size for size in _sixteenths(chunks_a_block) if size >= smallest)
+    return Cut(axis, data.length(axis), lines * chunks_a_block, segment, grains)
+
+
+def _sixteenths(size: int) -> Iterator[int]:
+    while size > 1:
+        size = max(1, size // GRAINS)
+        yield size
 
 
 @dataclass(frozen=True)
@@ -177,8 +191,8 @@ class Tally(Generic[T]):
 
     def _begins(self, old: Span, part: Span) -> bool:
         """Whether a part of the last segment that was folded before is a beginning of what it is now."""
-        whole_blocks = len(old) % len(self.cut.blocks(part)[0]) == 0
-        return old == part or (old.stop < part.stop and whole_blocks)
+        in_whole_units = len(old) % self.cut.unit(part.start) == 0
+        return old == part or (old.stop < part.stop and in_whole_units)
 
     def _push(self, value: T, level: int) -> None:
         """Take the next whole segment, or (level 1) the next run, when no segment of it was taken before."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from streamdr import store, synthetic
 from streamdr.addresses import Place, parse_place
 from streamdr.config import Run
-from streamdr.errors import ConfigError, DataError
+from streamdr.errors import ConfigError, DataError, ParameterError
 from streamdr.freshness import State, Wanted
 from streamdr.progress import Progress
 from streamdr.settings import Execution
@@ -114,6 +116,23 @@ class Stage:
             yield lease.check
             for target in targets:
                 store.sweep(target)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def placing_errors(act: Callable[Concatenate[Stage, P], R]) -> Callable[Concatenate[Stage, P], R]:
+    """Let what is said of a parameter, once the data is known, begin with where it stands in the file."""
+
+    @wraps(act)
+    def acting(stage: Stage, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return act(stage, *args, **kwargs)
+        except ParameterError as error:
+            raise ParameterError(error.parameter, str(stage.run.problem(error))) from error
+
+    return acting
 
 
 @contextmanager

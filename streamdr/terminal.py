@@ -32,9 +32,16 @@ def plan(report: Report) -> str:
 
 
 def planned(report: Report) -> str:
-    """The plan as an answer of its own, with whether there is anything to do."""
-    done = "\nThe model is up to date: a fit would read nothing." if report["up_to_date"] else ""
-    return plan(report) + done
+    """The plan as an answer of its own, and what of it there is to do."""
+    stages = [(stage["name"], _stage(stage)) for stage in report["stages"]]
+    return f"{plan(report)}\n\n{_listing('stages', stages)}"
+
+
+def _stage(stage: Report) -> str:
+    if stage["state"] == "fresh":
+        return f"fresh: {stage['reason']}"
+    size = stage["bytes_to_read"]
+    return f"stale: {stage['reason']}; reads {f'at most {format_bytes(size)}' if size else 'nothing'}"
 
 
 def fitted(report: Report) -> str:
@@ -54,6 +61,18 @@ def ran(report: Report) -> str:
     """The stages of a run."""
     text = fitted(report["fit"])
     return f"{text}\n\n{transformed(report['transform'])}" if "transform" in report else text
+
+
+def reprocessed(report: Report) -> str:
+    """What several configurations took, one after the other."""
+    texts = [f"{run['config']}\n\n{ran(run)}" for run in report["runs"]]
+    effort = f"{format_bytes(report['bytes_read'])} in {report['seconds']:.1f} s"
+    return "\n\n".join([*texts, _listing("all of it", [("read", effort)])])
+
+
+def verified(report: Report) -> str:
+    """What was looked at, and found to be as it should."""
+    return _listing("all is well", list(report["checks"].items()))
 
 
 def ingested(report: Report) -> str:

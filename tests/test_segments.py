@@ -49,9 +49,16 @@ def test_more_rows_leave_the_whole_segments_as_they_are():
 
 def test_what_follows_the_last_whole_block_is_cut_finer_where_the_accumulator_is_small():
     light, heavy = (cut(SPEC, (100, 1024), "rows", held) for held in (8 << 10, 1 << 30))
-    assert light.grain == 200
-    assert light.block // light.grain >= 16
-    assert heavy.grain == heavy.block, "merging into a large accumulator costs more than reading again"
+    assert light.grains == (200, 100)
+    assert light.block == 4000
+    assert heavy.grains == (), "merging into a large accumulator costs more than reading again"
+
+
+def test_the_last_lines_take_few_reads_however_small_the_chunks():
+    parts = cut(MatrixSpec(209_714, 20, np.dtype("f4")), (1, 20), "rows", 3200)
+    reads = [block for part in parts.tail() for block in parts.blocks(part)]
+    assert parts.whole == 0
+    assert len(reads) <= 16 * (len(parts.grains) + 1)
 
 
 def folded(parts, work):
@@ -78,12 +85,13 @@ def finished(parts, run, known=((), ())):
     return tally, sum(piece.lines for piece in work)
 
 
-layouts = st.tuples(st.integers(1, 4), st.integers(1, 6), st.integers(1, 6), st.integers(1, 4))
+grains = st.sets(st.integers(1, 11), max_size=3).map(lambda sizes: sorted(sizes, reverse=True))
+layouts = st.tuples(st.integers(1, 4), st.integers(1, 12), grains, st.integers(1, 4))
 
 
 def parts_of(layout, rows):
-    chunk, block, grain, segment = layout
-    return Cut("rows", rows, block * chunk, segment, min(grain, block) * chunk)
+    chunk, block, grains, segment = layout
+    return Cut("rows", rows, block * chunk, segment, tuple(g * chunk for g in grains if g < block))
 
 
 @given(layouts, st.integers(1, 900))
@@ -95,7 +103,7 @@ def test_runs_merge_as_their_segments_do(layout, rows):
     assert alone.lines == read == rows
 
 
-@given(layouts, st.integers(1, 600), st.integers(0, 300), st.integers(0, 3), st.sampled_from([1, RUN]))
+@given(layouts, st.integers(1, 600), st.integers(0, 300), st.integers(0, 5), st.sampled_from([1, RUN]))
 def test_appended_rows_continue_the_same_sum(layout, rows, added, parts_kept, run):
     """However much of the last segment was written down, the result is that of reading everything."""
     before, _ = finished(parts_of(layout, rows), run)
@@ -104,9 +112,11 @@ def test_appended_rows_continue_the_same_sum(layout, rows, added, parts_kept, ru
     after, read = finished(parts_of(layout, rows + added), run, (before.digits, same))
     everything, _ = finished(parts_of(layout, rows + added), 1)
     assert after.total() == everything.total()
-    if parts_kept == 3:
+    if parts_kept == 5:
         parts = parts_of(layout, rows + added)
-        assert read <= added + parts.block + parts.grain, "only what was not whole is read again"
+        finest = parts.grains[-1] if parts.grains else parts.block
+        larger = 0 if added < finest else parts.block
+        assert read <= added + larger + sum(parts.grains) + chunk, "only what was not whole is read again"
 
 
 def test_spans_split():

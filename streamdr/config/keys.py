@@ -26,7 +26,7 @@ class Key:
     def section(self) -> type | None:
         """The dataclass to which this key's own keys belong, where it is a section (or null)."""
         choices = get_args(self.annotation) or (self.annotation,)
-        return next((choice for choice in choices if is_dataclass(choice)), None)  # type: ignore[return-value]
+        return next((choice for choice in choices if isinstance(choice, type) and is_dataclass(choice)), None)
 
     @cached_property
     def adapter(self) -> TypeAdapter[Any]:

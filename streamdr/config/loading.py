@@ -18,7 +18,7 @@ from streamdr.config.problems import KeyPath, Place, Problem, refusal
 from streamdr.config.sections import SECTIONS, Execution, Input, Output, Run
 from streamdr.config.wording import did_you_mean, mismatch, nearest, show
 from streamdr.config.yaml_source import Parsed, parse_yaml, read_text
-from streamdr.errors import ParameterError
+from streamdr.errors import ConfigError, ParameterError
 from streamdr.methods import METHODS, Method
 
 T = TypeVar("T")
@@ -28,6 +28,17 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Run:
     """Read a configuration file, with `section.key=value` overrides, into a run."""
     name = os.fspath(path)
     return replace(parse(read_text(Path(path)), overrides, name), source_file=name)
+
+
+def load_all(paths: Sequence[str], overrides: Sequence[str] = ()) -> list[Run]:
+    """Read several configurations, those in folders in the order of their names, each with the overrides."""
+    files: list[Path] = []
+    for path in map(Path, paths):
+        found = sorted(file for file in path.glob("*.y*ml")) if path.is_dir() else [path]
+        if not found:
+            raise ConfigError(f"{path}: has no configuration in it: no file ends in .yaml or .yml")
+        files += found
+    return [load(file, overrides) for file in files]
 
 
 def parse(text: str, overrides: Sequence[str] = (), name: str = "<text>") -> Run:

@@ -1,0 +1,92 @@
+"""An input that grows from night to night, and runs over it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from streamdr import pipeline, store
+from streamdr.config import parse
+from streamdr.progress import Silent
+
+
+class Heard(Silent):
+    """Remembers what is said aloud."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def correlated(n_rows: int, n_cols: int, seed: int = 0, dtype: str = "f4") -> np.ndarray:
+    """Rows with a few strong directions, so that more of them hardly move a model."""
+    rng = np.random.default_rng(seed)
+    strong = rng.normal(size=(n_rows, 3)) @ (rng.normal(size=(3, n_cols)) * [[9.0], [6.0], [3.0]])
+    return (strong + 0.1 * rng.normal(size=(n_rows, n_cols)) + 5.0).astype(dtype)
+
+
+@dataclass
+class Nights:
+    """A directory with an input, its configuration, and what comes of it."""
+
+    root: Path
+    values: np.ndarray
+    config: dict[str, dict[str, Any]] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+
+    def write(self, rows: int, **layout: Any) -> None:
+        """Begin with so many rows."""
+        layout = {"chunks": (100, self.values.shape[1])} | layout
+        array = zarr.create_array(
+            self.root / "x.zarr", shape=(rows, *self.values.shape[1:]), dtype=self.values.dtype, **layout
+        )
+        array[:] = self.values[:rows]
+
+    def grow(self, rows: int) -> None:
+        """Append until there are so many rows."""
+        array = zarr.open_array(self.root / "x.zarr", mode="r+")
+        before = array.shape[0]
+        array.resize((rows, *self.values.shape[1:]))
+        array[before:] = self.values[before:rows]
+
+    def stage(self, **sections: dict[str, Any]) -> pipeline.Stage:
+        """What the configuration asks for, with some sections changed."""
+        config = {
+            "input": {"path": str(self.root / "x.zarr")},
+            "method": {"name": "pca", "n_components": 3},
+            "output": {"model": str(self.root / "out/model.zarr")},
+        }
+        for given in (self.config, sections):
+            for name, section in given.items():
+                config[name] = config.get(name, {}) | section
+        return pipeline.Stage(parse(repr(config)), Heard(), threading.Event())
+
+    def run(self, **sections: dict[str, Any]) -> pipeline.Report:
+        """Run all stages once."""
+        stage = self.stage(**sections)
+        report = pipeline.run_all(stage)
+        self.said = stage.progress.lines
+        return report
+
+    def model(self) -> dict[str, np.ndarray]:
+        """The arrays of the model that is there."""
+        return arrays_of(self.root / "out/model.zarr")
+
+
+def arrays_of(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a model."""
+    model = store.load_model(path).model
+    return {name: value for name, value in vars(model).items() if isinstance(value, np.ndarray)}
+
+
+def assert_same_bits(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    assert one.keys() == other.keys()
+    for name, values in one.items():
+        np.testing.assert_array_equal(values, other[name], err_msg=name)
