@@ -24,9 +24,7 @@ ONE_AT_A_TIME = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLi
 def serve() -> None:
     """Serve `fit_transform` with one configuration."""
     words = parser(__doc__)
-    words.add_argument(
-        "--cron", metavar="CRON", help="when to run, or only on demand"
-    )
+    words.add_argument("--cron", metavar="CRON", help="when to run, or only on demand")
     words.add_argument("--timezone", metavar="ZONE", default="UTC", help="whose clock, as in Europe/Berlin")
     words.add_argument("--name", metavar="NAME", help="what Prefect calls it; by default the file's name")
     given = words.parse_args()
@@ -34,8 +32,8 @@ def serve() -> None:
         (config,) = configurations(given.configs, given.sets)
         if not os.environ.get("PREFECT_API_URL"):
             raise ConfigError(
-                "PREFECT_API_URL is not set: a schedule needs a server; start one with `prefect server start` "
-                "and set it to http://127.0.0.1:4200/api"
+                "PREFECT_API_URL is not set: a schedule needs a server; start one with `prefect server "
+                "start`, and set it to http://127.0.0.1:4200/api"
             )
         if given.timezone not in available_timezones():
             raise ConfigError(f"--timezone: {given.timezone!r} is not known; write it as in Europe/Berlin")

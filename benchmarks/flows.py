@@ -1,0 +1,67 @@
+"""What Prefect costs: a run of five stages as a flow, beside the same stages without it.
+
+    python -m benchmarks.flows
+
+Prefect's temporary server is started by a first run, which is not counted. Both sides work in a warm child
+process on a store so small that the work itself is next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "flows"))
+
+from fit_transform import fit_transform
+from form import Configuration
+
+from streamdr.progress import Silent
+from streamdr.workshop import Act, Order, Workshop
+
+RUNS = 5
+ACTS: tuple[Act, ...] = ("plan", "fit", "transform", "verify", "summarise")
+SECTIONS = {
+    "input": {"path": "x.zarr", "synthetic": {"n_rows": 2000, "n_cols": 32, "rank": 5}},
+    "method": {"name": "pca", "n_components": 5},
+    "output": {"model": "model.zarr", "embedding": "z.zarr", "overwrite": True},
+}
+
+
+def stages() -> None:
+    """The five stages, in a workshop of their own."""
+    with Workshop() as workshop:
+        for act in ACTS:
+            workshop.carry_out(Order(act, [SECTIONS], fresh=True), Silent())
+
+
+def flow() -> None:
+    """The same as a flow."""
+    fit_transform(Configuration(SECTIONS), fresh=True)
+
+
+def seconds(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        stages()
+        print(f"first flow, with Prefect's own start: {seconds(flow):.1f} s")
+        bare = [seconds(stages) for _ in range(RUNS)]
+        flows = [seconds(flow) for _ in range(RUNS)]
+    print(f"five stages:           {statistics.median(bare):.2f} s (median of {RUNS})")
+    print(f"the same as a flow:    {statistics.median(flows):.2f} s")
+    print(f"what the flow costs:   {statistics.median(flows) - statistics.median(bare):.2f} s")
+
+
+if __name__ == "__main__":
+    main()
