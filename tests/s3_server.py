@@ -78,18 +78,17 @@ class Bucket:
 
     def upload(self, path: Path, name: str | None = None) -> str:
         """Copy a directory into the bucket; its address."""
+        name = name or path.name
         for file in path.rglob("*"):
             if file.is_file():
-                obstore.put(
-                    self.objects,
-                    f"{name or path.name}/{file.relative_to(path).as_posix()}",
-                    file.read_bytes(),
-                )
-        return f"{self.url}/{name or path.name}"
+                self.put(f"{name}/{file.relative_to(path).as_posix()}", file.read_bytes())
+        return f"{self.url}/{name}"
+
+    def keys(self, prefix: str | None = None) -> list[str]:
+        return [meta["path"] for meta in obstore.list(self.objects, prefix).collect()]
 
     def contents(self, prefix: str | None = None) -> dict[str, bytes]:
-        keys = [meta["path"] for meta in obstore.list(self.objects, prefix).collect()]
-        return {key: bytes(obstore.get(self.objects, key).bytes()) for key in keys}
+        return {key: bytes(obstore.get(self.objects, key).bytes()) for key in self.keys(prefix)}
 
     def put(self, key: str, data: bytes) -> None:
         obstore.put(self.objects, key, data)

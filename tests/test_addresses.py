@@ -75,7 +75,7 @@ def test_the_container_of_azure_is_not_a_user():
 
 @pytest.mark.parametrize("text", ["s3://", "s3:///x", "s3://b/../x", "s3://b//x", "s3://b/./x"])
 def test_an_address_that_leads_nowhere_is_refused(text):
-    with pytest.raises(ConfigError, match="s3://bucket/name.zarr"):
+    with pytest.raises(ConfigError, match=r"s3://bucket/name.zarr"):
         parse_place(text)
 
 

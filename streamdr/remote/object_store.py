@@ -166,7 +166,7 @@ def _open(address: Address) -> Any:
     if address.scheme in ("http", "https") and "username" in options:
         user = ":".join(str(options.pop(name)) for name in ("username", "password") if name in options)
         url = url.replace("://", f"://{user}@", 1)
-    retries = max(0, int(os.environ.get("AWS_MAX_ATTEMPTS", _ATTEMPTS)) - 1)
+    retries = max(0, int(os.environ.get("AWS_MAX_ATTEMPTS") or _ATTEMPTS) - 1)
     backoff = {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=5), "base": 2}
     retry = {"max_retries": retries, "backoff": backoff, "retry_timeout": timedelta(minutes=3)}
     try:
