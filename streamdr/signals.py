@@ -15,7 +15,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from streamdr.errors import Interrupted
@@ -95,10 +96,22 @@ def supervise(
     return _wait(child, told, lost, grace_seconds)
 
 
+@contextmanager
+def holding() -> Iterator[None]:
+    """Let a process that is started in this block keep what is passed on to it until it listens."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON_AS.values())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def listen(parent: int) -> Stop:
-    """Be a process that does the work: one that stops when its parent passes a signal on, and dies with it."""
+    """Be a process that does the work: one that stops when its parent passes a signal on, and dies with it.
+
+    It must have been started `holding` what is passed on: a library that is imported may start threads.
+    """
     stop = Stop()
-    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON_AS.values())
     # Processes that the work starts inherit what is ignored, but not what is handled: they are to survive
     # Ctrl-C, for the work may need them once more, and must be free to end by SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -138,13 +138,14 @@ class Workshop:
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "streamdr.workshop", str(os.getpid())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                encoding="utf-8",
-            )
+            with signals.holding():
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "streamdr.workshop", str(os.getpid())],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    encoding="utf-8",
+                )
         return self._process
 
     def _lost(self) -> StageError:
