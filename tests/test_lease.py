@@ -26,7 +26,8 @@ from streamdr.processes import Process
 from streamdr.settings import Execution
 from streamdr.sources import open_source
 from streamdr.store import Lease, Staging, leased, save_model
-from streamdr.store.lease import Claim
+from streamdr.store.lease import Claim, _acquire
+from streamdr.store.slots import FileSlot
 
 LONG = 1000.0
 """So long that nothing in these tests can have waited for a lease to run out."""
@@ -309,6 +310,25 @@ def test_many_runs_at_once_take_turns_and_the_dead_are_taken_over(target: Path, 
     assert all(earlier < later for earlier, later in pairwise(tokens))
     with leased([target]) as lease:  # the last of them ended with the lease in hand
         assert lease.token > tokens[-1]
+
+
+def test_a_run_that_was_slow_to_take_a_free_lease_has_a_later_token_than_those_who_came_and_went(
+    target: Path,
+) -> None:
+    class Overtaken(FileSlot):
+        """A slot in which another run comes and goes while this one makes up its mind."""
+
+        def replace(self, data: bytes, expected: str | None) -> str:
+            if expected is None:
+                with leased([target]) as other:
+                    tokens.append(other.token)
+            return super().replace(data, expected)
+
+    tokens: list[int] = []
+    slot = Overtaken(lease_file(target))
+    tokens.append(_acquire(target, slot, LONG, threading.Event(), tokens.append).token)
+    assert tokens == sorted(set(tokens))
+    assert Claim.parse(lease_file(target).read_bytes()).token == tokens[-1]
 
 
 def test_a_run_holds_all_of_its_outputs_or_none(tmp_path: Path) -> None:

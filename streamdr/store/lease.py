@@ -209,7 +209,12 @@ def _acquire(target: Place, slot: Slot, seconds: float, stop: threading.Event, s
             token = 0 if current is None else current.token
         claim = Claim.after(token, seconds)
         with suppress(Conflict):  # another run was faster: see who
-            slot.replace(claim.encode(), version)
+            version = slot.replace(claim.encode(), version)
+            if found is None:
+                # An empty slot does not tell how many runs came and went since it was looked at, with tokens
+                # later than this one. A token that is taken now is later than all of theirs.
+                claim = Claim.after(claim.token, seconds)
+                slot.replace(claim.encode(), version)
             return claim
 
 
