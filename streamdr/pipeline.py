@@ -31,6 +31,7 @@ def fit(stage: Stage, planned: Planned = _tell_nobody) -> Report:
     began, wanted = time.monotonic(), stage.wanted()
     state = model_state(wanted, stage.model, fresh=stage.fresh)
     if state.fresh:
+        stage.tidy([stage.model])
         return fit_report(stage, wanted.source, state, began)
     stage.check_output(stage.model, state)
     with stage.leased([stage.model]) as fence:
@@ -45,6 +46,7 @@ def transform(stage: Stage) -> Report:
     fitting.require_features(saved.model, wanted.source)
     state = embedding_state(wanted, stage.embedding, saved, fresh=stage.fresh)
     if state.fresh:
+        stage.tidy([stage.embedding])
         return transform_report(stage, wanted, saved, state, began)
     stage.check_output(stage.embedding, state)
     with stage.leased([stage.embedding]) as fence:
@@ -57,6 +59,7 @@ def run_all(stage: Stage, planned: Planned = _tell_nobody) -> Report:
     began, wanted = time.monotonic(), stage.wanted()
     state = model_state(wanted, stage.model, fresh=stage.fresh)
     if state.fresh and stage.run.output.embedding is None:
+        stage.tidy(stage.outputs)
         return run_report(stage, {"fit": fit_report(stage, wanted.source, state, began)})
     # Whatever stands in the way of the second stage is better known before the first.
     if not state.fresh:
@@ -64,6 +67,7 @@ def run_all(stage: Stage, planned: Planned = _tell_nobody) -> Report:
     if stage.run.output.embedding is not None:
         there = embedding_state(wanted, stage.embedding, state.saved, fresh=stage.fresh)
         if there.fresh:
+            stage.tidy(stage.outputs)
             reports = {
                 "fit": fit_report(stage, wanted.source, state, began),
                 "transform": transform_report(stage, wanted, cast(SavedModel, state.saved), there, began),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from streamdr import store, synthetic
 from streamdr.addresses import Place, parse_place
 from streamdr.config import Run
-from streamdr.errors import ConfigError, DataError, ParameterError
+from streamdr.errors import ConfigError, DataError, ParameterError, StoreError
 from streamdr.freshness import State, Wanted
 from streamdr.progress import Progress
 from streamdr.settings import Execution
@@ -116,6 +116,13 @@ class Stage:
             yield lease.check
             for target in targets:
                 store.sweep(target)
+
+    def tidy(self, targets: Sequence[Place]) -> None:
+        """Sweep up after runs that were killed when these outputs were complete and all but released."""
+        with suppress(OSError, StoreError):  # what cannot be removed does no harm
+            if abandoned := [target for target in targets if store.is_abandoned(target)]:
+                with self.leased(abandoned):
+                    pass
 
 
 P = ParamSpec("P")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamdr.addresses import Place
-from streamdr.store.lease import Lease, leased
+from streamdr.store.lease import Lease, is_abandoned, leased
 from streamdr.store.models import SavedModel
 from streamdr.store.places import (
     adopt_rows,
@@ -40,6 +40,7 @@ __all__ = [
     "existing_chunks",
     "exists",
     "finish",
+    "is_abandoned",
     "leased",
     "load_model",
     "open_embedding",

@@ -192,6 +192,13 @@ def leased(
         yield lease
 
 
+def is_abandoned(target: Place) -> bool:
+    """Whether a run on this machine has ended, by force, with the lease of a target in its hands."""
+    found = slot_beside(target.resolve()).read()
+    claim = None if found is None else Claim.parse(found[0])
+    return claim is not None and claim.holder.is_near and not claim.holder.is_running
+
+
 def _acquire(target: Place, slot: Slot, seconds: float, stop: threading.Event, say: Say) -> Claim:
     while True:
         token, version = 0, None
