@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -15,7 +16,7 @@ import numpy as np
 from streamdr.accumulators import Accumulator, copied
 from streamdr.blocks import Axis, Span
 from streamdr.checkpoints import Checkpoints, NoNotes, Notes
-from streamdr.engines import Engine, Handle
+from streamdr.engines import Engine, Handle, LostError, Recovery
 from streamdr.errors import DataError, Interrupted
 from streamdr.ledger import Ledger
 from streamdr.methods import Pass
@@ -60,16 +61,17 @@ def fold(
 
 
 def in_order(
-    engine: Engine, tasks: Iterator[Task], window: int, stop: threading.Event
+    recovery: Recovery, tasks: Iterator[Task], stop: threading.Event
 ) -> Generator[Handle, None, None]:
-    """Run tasks, at most `window` begun and not yet taken, and yield their handles in the tasks' order.
+    """Run tasks, at most a window of them begun and not yet taken, and yield their handles in order.
 
     A failure is raised in its turn: of several bad blocks, the first is the one that is named.
     """
+    engine = recovery.engine
     flying: deque[Handle] = deque()
     try:
         while True:
-            flying.extend(engine.submit(*task) for task in islice(tasks, window - len(flying)))
+            flying.extend(engine.submit(*task) for task in islice(tasks, recovery.window - len(flying)))
             if not flying:
                 return
             finished = engine.finished(flying[0], _POLL_SECONDS)
@@ -103,9 +105,18 @@ class Runner:
 
     def run(self, request: Pass) -> Accumulator:
         """The pass's accumulator, full: read, resumed, or remembered."""
+        recovery = self.recovery()
+        return recovery.persevere(lambda: self._attempt(request, recovery))
+
+    def recovery(self) -> Recovery:
+        """For work that reads the source."""
+        return Recovery(self.engine, self.progress, self.source.name, self.engine.width(self.window))
+
+    def _attempt(self, request: Pass, recovery: Recovery) -> Accumulator:
         tally, notes = self._recall(request)
+        recovery.begin(tally.lines)
         if work := tally.work(self.engine.run):
-            self._read(request, tally, work, notes)
+            self._read(request, tally, work, notes, recovery)
         full: Accumulator = self.engine.result(tally.total())
         return full
 
@@ -123,13 +134,19 @@ class Runner:
         notes.restore()
         return tally, notes
 
-    def _read(self, request: Pass, tally: Tally[Handle], work: list[Work[Handle]], notes: Notes) -> None:
+    def _read(
+        self,
+        request: Pass,
+        tally: Tally[Handle],
+        work: list[Work[Handle]],
+        notes: Notes,
+        recovery: Recovery,
+    ) -> None:
         parts = tally.cut
         line_bytes = self.source.spec.line_bytes(parts.axis)
         start = parts.length - sum(part.lines for part in work)
         if start:
             self.progress.message(f"resuming {request.label} at {parts.axis[:-1]} {start:,}")
-        self.progress.start(request.label, parts.length, start, float(line_bytes), parts.axis)
         empty, source = self.engine.share(request.empty), self.engine.share(self.source)
         tasks = (
             (
@@ -143,16 +160,19 @@ class Runner:
             )
             for part in work
         )
+        spans = (Span(part.spans[0].start, part.spans[-1].stop) for part in work)
+        self.progress.start(request.label, parts.length, start, float(line_bytes), parts.axis)
         try:
-            with closing(in_order(self.engine, tasks, self.window, self.stop)) as handles:
-                for part, handle in zip(work, handles, strict=True):
+            with closing(in_order(recovery, tasks, self.stop)) as handles:
+                for part, handle in zip(work, recovery.watch(handles, spans, parts.axis), strict=True):
                     tally.take(part, handle)
                     self.bytes_read += part.lines * line_bytes
                     self.progress.advance(part.lines)
                     notes.save_when_due()
             self._require_unchanged(notes)
         finally:
-            notes.save()
+            if not isinstance(sys.exception(), LostError):  # then there is nothing left to be saved
+                notes.save()
             self.progress.finish()
 
     def _notes(self, request: Pass, tally: Tally[Handle]) -> Notes:

@@ -176,7 +176,7 @@ def execution(
     """
     if workers is not None and workers < 1:
         raise ParameterError("workers", f"workers must be at least 1, not {workers}")
-    given = {
+    given: dict[str, Any] = {
         "workers": workers,
         "memory_limit": None if memory_limit is None else parse_bytes(memory_limit),
         "ledger": None if ledger is None else parse_place(ledger),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from streamdr.config import Execution, Input, Output, load, parse, schema
 from streamdr.errors import ConfigError, ParameterError
 from streamdr.methods import METHODS, PCA
+from streamdr.settings import TLS, Adaptive, Cluster
 from streamdr.synthetic import Synthetic
 
 SMALL = """\
@@ -214,6 +215,58 @@ def test_a_scheduler_is_a_name_an_address_or_a_file(scheduler):
     assert parse(text).execution.scheduler == (None if scheduler == "null" else scheduler)
 
 
+def test_a_cluster_is_a_name_with_what_it_takes():
+    given = "{name: SLURMCluster, arguments: {cores: 8, job_extra: [-q]}, adaptive: {maximum: 9}}"
+    text, _ = with_line("execution", f"cluster: {given}")
+    cluster = parse(text).execution.cluster
+    assert cluster == Cluster("SLURMCluster", {"cores": 8, "job_extra": ["-q"]}, adaptive=Adaptive(9, 0))
+
+
+def test_certificates_go_with_a_scheduler_that_speaks_tls():
+    run = parse(SMALL, ["execution.scheduler=tls://h:1", "execution.tls={ca: a, cert: b, key: c}"])
+    assert run.execution.tls == TLS("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        (
+            "{cluster: {name: SlurmCluster}}",
+            "cluster.name: 'SlurmCluster' is not one of 'LocalCluster', 'SLURMCluster', 'PBSCluster', "
+            "'SGECluster', 'LSFCluster', 'HTCondorCluster', 'OARCluster', 'MoabCluster', 'KubeCluster', "
+            "'Coiled'; did you mean 'SGECluster'?",
+        ),
+        ("{cluster: {}}", "cluster.name: required key is missing"),
+        ("{cluster: {name: os.system}}", "cluster.name: 'os.system' is not one of 'LocalCluster', "),
+        ("{cluster: {name: LocalCluster, workers: 0}}", "cluster.workers: 0 is not at least 1"),
+        (
+            "{cluster: {name: LocalCluster, wrokers: 1}}",
+            "cluster.wrokers: unknown key; did you mean 'workers'?",
+        ),
+        (
+            "{cluster: {name: LocalCluster, workers: 2, adaptive: {maximum: 3}}}",
+            "cluster.adaptive: stands beside workers, which is a fixed number: give one of them",
+        ),
+        (
+            "{cluster: {name: LocalCluster, adaptive: {maximum: 3, minimum: 4}}}",
+            "cluster.adaptive.minimum: 4 is not between 0 and 3, the maximum",
+        ),
+        (
+            "{scheduler: threads, cluster: {name: LocalCluster}}",
+            "cluster: stands beside scheduler: start a cluster or join the scheduler of one, not both",
+        ),
+        ("{scheduler: 'tls://h:1', tls: {ca: a, cert: b}}", "tls.key: required key is missing"),
+        (
+            "{scheduler: 'tcp://h:1', tls: {ca: a, cert: b, key: c}}",
+            "tls: is for a cluster, or for a scheduler whose address begins with tls://; ",
+        ),
+        ("{insecure: perhaps}", "insecure: expected true or false, not 'perhaps'"),
+    ],
+)
+def test_a_wrong_place_to_run_is_pointed_at(lines, complaint):
+    assert f"execution.{complaint}" in the_problem(SMALL, f"execution={lines}")
+
+
 # Overrides
 
 
@@ -340,7 +393,10 @@ def test_a_wrong_value_is_pointed_at(key, written, complaint):
         ("method.workers", "it belongs in the section execution"),
         ("output.scale", "it belongs in the section method"),
         ("input.<<", "expected path, array, sample_axis, weights, allow_missing_chunks, synthetic"),
-        ("execution.zzz", "expected workers, memory_limit, scheduler, ledger, checkpoint_seconds"),
+        (
+            "execution.zzz",
+            "expected workers, memory_limit, scheduler, ledger, checkpoint_seconds, cluster, tls, insecure",
+        ),
     ],
 )
 def test_an_unknown_key_is_pointed_at(key, advice):
@@ -587,7 +643,8 @@ def objects_in(node):
 
 def test_every_section_is_closed_and_every_key_described():
     found = list(objects_in(schema()))
-    assert len(found) == 5 + len(METHODS)  # the file, three sections, synthetic, and the methods
+    inner = ["input.synthetic", "execution.cluster", "execution.cluster.adaptive", "execution.tls"]
+    assert len(found) == 4 + len(inner) + len(METHODS)  # the file, three sections, theirs, and the methods
     for section in found:
         assert section["additionalProperties"] is False
         assert section["description"]

@@ -87,6 +87,10 @@ def test_an_example_runs_and_is_right(name, place):
         values = zarr.open_array(place / "data" / "whiten_zca.zarr" / "X", mode="r")[:]
         crossed = np.corrcoef(embedding.T, values.T)[:32, 32:]
         assert np.array_equal(np.argmax(np.abs(crossed), axis=0), np.arange(32))
+    elif name == "cluster":
+        words = ["--set", "execution.cluster=null", "--set", "output.model=out/threads/model.zarr"]
+        succeed("fit", f"configs/{name}.yaml", *words, cwd=place)
+        assert np.array_equal(model.components, load_model(place / "out/threads/model.zarr").model.components)
 
 
 @pytest.mark.parametrize("name", NAMES)

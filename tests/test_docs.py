@@ -13,6 +13,7 @@ from streamdr import config
 from streamdr.config.keys import Key, keys_of
 from streamdr.config.sections import Execution, Input, Output
 from streamdr.methods import METHODS
+from streamdr.settings import TLS, Adaptive, Cluster
 from streamdr.synthetic import Synthetic
 
 ROOT = Path(__file__).parent.parent
@@ -23,6 +24,9 @@ SECTIONS = {
     **METHODS,
     "output": Output,
     "execution": Execution,
+    "execution.cluster": Cluster,
+    "execution.cluster.adaptive": Adaptive,
+    "execution.tls": TLS,
 }
 
 

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from threading import Event
 
 from streamdr.engines.base import Engine, Handle, KilledError, LostError, available_cores, merged
+from streamdr.engines.recovery import Recovery
 from streamdr.engines.threads import Threads
 from streamdr.settings import Execution
 
@@ -15,6 +16,7 @@ __all__ = [
     "Handle",
     "KilledError",
     "LostError",
+    "Recovery",
     "Threads",
     "available_cores",
     "engine_for",

@@ -45,7 +45,7 @@ class Engine(Protocol):
         """Send a large argument once, for many tasks."""
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Handle:
-        """Start a task."""
+        """Start a task. Handles among its arguments stand for their values, which are there already."""
 
     def merge(self, earlier: Handle, later: Handle) -> Handle:
         """Merge two finished accumulators, where they are."""
@@ -61,6 +61,9 @@ class Engine(Protocol):
 
     def result(self, handle: Handle) -> Any:
         """The value of a finished task, or its exception."""
+
+    def width(self, planned: int) -> int:
+        """How many tasks may be under way at once; `planned` is how many this process has memory for."""
 
     def cancel(self, handles: Iterable[Handle]) -> None:
         """Forget tasks that have not begun, and wait for those that have."""

@@ -17,7 +17,7 @@ import dask
 from distributed import Client
 
 from streamdr.engines.connecting import CONNECT_SECONDS, OPEN_TO_OTHERS, certificates, is_loopback, join
-from streamdr.engines.dask_cluster import Dask, require_workers
+from streamdr.engines.dask_cluster import Dask
 from streamdr.errors import EngineError, ParameterError
 from streamdr.settings import Cluster, Execution
 
@@ -62,12 +62,10 @@ def dask_engine(execution: Execution, workers: int, stop: Event) -> Iterator[Das
     """The engine of a cluster that runs already, or of one that lasts as long as this context."""
     scheduler, cluster = execution.scheduler, execution.cluster
     if isinstance(scheduler, Client):
-        require_workers(scheduler, stop, _JOIN_PATIENCE)
-        yield Dask(scheduler, 0, stop)
+        yield Dask(scheduler, 0, _JOIN_PATIENCE, stop)
     elif cluster is None and scheduler != "processes":
         with join(scheduler, execution) as client:
-            require_workers(client, stop, _JOIN_PATIENCE)
-            yield Dask(client, 0, stop)
+            yield Dask(client, 0, _JOIN_PATIENCE, stop)
     else:
         wanted = cluster or Cluster("LocalCluster", workers=workers)
         expected = wanted.adaptive.maximum if wanted.adaptive else wanted.workers or 0
@@ -76,8 +74,7 @@ def dask_engine(execution: Execution, workers: int, stop: Event) -> Iterator[Das
             Client(started, timeout=CONNECT_SECONDS, set_as_default=False) as client,
         ):
             # A queue may take hours to give a first worker, and that is what it is for.
-            require_workers(client, stop, math.inf)
-            yield Dask(client, expected, stop)
+            yield Dask(client, expected, math.inf, stop)
 
 
 def start(cluster: Cluster, execution: Execution, workers: int) -> Any:
@@ -128,6 +125,7 @@ def _defaults(kind: Kind, cluster: Cluster, execution: Execution, workers: int) 
     if kind.privacy == "loopback":
         # Nothing of this cluster is reachable from outside the machine, a dashboard included.
         defaults |= {"host": "127.0.0.1", "dashboard_address": None, "threads_per_worker": 1}
+        defaults["scheduler_kwargs"] = {"dashboard_address": "127.0.0.1:0"}  # its health page, which stays
         defaults["n_workers"] = 0 if cluster.adaptive else cluster.workers or workers
         if execution.memory_limit is not None:
             defaults["memory_limit"] = _CEILING * execution.memory_limit

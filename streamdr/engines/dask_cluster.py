@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from threading import Event
 from typing import Any
 
 import dask
-from distributed import CancelledError, Client, Future, KilledWorker, WorkerPlugin, wait
+from distributed import CancelledError, Client, Future, KilledWorker, WorkerPlugin
 from threadpoolctl import threadpool_limits
 
 from streamdr.accumulators import Accumulator
@@ -53,12 +54,13 @@ class Dask:
 
     run = RUN
 
-    def __init__(self, client: Client, expected: int, stop: Event) -> None:
+    def __init__(self, client: Client, expected: int, patience: float, stop: Event) -> None:
         self.stopped = _never
         self._client = client
+        self._patience = patience
         self._stop = stop
-        self._client.register_plugin(Tuning())
-        self.workers = max(expected, sum(client.nthreads().values()))
+        self._prepare()
+        self.workers: int = max(expected, sum(client.nthreads().values()))
 
     def share(self, value: Any) -> Any:
         """Send a value once, and copy it from worker to worker.
@@ -68,7 +70,7 @@ class Dask:
         # dask would say that large arguments should travel once. This is how they do.
         with (
             self._noticing_loss(),
-            dask.config.set({"distributed.admin.large-graph-warning-threshold": "1EB"}),
+            dask.config.set({"distributed.admin.large-graph-warning-threshold": sys.maxsize}),
         ):
             shared = self._client.submit(_itself, value, pure=False)
         # A copy that could not be made, since a worker died meanwhile, is made when a task asks for it.
@@ -92,13 +94,7 @@ class Dask:
 
     def finished(self, handle: Future, timeout: float) -> bool:
         """Wait for a task to end."""
-        try:
-            wait(handle, timeout)
-        except TimeoutError:
-            return False
-        except CancelledError:
-            return True  # badly
-        return True
+        return _ended(handle, timeout)
 
     def check(self, handle: Future) -> None:
         """Raise what the task raised, without fetching what it gave."""
@@ -110,21 +106,27 @@ class Dask:
         with self._noticing_loss(handle):
             return handle.result()
 
+    def width(self, planned: int) -> int:
+        """Results wait on the workers, which have memory of their own: keep all of them busy."""
+        return 2 * self.workers
+
     def cancel(self, handles: Iterable[Future]) -> None:
         """Cancel the tasks."""
         if self._client.status == "running":
             self._client.cancel(list(handles), force=True)
 
     def recover(self) -> None:
-        """Wait for the scheduler, if it is that which was lost, to come back."""
+        """Wait for the scheduler, if it is that which was lost, to come back, and for a worker."""
         deadline = time.monotonic() + _RECONNECT_SECONDS
         while self._client.status == "connecting" and time.monotonic() < deadline and not self._stop.is_set():
             time.sleep(_POLL_SECONDS)
         if self._client.status != "running":
-            raise EngineError(
-                f"{_address(self._client)}: the connection to the dask scheduler was lost and did not come "
-                "back; see whether it still runs, and run again: work goes on at the last checkpoint"
-            )
+            raise _disconnected(self._client)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        require_workers(self._client, self._patience, self._stop)
+        self._client.register_plugin(Tuning())
 
     @contextmanager
     def _noticing_loss(self, handle: Future | None = None) -> Iterator[None]:
@@ -147,14 +149,11 @@ class Dask:
             raise
 
 
-def require_workers(client: Client, stop: Event, patience: float) -> None:
+def require_workers(client: Client, patience: float, stop: Event) -> None:
     """Wait for a first worker, by asking for one, and see that workers run what runs here."""
     deadline = time.monotonic() + patience
     asked = client.submit(os.getpid, pure=False)
-    while True:
-        with suppress(TimeoutError):
-            wait(asked, _POLL_SECONDS)
-            break
+    while not _ended(asked, _POLL_SECONDS):
         if stop.is_set():
             raise Interrupted("stopped while waiting for a worker")
         if time.monotonic() > deadline:
@@ -162,6 +161,8 @@ def require_workers(client: Client, stop: Event, patience: float) -> None:
                 f"{_address(client)}: the dask scheduler has had no workers for {patience:g} seconds; start "
                 "some (dask worker ADDRESS), and run again"
             )
+    if asked.status != "finished":
+        raise _disconnected(client)
     _require_same_versions(client)
 
 
@@ -185,6 +186,22 @@ def _versions(node: dict[str, Any]) -> dict[str, str | None]:
     packages = node["packages"]
     python = ".".join(packages["python"].split(".")[:2])
     return {"streamdr": packages["streamdr"], "numpy": packages["numpy"], "python": python}
+
+
+def _ended(future: Future, seconds: float) -> bool:
+    """Wait for a future to be decided, well or badly, for so many seconds; whether it is."""
+    try:
+        future.exception(timeout=seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _disconnected(client: Client) -> EngineError:
+    return EngineError(
+        f"{_address(client)}: the connection to the dask scheduler was lost and did not come back; see "
+        "whether it still runs, and run again: work goes on at the last checkpoint"
+    )
 
 
 def _address(client: Client) -> str:

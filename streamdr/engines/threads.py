@@ -53,6 +53,10 @@ class Threads:
         """The task's value or exception."""
         return handle.result()
 
+    def width(self, planned: int) -> int:
+        """What was planned was planned for threads."""
+        return planned
+
     def cancel(self, handles: Iterable[Future[Any]]) -> None:
         """Cancel what has not begun, wait for the rest."""
         wait([handle for handle in handles if not handle.cancel()])

@@ -1,0 +1,93 @@
+"""Schedulers and workers as processes of their own, and certificates made on the spot."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+WORKERS_GONE_SECONDS = 20
+"""How long to wait, at most, for the end of processes that were told of it."""
+
+
+@contextmanager
+def process(*words: str, directory: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that runs as long as this context, and its descendants with it."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", *words],
+        cwd=directory,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield started
+    finally:
+        family = (
+            [started, *psutil.Process(started.pid).children(recursive=True)] if alive(started.pid) else []
+        )
+        for member in family:
+            member.kill()
+        started.wait()
+
+
+@contextmanager
+def scheduler(file: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A scheduler that writes its address, on the loopback interface, to a file."""
+    words = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file))
+    with process("distributed.cli.dask_scheduler", *words) as started:
+        while not (file.exists() and file.read_text().endswith("}")):
+            assert started.poll() is None, "the scheduler did not start"
+        yield started
+
+
+@contextmanager
+def worker(file: Path, directory: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker of the scheduler whose file this is, started in a directory whose packages come first."""
+    words = ("--host", "127.0.0.1", "--no-dashboard", "--nthreads", "1", "--scheduler-file", str(file))
+    with process("distributed.cli.dask_worker", *words, directory=directory) as started:
+        yield started
+
+
+def address(file: Path) -> str:
+    return json.loads(file.read_text())["address"]
+
+
+def descendants() -> set[int]:
+    """The dask workers below this process. Others, such as those that share semaphores, stay."""
+    return {
+        child.pid
+        for child in psutil.Process().children(recursive=True)
+        if "multiprocessing.spawn" in " ".join(child.cmdline())
+    }
+
+
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def gone(pids: set[int]) -> bool:
+    """Whether processes ended, within the time that it may take."""
+    members = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    return not psutil.wait_procs(members, timeout=WORKERS_GONE_SECONDS)[1]
+
+
+def certificates(place: Path, authority: str) -> dict[str, str]:
+    """An authority of its own, and a certificate that it signed, as `execution.tls` wants them."""
+    place.mkdir()
+    files = {name: str(place / f"{name}.pem") for name in ("ca", "cert", "key")}
+    ca_key, request = str(place / "ca_key.pem"), str(place / "request.pem")
+    new_key = ("-newkey", "rsa:2048", "-nodes")
+    _openssl("req", "-x509", *new_key, "-keyout", ca_key, "-out", files["ca"], "-subj", f"/CN={authority}")
+    _openssl("req", *new_key, "-keyout", files["key"], "-out", request, "-subj", "/CN=dask")
+    signing = ("-CA", files["ca"], "-CAkey", ca_key, "-CAcreateserial")
+    _openssl("x509", "-req", "-in", request, *signing, "-out", files["cert"])
+    return files
+
+
+def _openssl(*words: str) -> None:
+    subprocess.run(["openssl", *words], check=True, capture_output=True)
