@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from form import Configuration
 from orchestra import State, TerminationSignal
@@ -59,6 +61,8 @@ def main(
     words.add_argument("--fresh", action="store_true", help="forget what earlier runs remembered")
     words.add_argument("--json", dest="as_json", action="store_true", help="print one JSON object to stdout")
     given = words.parse_args()
+    # Prefect sends itself the signal once more when it has noted the run's end.
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         chosen = configurations(given.configs, given.sets)
         state = begin(chosen, given.storage_block, given.fresh)
@@ -76,3 +80,7 @@ def main(
     if not state.is_completed():
         sys.exit(console.fail(state.name, state.message or "ended without a word", 1, given.as_json))
     sys.exit(console.conclude(lambda: outcome, render, as_json=given.as_json))
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise TerminationSignal(number)

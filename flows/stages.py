@@ -103,8 +103,8 @@ stage = partial(
 def plan(bench: Bench) -> Report:
     """Validate the configuration and the input, and say what a fit would do."""
     report = bench.do("plan")
-    for line in terminal.planned(report).splitlines():
-        get_run_logger().info(redact(line))
+    for line in filter(None, redact(terminal.planned(report)).splitlines()):
+        get_run_logger().info(line)
     return report
 
 

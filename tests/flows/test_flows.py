@@ -53,22 +53,17 @@ def test_a_run_of_five_stages_and_what_the_server_shows_of_it(reporting, place):
     assert all(base64.b64decode(picture).startswith(b"\x89PNG") for picture in pictures)
 
 
-def test_the_bits_are_those_of_the_command(reporting, place):
-    fit_transform(configured(place))
+def test_the_bits_are_those_of_the_command_which_finds_them_up_to_date(reporting, place):
     succeed("run", "config.yaml", "--set", "output={model: m.zarr, embedding: z.zarr}", cwd=place)
-    for ours, theirs in {
-        "out/model.zarr/components": "m.zarr/components",
-        "out/z.zarr/embedding": "z.zarr/embedding",
-    }.items():
-        assert np.array_equal(zarr.open_array(place / ours)[:], zarr.open_array(place / theirs)[:])
-
-
-def test_what_is_up_to_date_is_not_read_again(reporting, place):
     fit_transform(configured(place))
-    again = fit_transform(configured(place))
+    for theirs, ours in {"m.zarr/components": "out/model.zarr/components", "z.zarr": "out/z.zarr"}.items():
+        array = "" if "components" in ours else "embedding"
+        assert np.array_equal(
+            zarr.open_array(place / ours / array)[:], zarr.open_array(place / theirs / array)[:]
+        )
+    again = succeed("run", "config.yaml", "--json", cwd=place).report
     assert again["fit"]["reused"]
     assert again["transform"]["reused"]
-    assert not fit_transform(configured(place, "output.overwrite=true"), fresh=True)["fit"]["reused"]
 
 
 def test_without_an_embedding_there_is_nothing_to_transform(reporting, place):
@@ -177,5 +172,5 @@ def test_the_second_of_two_runs_is_cancelled_and_says_who_is_at_it(reporting, pl
     thread.join()
     assert outcome[0].is_completed()
     assert second.is_cancelled()
-    assert str(os.getpid()) in second.message or "pid" in second.message
+    assert re.search(r"is being written by another run \(process \d+ on ", second.message)
     assert children("streamdr.workshop") == []
