@@ -67,8 +67,12 @@ class Bucket:
 
     @property
     def objects(self) -> S3Store:
+        return self.below(None)
+
+    def below(self, prefix: str | None) -> S3Store:
         return S3Store(
             self.name,
+            prefix=prefix,
             endpoint=self.server.url,
             access_key_id=KEY,
             secret_access_key=SECRET,

@@ -64,7 +64,7 @@ def test_a_run_from_bucket_to_bucket_gives_the_bits_of_a_run_on_disk(bucket, the
     assert again.code == 0, again.err
     assert again.report["reused"]
     assert again.report["bytes_read"] == 0
-    scores = xarray.open_zarr(ObjectStore(bucket.objects, read_only=True), group="out/z.zarr")
+    scores = xarray.open_zarr(ObjectStore(bucket.below("out/z.zarr"), read_only=True))
     assert np.array_equal(scores["embedding"], store.open_embedding(tmp_path / "out" / "z.zarr")[:])
 
 

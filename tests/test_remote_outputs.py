@@ -73,9 +73,8 @@ def test_a_model_is_the_same_bytes_as_on_disk(bucket, place, fitted, tmp_path):
 def test_xarray_opens_what_was_written(bucket, place, fitted):
     fitted.save(str(place))
     embed(place.with_name("scores.zarr"))
-    objects = ObjectStore(bucket.objects, read_only=True)
-    model = xarray.open_zarr(objects, group="out/result.zarr")
-    scores = xarray.open_zarr(objects, group="out/scores.zarr")
+    model = xarray.open_zarr(ObjectStore(bucket.below("out/result.zarr"), read_only=True))
+    scores = xarray.open_zarr(ObjectStore(bucket.below("out/scores.zarr"), read_only=True))
     assert np.array_equal(model["components"], fitted.components_)
     assert np.array_equal(scores["embedding"], ROWS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import numcodecs
 import numpy as np
 import pytest
 import zarr
@@ -21,8 +22,9 @@ VALUES = np.random.default_rng(0).normal(size=(53, 6)).astype(np.float32)
 LAYOUTS = {
     "v3": {"zarr_format": 3},
     "v2": {"zarr_format": 2},
+    "with checksums": {"compressors": [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()]},
     "sharded": {"zarr_format": 3, "shards": (20, 6)},
-    "through zarr": {"zarr_format": 2, "filters": [{"id": "delta", "dtype": "<f4"}]},
+    "through zarr": {"zarr_format": 2, "filters": [numcodecs.Shuffle(4)]},
 }
 
 
@@ -200,7 +202,7 @@ def test_a_scheme_that_nobody_knows_is_refused():
 
 def test_processes_of_a_cluster_read_for_themselves(stored):
     here = PCA(n_components=2).fit(VALUES)
-    with execution(scheduler="processes", workers=2):
+    with execution(scheduler="processes", workers=1):
         there = PCA(n_components=2).fit(open_source(stored))
     with execution(workers=1):
         threads = PCA(n_components=2).fit(open_source(stored))

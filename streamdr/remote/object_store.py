@@ -21,6 +21,7 @@ _ENVIRONMENT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZUR
 _ATTEMPTS = 6
 _TIMEOUT = "120s"
 """A request as a whole: a chunk may be large and the line slow."""
+_DENIED = "access is denied; check the credentials, and what they are allowed to do"
 _BATCH = 1000
 """The objects of a listing that are taken at once, as many as one request brings."""
 
@@ -76,10 +77,7 @@ class ObjectStore:
 
         with self._told():
             for batch in obstore.list(self._store, prefix or None, chunk_size=_BATCH):
-                for meta in batch:
-                    yield Listed(
-                        meta["path"], meta["size"], _stamp(_version(meta)), meta["last_modified"].timestamp()
-                    )
+                yield from map(_listed, batch)
 
     def children(self, prefix: str = "") -> list[str]:
         """The names directly below a prefix, sorted."""
@@ -103,7 +101,7 @@ class ObjectStore:
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-        mode: Any = "create" if expected is None else {"e_tag": expected, "version": None}
+        mode: Any = "create" if expected is None else _condition(expected)
         try:
             with self._told():
                 return _version(obstore.put(self._store, key, data, mode=mode))
@@ -144,9 +142,7 @@ class ObjectStore:
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
             raise
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError):
-            raise RemoteError(
-                "access is denied; check the credentials, and what they are allowed to do"
-            ) from None
+            raise RemoteError(_DENIED) from None
         except exceptions.BaseError as error:
             raise RemoteError(_in_words(str(error))) from None
 
@@ -185,6 +181,8 @@ def _in_words(error: str) -> str:
             "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
             "or AWS_SKIP_SIGNATURE=true for a public bucket"
         )
+    if "403 Forbidden" in error or "401 Unauthorized" in error:
+        return _DENIED
     if "NoSuchBucket" in error:
         return "there is no such bucket; check the address"
     if "error sending request" in error or "error trying to connect" in error:
@@ -198,8 +196,17 @@ def _first_line(error: str) -> str:
 
 
 def _version(meta: Any) -> Version:
-    return str(meta.get("e_tag") or meta.get("version") or meta.get("last_modified"))
+    """The tag of an object's content and the number of its writing: stores compare one or the other."""
+    return f"{meta['e_tag'] or ''} {meta['version'] or ''}"
 
 
-def _stamp(version: Version) -> int:
-    return int.from_bytes(blake2b(version.encode(), digest_size=7).digest())
+def _condition(version: Version) -> dict[str, str]:
+    tag, _, number = version.partition(" ")
+    return {name: value for name, value in (("e_tag", tag), ("version", number)) if value}
+
+
+def _listed(meta: Any) -> Listed:
+    written = meta["last_modified"].timestamp()
+    identity = meta["e_tag"] or str(written)
+    stamp = int.from_bytes(blake2b(identity.encode(), digest_size=7).digest())
+    return Listed(meta["path"], meta["size"], stamp, written)

@@ -158,7 +158,8 @@ def existing_chunks(address: Address) -> set[int]:
     candidates = [i for i in range(layout.grid[0]) if sizes.get(_key(i)) == layout.file_bytes]
 
     def is_intact(number: int) -> bool:
-        return content_fault(objects.get(_key(number)), layout) is None
+        data = objects.get(_key(number))
+        return data is not None and content_fault(bytes(data), layout) is None
 
     with told(address, "read"):
         return {
