@@ -10,6 +10,7 @@ from pathlib import Path
 
 _ENDED = frozenset("ZXx")
 """States of a process that has ended, and that its parent has not yet asked about."""
+_STOPPED = frozenset("Tt")
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,12 @@ class Process:
             return True  # it was found, but systems may hide the rest
         state, started = status
         return state not in _ENDED and started == self.started
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a process that is near was told to pause, and does nothing until it is told to go on."""
+        status = _status(self.pid)
+        return status is not None and status[0] in _STOPPED
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"

@@ -5,6 +5,7 @@ They are forked off a server that has already imported what they need, so that t
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -45,8 +46,16 @@ class Holder:
         self.process.join()
 
     def tell(self, order: str) -> Any:
-        """`publish`, `check`, `wait until lost` or `leave`: what came of it."""
+        """`publish`, `work`, `wait until lost` or `leave`: what came of it."""
+        self.begin(order)
+        return self._pipe.recv()
+
+    def begin(self, order: str) -> None:
+        """Tell, and do not wait for what comes of it."""
         self._pipe.send(order)
+
+    def ended(self) -> Any:
+        """What came of an order that was begun."""
         return self._pipe.recv()
 
 
@@ -59,7 +68,7 @@ def _hold(pipe: Connection, target: Path, seconds: float, key: str | None) -> No
         pipe.send(lease.token)
         orders: dict[str, Callable[[], Any]] = {
             "publish": staging.publish,
-            "check": lease.check,
+            "work": _work,
             "wait until lost": lease.lost.wait,
         }
         while (order := pipe.recv()) != "leave":
@@ -68,6 +77,11 @@ def _hold(pipe: Connection, target: Path, seconds: float, key: str | None) -> No
             except StoreError as error:
                 pipe.send(str(error))
     pipe.send(None)
+
+
+def _work() -> None:
+    """Keep Python's lock for a second, as LAPACK does for as long as it takes: no other thread can run."""
+    ctypes.PyDLL(None).usleep(1_000_000)
 
 
 def write_output(path: Path, word: str) -> None:

@@ -172,8 +172,7 @@ def test_nor_can_it_when_the_run_after_it_is_long_done(target: Path) -> None:
 def test_a_run_that_slept_and_was_not_missed_goes_on(target: Path) -> None:
     sleeper = Holder(target, seconds=SHORT)
     sleeper.signal(signal.SIGSTOP)
-    asleep = Claim.parse(lease_file(target).read_bytes())
-    while not asleep.is_over:
+    while not Claim.parse(lease_file(target).read_bytes()).is_over:
         pass
     sleeper.signal(signal.SIGCONT)
     assert sleeper.tell("publish") is None
@@ -181,14 +180,28 @@ def test_a_run_that_slept_and_was_not_missed_goes_on(target: Path) -> None:
     assert word(target) == "holder"
 
 
+def test_a_run_that_is_too_busy_to_renew_its_lease_keeps_it(target: Path) -> None:
+    busy = Holder(target, seconds=SHORT)
+    busy.begin("work")
+    last = Claim.parse(lease_file(target).read_bytes())
+    while time.monotonic() - last.clock < 2 * SHORT:
+        with pytest.raises(BusyError), leased([target]):
+            pytest.fail("the lease was taken from a living run")
+    assert busy.ended() is None
+    assert busy.tell("publish") is None
+    busy.tell("leave")
+    assert word(target) == "holder"
+
+
 def test_a_lease_is_renewed_for_as_long_as_it_is_held(target: Path) -> None:
     with leased([target], seconds=SHORT) as lease:
         first = Claim.parse(lease_file(target).read_bytes())
-        while not first.is_over:
+        while time.monotonic() - first.clock < 2 * SHORT:
             with pytest.raises(BusyError), leased([target]):
                 pytest.fail("the lease ran out")
         lease.check()
         assert not lease.lost.is_set()
+        assert Claim.parse(lease_file(target).read_bytes()).clock > first.clock
 
 
 def test_a_process_that_has_another_ones_number_does_not_hold_its_lease(target: Path) -> None:

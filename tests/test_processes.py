@@ -42,8 +42,11 @@ def test_another_process_runs_until_it_ends_and_need_not_be_waited_for(child) ->
     assert process.pid == popen.pid
     assert process.is_near
     assert process.is_running
+    assert not process.is_stopped
     os.kill(popen.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, popen.pid, os.WSTOPPED | os.WNOWAIT)
     assert process.is_running
+    assert process.is_stopped
     os.kill(popen.pid, signal.SIGKILL)
     os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is not reaped
     assert not process.is_running

@@ -69,10 +69,16 @@ class Claim:
 
     @property
     def is_over(self) -> bool | None:
-        """Whether the holder has ended or fallen silent; None when that cannot be told from here."""
+        """Whether the holder has ended or was stopped for too long; None when that cannot be told from here.
+
+        One that is silent and not stopped is at work: LAPACK keeps Python's lock for a whole decomposition,
+        which may take an hour, and nothing can be renewed meanwhile.
+        """
         if not self.holder.is_near:
             return None
-        return not self.holder.is_running or time.monotonic() - self.clock > self.seconds
+        if not self.holder.is_running:
+            return True
+        return self.holder.is_stopped and time.monotonic() - self.clock > self.seconds
 
     def __str__(self) -> str:
         return f"{self.holder}, since {self.since}"
@@ -128,7 +134,7 @@ class Lease:
 
     @property
     def token(self) -> int:
-        """A number that is larger than that of every run before this one."""
+        """A number that is larger than that of every run before, as long as nobody sets the clock back."""
         return max(hold.claim.token for hold in self._holds)
 
     def check(self) -> None:
@@ -172,10 +178,10 @@ def leased(
 ) -> Iterator[Lease]:
     """Be the one run that writes the targets, or raise BusyError.
 
-    A lease whose holder ran on this machine and has ended is taken over at once; so is that of one that has
-    not renewed it for its `seconds`, as when it was stopped. Of a holder elsewhere, or of a damaged file,
-    nothing can be told but by watching: the lease is taken over when it has not changed for so long. Clocks
-    of different machines are never compared. `say` is told of the wait, and `stop` ends it.
+    A lease whose holder ran on this machine and has ended is taken over at once; that of one that is stopped,
+    when it was not renewed for its `seconds`. Of a holder elsewhere, or of a damaged file, nothing can be
+    told but by watching: the lease is taken over when it has not changed for so long. The clocks of two
+    machines are never compared. `say` is told of the wait, and `stop` ends it.
     """
     lease, stop = Lease(), stop or threading.Event()
     with ExitStack() as held:
