@@ -65,7 +65,7 @@ class Ledger:
             "kind": empty.kind,
             "parameters": {name: _digest(value) for name, value in empty.parameters().items()},
             "input": data,
-            "cut": [cut.axis, cut.block, cut.segment, cut.grains],
+            "cut": [cut.axis, cut.chunk, cut.block, cut.segment, cut.finest],
         }
         return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()[:40]
 

@@ -41,15 +41,15 @@ def fit(stage: Stage, planned: Planned = _tell_nobody) -> Report:
 @placing_errors
 def transform(stage: Stage) -> Report:
     """Map the input through the saved model and publish the embedding, unless it is already there."""
-    began, wanted = time.monotonic(), stage.wanted()
-    saved = _saved_model(stage)
+    began, target = time.monotonic(), stage.embedding
+    saved, wanted = _saved_model(stage), stage.wanted()
     fitting.require_features(saved.model, wanted.source)
-    state = embedding_state(wanted, stage.embedding, saved, fresh=stage.fresh)
+    state = embedding_state(wanted, target, saved, fresh=stage.fresh)
     if state.fresh:
         stage.tidy([stage.embedding])
         return transform_report(stage, wanted, saved, state, began)
-    stage.check_output(stage.embedding, state)
-    with stage.leased([stage.embedding]) as fence:
+    stage.check_output(target, state)
+    with stage.leased([target]) as fence:
         return _transform(stage, fence)
 
 

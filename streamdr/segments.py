@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 from streamdr.blocks import Axis, MatrixSpec, Span
@@ -16,7 +17,7 @@ MIB = 1 << 20
 BLOCK_BYTES = 16 * MIB
 LARGEST_BLOCK_BYTES = 64 * MIB
 SEGMENT_BYTES = 32 * MIB
-GRAINS = 16
+GROWTH = 16
 RUN = 4
 RADIX = 16
 
@@ -25,18 +26,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Cut:
-    """Consecutive blocks of `block` lines (rows or columns), `segment` of them to a task.
+    """Consecutive blocks of lines (rows or columns), whole chunks each, and segments of them, one to a task.
 
-    What is left after the last whole segment are whole blocks, then whole grains of a sixteenth, whole grains
-    of a sixteenth of that, and so on down to a chunk, then the rest. Lines that are appended later go on
-    where one of these ends: only the rest is read again, and grains when they have become a larger one.
+    Blocks grow: none is longer than a sixteenth of what is before it, until they are `block` lines long. What
+    is left after the last whole block is cut into whole grains of a sixteenth of a block, of a sixteenth of
+    that, and so on, and the rest. Lines that are appended later go on where one of these ends: only the rest
+    is read again, and grains when they have become larger ones, which is never much of the whole.
+
+    Chunks to a block or a grain are powers of two, so that each ends where a smaller one does.
     """
 
     axis: Axis
     length: int
+    chunk: int
     block: int
     segment: int
-    grains: tuple[int, ...] = ()
+    """How many whole blocks a segment has."""
+    finest: int
+    """How many lines the smallest grain has."""
 
     def __len__(self) -> int:
         """How many tasks there are: whole segments, and the parts of the last one."""
@@ -58,25 +65,46 @@ class Cut:
 
     def tail(self) -> list[Span]:
         """What is left after the whole segments: whole blocks, whole grains, the rest; none of them empty."""
-        return [part for part, _ in self._tail()]
-
-    def unit(self, line: int) -> int:
-        """How many lines are read at a time, from a line on."""
-        return next((unit for part, unit in self._tail() if part.start <= line < part.stop), self.block)
+        start = self.whole * self.segment_lines
+        last = self._last_block()
+        bounds = [start, last]
+        grain = self._block_at(last)
+        while grain > self.finest:
+            grain = max(grain // GROWTH, self.finest)
+            bounds.append(self.length - self.length % grain)
+        bounds.append(self.length)
+        return [Span(a, b) for a, b in pairwise(bounds) if a < b]
 
     def blocks(self, span: Span) -> list[Span]:
-        """The blocks in which lines of one segment, or of one part of the last, are read."""
-        return list(span.split(self.unit(span.start)))
-
-    def _tail(self) -> Iterator[tuple[Span, int]]:
-        start = self.whole * self.segment_lines
-        for unit in (self.block, *self.grains):
-            stop = self.length - (self.length - start) % unit
-            if start < stop:
-                yield Span(start, stop), unit
+        """The blocks in which the lines of a segment, or of a part of the last one, are read."""
+        found, start = [], span.start
+        while start < span.stop:
+            stop = min(start + self.unit(start), span.stop)
+            found.append(Span(start, stop))
             start = stop
-        if start < self.length:
-            yield Span(start, self.length), self.length - start
+        return found
+
+    def unit(self, line: int) -> int:
+        """How many lines are read at a time, from this one on."""
+        block = self._block_at(line)
+        if line < self._last_block():
+            return block
+        grain = block
+        while grain > self.finest:
+            grain = max(grain // GROWTH, self.finest)
+            if line < self.length - self.length % grain:
+                return grain
+        return self.length - line
+
+    def _block_at(self, line: int) -> int:
+        """How long the block at a line is, or would be if there were as many lines."""
+        grown = line // (GROWTH * self.chunk)
+        chunks = 1 << max(0, grown.bit_length() - 1)
+        return min(max(chunks * self.chunk, self.finest), self.block)
+
+    def _last_block(self) -> int:
+        """Where the last whole block ends."""
+        return self.length - self.length % self._block_at(self.length)
 
 
 def cut(data: MatrixSpec, chunks: tuple[int, int], axis: Axis, accumulator_bytes: int) -> Cut:
@@ -86,19 +114,17 @@ def cut(data: MatrixSpec, chunks: tuple[int, int], axis: Axis, accumulator_bytes
     data gets larger blocks; and a segment reads several times what its accumulator weighs.
     """
     lines, line_bytes = chunks[0 if axis == "rows" else 1], data.line_bytes(axis)
+    chunk_bytes = lines * line_bytes
     target = min(max(BLOCK_BYTES, accumulator_bytes), LARGEST_BLOCK_BYTES)
-    chunks_a_block = max(1, target // (lines * line_bytes))
-    segment_bytes = max(SEGMENT_BYTES, 4 * accumulator_bytes)
-    segment = max(1, segment_bytes // (chunks_a_block * lines * line_bytes))
-    smallest = max(1, accumulator_bytes // (4 * lines * line_bytes))
-    grains = tuple(lines * size for size in _sixteenths(chunks_a_block) if size >= smallest)
-    return Cut(axis, data.length(axis), lines * chunks_a_block, segment, grains)
+    block = _power_of_two(target // chunk_bytes)
+    finest = min(_power_of_two(accumulator_bytes // (4 * chunk_bytes)), block)
+    segment = max(1, max(SEGMENT_BYTES, 4 * accumulator_bytes) // (block * chunk_bytes))
+    return Cut(axis, data.length(axis), lines, block * lines, segment, finest * lines)
 
 
-def _sixteenths(size: int) -> Iterator[int]:
-    while size > 1:
-        size = max(1, size // GRAINS)
-        yield size
+def _power_of_two(number: int) -> int:
+    """The largest one that is not larger, and at least 1."""
+    return 1 << max(0, number.bit_length() - 1)
 
 
 @dataclass(frozen=True)
@@ -155,7 +181,7 @@ class Tally(Generic[T]):
         self.tail = []
         if number < self.cut.whole and number * self.cut.segment_lines in known:
             part, value = known[number * self.cut.segment_lines]
-            if part.stop % self.cut.block == 0:
+            if part.stop % self.cut.unit(part.stop) == 0:
                 yield Work([Span(part.stop, self.cut.span(number).stop)], value)
                 number += 1
         while number < self.cut.whole:
@@ -191,8 +217,9 @@ class Tally(Generic[T]):
 
     def _begins(self, old: Span, part: Span) -> bool:
         """Whether a part of the last segment that was folded before is a beginning of what it is now."""
-        in_whole_units = len(old) % self.cut.unit(part.start) == 0
-        return old == part or (old.stop < part.stop and in_whole_units)
+        if old.stop >= part.stop:
+            return old == part
+        return old.stop % self.cut.finest == 0 and old.stop % self.cut.unit(old.stop) == 0
 
     def _push(self, value: T, level: int) -> None:
         """Take the next whole segment, or (level 1) the next run, when no segment of it was taken before."""

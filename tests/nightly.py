@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +67,7 @@ class Nights:
         for given in (self.config, sections):
             for name, section in given.items():
                 config[name] = config.get(name, {}) | section
-        return pipeline.Stage(parse(repr(config)), Heard(), threading.Event())
+        return pipeline.Stage(parse(json.dumps(config)), Heard(), threading.Event())
 
     def run(self, **sections: dict[str, Any]) -> pipeline.Report:
         """Run all stages once."""

@@ -51,8 +51,8 @@ def test_night_after_night(nights, layout):
         nights.grow(rows + added)
         report = nights.run()["fit"]
         rows += added
-        # What was not a whole chunk is read again, and what has become a larger grain.
-        assert report["bytes_read"] <= (added + 2 * max(added, chunk)) * ROW
+        # What was not a whole grain is read again, and what has become a larger one.
+        assert report["bytes_read"] <= (added + max(rows / 16, 2 * chunk)) * ROW
         assert report["n_rows"] == rows
         assert report["reused"] == (added == 0)
     assert_same_bits(nights.model(), refitted(nights))
@@ -67,7 +67,7 @@ def test_many_segments(nights, monkeypatch):
     nights.run()
     for added in (60, 2500, 10, 500, 21):
         nights.grow(rows := rows + added)
-        assert nights.run()["fit"]["bytes_read"] <= (added + 2 * 300) * ROW
+        assert nights.run()["fit"]["bytes_read"] <= (added + rows / 16) * ROW
     assert_same_bits(nights.model(), refitted(nights))
 
 

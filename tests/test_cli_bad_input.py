@@ -178,7 +178,7 @@ def refusal(outcome: Outcome, code: int) -> str:
 def files(place: Path) -> set[str]:
     """All there is, but for the memory of passes that were read to their end."""
     names = (path.relative_to(place).as_posix() for path in place.rglob("*"))
-    return {name for name in names if not name.startswith("out/.model.zarr.ledger") and name != "out"}
+    return {name for name in names if not name.startswith("out/.streamdr-ledger") and name != "out"}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -242,7 +242,8 @@ def test_an_embedding_that_cannot_be_written_is_known_before_the_fit(tmp_path):
     write_config(tmp_path, input={"path": "x.zarr"}, output=output)
     succeed("run", "config.yaml", cwd=tmp_path)
     shutil.rmtree(tmp_path / "out" / "model.zarr")
-    message = refusal(streamdr("run", "config.yaml", "--json", cwd=tmp_path), 1)
+    other = ["--set", "method.n_components=1"]
+    message = refusal(streamdr("run", "config.yaml", *other, "--json", cwd=tmp_path), 1)
     assert "out/z.zarr: exists" in message
     assert not (tmp_path / "out" / "model.zarr").exists()
 
@@ -266,7 +267,7 @@ def test_a_full_disk(where, largest_file, tmp_path):
     assert not (tmp_path / "out" / "z.zarr").exists()
     succeed(*words, cwd=tmp_path)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        ".model.zarr.ledger",
+        ".streamdr-ledger",
         "model.zarr",
         "z.zarr",
     }

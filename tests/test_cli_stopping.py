@@ -76,7 +76,7 @@ def disturbed(
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_fit_says_how_to_resume_and_resumes(number, code, tmp_path, store, undisturbed):
     configure(tmp_path, store)
-    ledger = tmp_path / "out" / ".model.zarr.ledger"
+    ledger = tmp_path / "out" / ".streamdr-ledger"
     words = ["fit", "config.yaml", "--json", "--fresh", "--set", "output.overwrite=true"]
     stopped = disturbed(*words, cwd=tmp_path, when=lambda: list(ledger.glob("*.npz")), number=number)
     assert stopped.returncode == code
@@ -95,11 +95,12 @@ def test_a_stopped_fit_says_how_to_resume_and_resumes(number, code, tmp_path, st
 
 def test_a_killed_run_resumes_its_fit(tmp_path, store, undisturbed):
     configure(tmp_path, store)
-    ledger = tmp_path / "out" / ".model.zarr.ledger"
+    ledger = tmp_path / "out" / ".streamdr-ledger"
     words = ["run", "config.yaml", "--json"]
     killed = disturbed(*words, cwd=tmp_path, when=lambda: list(ledger.glob("*.npz")), number=signal.SIGKILL)
     assert killed.returncode == -signal.SIGKILL
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {ledger.name}
+    leases = {".model.zarr.lease", ".z.zarr.lease"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {ledger.name, *leases}
     resumed = succeed(*words, cwd=tmp_path)
     assert "resuming moments at row " in resumed.err
     assert 0 < resumed.report["fit"]["bytes_read"] < ALL_BYTES

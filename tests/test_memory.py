@@ -45,8 +45,9 @@ print(json.dumps(report))
 """
 
 SHAPES = {
-    "tall": ((150_000, 256), (8192, 256)),
-    "four times as tall": ((600_000, 256), (8192, 256)),
+    # Chunks as large as blocks get: of smaller ones blocks are small at first, and grow.
+    "tall": ((150_000, 256), (16_384, 256)),
+    "four times as tall": ((600_000, 256), (16_384, 256)),
     "square chunks": ((40_000, 1024), (1024, 512)),
     "small chunks": ((60_000, 512), (500, 512)),
     "wide": ((300, 120_000), (300, 4096)),

@@ -17,7 +17,7 @@ SPEC = MatrixSpec(400_000, 1024, np.dtype(np.float32))
 
 def test_blocks_are_whole_chunks_of_about_16_mb():
     assert cut(SPEC, (4096, 1024), "rows", 8 << 20).block == 4096
-    assert cut(SPEC, (100, 1024), "rows", 8 << 20).block == 4000
+    assert cut(SPEC, (100, 1024), "rows", 8 << 20).block == 3200
     assert cut(SPEC, (100_000, 1024), "rows", 8 << 20).block == 100_000, "a chunk is never read twice"
 
 
@@ -47,18 +47,26 @@ def test_more_rows_leave_the_whole_segments_as_they_are():
     assert all(few.span(number) == many.span(number) for number in range(few.whole))
 
 
-def test_what_follows_the_last_whole_block_is_cut_finer_where_the_accumulator_is_small():
-    light, heavy = (cut(SPEC, (100, 1024), "rows", held) for held in (8 << 10, 1 << 30))
-    assert light.grains == (200, 100)
-    assert light.block == 4000
-    assert heavy.grains == (), "merging into a large accumulator costs more than reading again"
+def test_no_block_is_longer_than_a_sixteenth_of_what_is_before_it():
+    parts = cut(MatrixSpec(10**6, 20, np.dtype("f4")), (10, 20), "rows", 3200)
+    stretches = [parts.span(number) for number in range(parts.whole)] + parts.tail()
+    blocks = [block for stretch in stretches for block in parts.blocks(stretch)]
+    assert all(len(block) <= max(10, block.start / 16) for block in blocks)
+    assert len(blocks) < 300
+    assert {len(block) for block in blocks} >= {10, 20, 40, 10 << 12}
+
+
+def test_a_large_accumulator_is_added_to_seldom():
+    parts = cut(SPEC, (100, 1024), "rows", 8 << 20)
+    assert parts.finest == 400, "a quarter of what the accumulator weighs"
+    heavy = cut(SPEC, (100, 1024), "rows", 1 << 30)
+    assert heavy.finest == heavy.block
 
 
 def test_the_last_lines_take_few_reads_however_small_the_chunks():
-    parts = cut(MatrixSpec(209_714, 20, np.dtype("f4")), (1, 20), "rows", 3200)
+    parts = cut(MatrixSpec(7_654_321, 20, np.dtype("f4")), (1, 20), "rows", 3200)
     reads = [block for part in parts.tail() for block in parts.blocks(part)]
-    assert parts.whole == 0
-    assert len(reads) <= 16 * (len(parts.grains) + 1)
+    assert len(reads) < 100
 
 
 def folded(parts, work):
@@ -85,13 +93,13 @@ def finished(parts, run, known=((), ())):
     return tally, sum(piece.lines for piece in work)
 
 
-grains = st.sets(st.integers(1, 11), max_size=3).map(lambda sizes: sorted(sizes, reverse=True))
-layouts = st.tuples(st.integers(1, 4), st.integers(1, 12), grains, st.integers(1, 4))
+powers = st.integers(0, 5).map(lambda power: 2**power)
+layouts = st.tuples(st.integers(1, 4), powers, powers, st.integers(1, 4))
 
 
 def parts_of(layout, rows):
-    chunk, block, grains, segment = layout
-    return Cut("rows", rows, block * chunk, segment, tuple(g * chunk for g in grains if g < block))
+    chunk, block, finest, segment = layout
+    return Cut("rows", rows, chunk, block * chunk, segment, min(finest, block) * chunk)
 
 
 @given(layouts, st.integers(1, 900))
@@ -113,10 +121,8 @@ def test_appended_rows_continue_the_same_sum(layout, rows, added, parts_kept, ru
     everything, _ = finished(parts_of(layout, rows + added), 1)
     assert after.total() == everything.total()
     if parts_kept == 5:
-        parts = parts_of(layout, rows + added)
-        finest = parts.grains[-1] if parts.grains else parts.block
-        larger = 0 if added < finest else parts.block
-        assert read <= added + larger + sum(parts.grains) + chunk, "only what was not whole is read again"
+        again = max(rows / 16, parts_of(layout, rows).finest)
+        assert read <= added + 2 * again, "only what was not whole is read again, and that is little"
 
 
 def test_spans_split():
