@@ -145,7 +145,12 @@ class Shown(str):
 
 def is_remote(text: str) -> bool:
     """Whether a text is an address rather than a path on this machine."""
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None and not text.startswith("file://")
+    return _scheme(text) not in (None, "file")
+
+
+def _scheme(text: str) -> str | None:
+    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", text)
+    return None if match is None else match[1].lower()
 
 
 def parse_place(text: str | Path | Address) -> Place:
@@ -154,8 +159,8 @@ def parse_place(text: str | Path | Address) -> Place:
         return text
     if isinstance(text, Shown):
         return Address.parse(text.given)
-    if text.startswith("file://"):
-        return Path(unquote(text.removeprefix("file://")))
+    if _scheme(text) == "file":
+        return Path(unquote(text.partition("://")[2]))
     return Address.parse(text) if is_remote(text) else Path(text)
 
 

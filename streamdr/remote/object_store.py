@@ -167,7 +167,7 @@ def _open(address: Address) -> Any:
     retry = {"max_retries": retries, "backoff": backoff, "retry_timeout": timedelta(minutes=3)}
     try:
         config: Any = options or None
-        return from_url(url, config=config, client_options=client, retry_config=retry)  # type: ignore[arg-type]
+        return from_url(url, config=config, client_options=client, retry_config=retry)
     except (BaseError, ValueError, TypeError) as error:
         names = ", ".join(options) or "none"
         raise ConfigError(
