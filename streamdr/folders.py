@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -67,7 +68,7 @@ class LocalFolder:
         """Write beside the file, make it durable, and rename."""
         self.root.mkdir(parents=True, exist_ok=True)
         self._sweep()
-        partial = self.root / f".{name}.{os.getpid()}.{_PARTIAL}"
+        partial = self.root / f".{name}.{socket.gethostname()}.{os.getpid()}.{_PARTIAL}"
         try:
             with partial.open("wb") as file:
                 fill(file)
@@ -98,8 +99,8 @@ class LocalFolder:
             os.utime(self.root / name)
 
     def _sweep(self) -> None:
-        """Remove what processes were writing when they were killed."""
-        for path in self.root.glob(f".*.{_PARTIAL}"):
+        """Remove what processes of this machine were writing when they were killed."""
+        for path in self.root.glob(f".*.{socket.gethostname()}.*.{_PARTIAL}"):
             with suppress(OSError, ValueError):
                 if not _is_running(int(path.name.split(".")[-2])):
                     path.unlink()

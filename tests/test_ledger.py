@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 
 import numpy as np
@@ -82,8 +83,12 @@ def test_what_was_of_no_use_for_longest_is_dropped_first(tmp_path, entry, monkey
 def test_what_a_killed_run_was_writing_is_removed_and_what_a_living_one_writes_is_not(tmp_path, entry):
     gone = subprocess.Popen(["true"])
     gone.wait()
-    names = {pid: f".{'0' * 40}.npz.{pid}.partial" for pid in (gone.pid, os.getppid())}
-    for name in names.values():
+    here, elsewhere = socket.gethostname(), "another-machine"
+    killed, *writing = (
+        f".{'0' * 40}.npz.{host}.{pid}.partial"
+        for host, pid in ((here, gone.pid), (here, os.getppid()), (elsewhere, gone.pid))
+    )
+    for name in (killed, *writing):
         (tmp_path / name).write_bytes(b"half of an entry")
     Ledger(LocalFolder(tmp_path)).save("key", entry)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [names[os.getppid()], "key.npz"]
+    assert {path.name for path in tmp_path.iterdir()} == {*writing, "key.npz"}
