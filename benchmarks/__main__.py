@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.harness import ROOT, Settings
 from benchmarks.report import write
 
-NAMES = ("covariance", "overhead", "gram", "krylov", "cluster", "offset")
+NAMES = ("covariance", "overhead", "gram", "krylov", "cluster", "nightly", "offset")
 
 
 def available_memory() -> int:

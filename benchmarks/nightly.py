@@ -1,0 +1,92 @@
+"""The second night: rows were appended, or a parameter changed, and the first night is remembered."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import covariance, data, ours
+from benchmarks.cluster import bits, differing
+from benchmarks.contender import CORES, Contender, Fit, Solution
+from benchmarks.harness import Settings, race
+from benchmarks.report import Report, Target, figure, ratio, reads, seconds
+
+APPENDED = 0.01
+FULL, GROWN, CHANGED = "full fit", "1% of the rows appended", "n_components changed"
+
+
+def appended(store: str, k: int, memory_limit: str) -> Fit:
+    """Fit all but the last rows, append those, and time the second fit."""
+    import zarr
+
+    place = copied(store)
+    array = zarr.open_array(place / "x.zarr", mode="r+")
+    n_rows = array.shape[0]
+    first = n_rows - int(APPENDED * n_rows)
+    last: np.ndarray = array[first:]
+    array.resize((first, *array.shape[1:]))
+    remembering(place, k, memory_limit)()
+    array.resize((n_rows, *array.shape[1:]))
+    array[first:] = last
+    return remembering(place, k, memory_limit)
+
+
+def changed(store: str, k: int, memory_limit: str) -> Fit:
+    """Fit with other components, and time the fit with the ones that are wanted."""
+    place = copied(store)
+    remembering(place, k + 5, memory_limit)()
+    return remembering(place, k, memory_limit)
+
+
+def remembering(place: Path, k: int, memory_limit: str) -> Fit:
+    """Return a fit that uses the ledger of earlier ones."""
+    import streamdr
+
+    execution, PCA = streamdr.execution, streamdr.PCA
+
+    def fit() -> Solution:
+        with execution(workers=CORES, memory_limit=memory_limit, ledger=place / "ledger"):
+            model = PCA(n_components=k).fit(place / "x.zarr")
+        return Solution(model.explained_variance_, model.components_)
+
+    return fit
+
+
+def copied(store: str) -> Path:
+    """Return a directory with a copy of the store, its files shared with it until they are written anew."""
+    place = Path(tempfile.mkdtemp(prefix="nightly-", dir=Path(store).parent))
+    atexit.register(shutil.rmtree, place)
+    shutil.copytree(store, place / "x.zarr", copy_function=os.link)
+    (place / "x.zarr/zarr.json").unlink()
+    shutil.copyfile(Path(store, "zarr.json"), place / "x.zarr/zarr.json")
+    return place
+
+
+def run(settings: Settings) -> Report:
+    """Race the second night against a fit of everything, on the store of the covariance benchmark."""
+    rows = covariance.scaled_rows(settings)
+    store = data.tall(settings.data, rows, covariance.COLS)
+    chosen = {"k": covariance.K, "memory_limit": "1GiB"}
+    outcomes = race(
+        [
+            Contender(FULL, ours.threads, store, chosen),
+            Contender(GROWN, appended, store, chosen),
+            Contender(CHANGED, changed, store, chosen),
+        ],
+        settings,
+        bits,
+    )
+    read = figure(outcomes, CHANGED, reads)
+    targets = [
+        Target("appending / full fit", ratio(outcomes, GROWN, FULL), 0.05),
+        Target("seconds after a change of n_components", figure(outcomes, CHANGED, seconds), 2.0),
+        Target("reads of the store after a change of n_components (the ledger counts)", read, 0.02),
+        Target("fits whose bits differ from those of the full one", differing(outcomes), 0),
+    ]
+    title = f"Nightly: {rows:,} x {covariance.COLS:,} float32, k={covariance.K}"
+    return Report(title, outcomes, targets, [FULL])
