@@ -15,8 +15,10 @@ from streamdr import PCA
 from streamdr.addresses import parse_place, storage_options
 from streamdr.blocks import Span
 from streamdr.errors import ConfigError, DataError
+from streamdr.remote import RemoteError
 from streamdr.settings import execution
 from streamdr.sources import open_source
+from streamdr.workshop import can_pass
 
 VALUES = np.random.default_rng(0).normal(size=(53, 6)).astype(np.float32)
 LAYOUTS = {
@@ -145,6 +147,7 @@ def test_denied_access_is_said_without_the_keys(bucket, tmp_path):
         pytest.raises(DataError) as refusal,
     ):
         open_source("s3://bucket/x.zarr")
+    assert not can_pass(refusal.value)
     advice = "access is denied; check the credentials, and what they are allowed to do"
     assert str(refusal.value) == f"s3://bucket/x.zarr: cannot be read: {advice}"
 
@@ -157,10 +160,16 @@ def test_a_server_that_is_lost_in_the_middle_names_the_chunk(bucket, tmp_path, m
         source = open_source(url)
         source.read(Span(0, 20), Span(0, 6))
         server.stop()
-        with pytest.raises(
-            DataError, match=r"s3://lost/x.zarr: chunk c/2/0 cannot be read, rows 20-29: the server"
-        ):
+        with pytest.raises(DataError, match=r"lost/x.zarr: chunk c/2/0 cannot be read, rows 20-29: ") as lost:
             source.read(Span(20, 30), Span(0, 6))
+    advice = "the server does not answer; check the endpoint (AWS_ENDPOINT_URL) and the network"
+    assert str(lost.value).endswith(advice)
+    assert can_pass(lost.value)
+
+
+def test_what_a_store_says_survives_the_way_from_a_worker():
+    error = pickle.loads(pickle.dumps(RemoteError("the server does not answer", 5)))
+    assert (str(error), error.errno) == ("the server does not answer", 5)
 
 
 def test_a_source_pickles_small_and_opens_its_own_store(stored):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from errno import EACCES
 from typing import Any, NamedTuple, Protocol
 
 Version = str
@@ -10,7 +11,23 @@ Version = str
 
 
 class RemoteError(OSError):
-    """A store that cannot be reached, refuses, or fails, in words that say what to do and hold no secret."""
+    """A store that cannot be reached, refuses, or fails, in words that say what to do and hold no secret.
+
+    Its number is that of the system's own errors where somebody has to mend something, and None where the
+    same may well succeed a little later.
+    """
+
+    def __init__(self, message: str, number: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = number
+
+    def __reduce__(self) -> tuple[type[RemoteError], tuple[str, int | None]]:
+        return type(self), (str(self), self.errno)
+
+
+def denied() -> RemoteError:
+    """The error of a store that refuses."""
+    return RemoteError("access is denied; check the credentials, and what they are allowed to do", EACCES)
 
 
 class ConflictError(Exception):

@@ -10,7 +10,7 @@ from typing import Any
 
 from streamdr.addresses import Address, redact
 from streamdr.errors import ConfigError
-from streamdr.remote.base import ConflictError, Listed, RemoteError, Version
+from streamdr.remote.base import ConflictError, Listed, RemoteError, Version, denied
 
 _TIMES = ("ETag", "etag", "mtime", "last_modified", "LastModified", "updated", "created")
 
@@ -31,7 +31,7 @@ class FileSystem:
                 f"{address}: {address.scheme}:// is not known; s3, gs, az, https and what fsspec knows are"
             ) from None
         except Exception as error:
-            raise RemoteError(_in_words(error)) from None
+            raise _in_words(error) from None
         self._root = root.rstrip("/")
 
     def get(self, key: str) -> bytes | None:
@@ -129,14 +129,14 @@ class FileSystem:
         except (FileNotFoundError, IsADirectoryError):
             raise
         except Exception as error:
-            raise RemoteError(_in_words(error)) from None
+            raise _in_words(error) from None
 
 
-def _in_words(error: Exception) -> str:
+def _in_words(error: Exception) -> RemoteError:
     if isinstance(error, PermissionError):
-        return "access is denied; check the credentials, and what they are allowed to do"
+        return denied()
     line = redact(str(error).strip().partition("\n")[0]) or type(error).__name__
-    return f"the store failed: {line[:300]}"
+    return RemoteError(f"the store failed: {line[:300]}")
 
 
 def _digest(data: bytes) -> str:

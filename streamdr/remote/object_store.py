@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from errno import EACCES, ENOENT
 from hashlib import blake2b
 from typing import Any
 
 from streamdr.addresses import Address, Option, redact
 from streamdr.errors import ConfigError
-from streamdr.remote.base import ConflictError, Listed, RemoteError, Version
+from streamdr.remote.base import ConflictError, Listed, RemoteError, Version, denied
 
 _CLIENT_OPTIONS = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"}
@@ -21,7 +22,6 @@ _ENVIRONMENT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZUR
 _ATTEMPTS = 6
 _TIMEOUT = "120s"
 """A request as a whole: a chunk may be large and the line slow."""
-_DENIED = "access is denied; check the credentials, and what they are allowed to do"
 _BATCH = 1000
 """The objects of a listing that are taken at once, as many as one request brings."""
 
@@ -142,9 +142,9 @@ class ObjectStore:
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
             raise
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError):
-            raise RemoteError(_DENIED) from None
+            raise denied() from None
         except exceptions.BaseError as error:
-            raise RemoteError(_in_words(str(error))) from None
+            raise _in_words(str(error)) from None
 
 
 def _open(address: Address) -> Any:
@@ -175,19 +175,22 @@ def _open(address: Address) -> Any:
         ) from None
 
 
-def _in_words(error: str) -> str:
+def _in_words(error: str) -> RemoteError:
     if "169.254.169.254" in error or "169.254.170.2" in error:
-        return (
+        return RemoteError(
             "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-            "or AWS_SKIP_SIGNATURE=true for a public bucket"
+            "or AWS_SKIP_SIGNATURE=true for a public bucket",
+            EACCES,
         )
     if "403 Forbidden" in error or "401 Unauthorized" in error:
-        return _DENIED
+        return denied()
     if "NoSuchBucket" in error:
-        return "there is no such bucket; check the address"
+        return RemoteError("there is no such bucket; check the address", ENOENT)
     if "error sending request" in error or "error trying to connect" in error:
-        return "the server does not answer; check the endpoint (AWS_ENDPOINT_URL) and the network"
-    return f"the store failed: {_first_line(error)}"
+        return RemoteError(
+            "the server does not answer; check the endpoint (AWS_ENDPOINT_URL) and the network"
+        )
+    return RemoteError(f"the store failed: {_first_line(error)}")
 
 
 def _first_line(error: str) -> str:

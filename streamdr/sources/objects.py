@@ -25,7 +25,7 @@ def node_at(address: Address) -> ObjectNode:
         if next(node.objects.listed(), None) is None:
             raise DataError(f"{address}: there is nothing at this address; check it")
     except RemoteError as error:
-        raise DataError(f"{address}: cannot be read: {error}") from None
+        raise DataError(f"{address}: cannot be read: {error}") from error
     except FileNotFoundError:
         raise DataError(f"{address}: there is no such bucket or directory; check the address") from None
     return node

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import zarr
 
+from streamdr.addresses import redact
 from streamdr.blocks import Array
 from streamdr.errors import DataError
 from streamdr.sources.decoding import ChunkDecoder, blosc_size
@@ -44,7 +45,7 @@ def chunk_reader(node: Node, metadata: ArrayMetadata, *, allow_missing: bool) ->
     try:
         array = node.open(metadata.zarr_format)
     except Exception as error:
-        raise DataError(f"{node.name}: zarr cannot open this array: {error}") from error
+        raise DataError(f"{node.name}: zarr cannot open this array: {redact(str(error))}") from error
     fill_value = array.fill_value if array.fill_value is not None else 0
     absent = Absent(fill_value if allow_missing else None)
     decoder, index = ChunkDecoder.of(metadata), ShardIndex.of(metadata)

@@ -7,8 +7,10 @@ from itertools import chain
 
 import numpy as np
 
+from streamdr.addresses import redact
 from streamdr.blocks import Array, MatrixSpec, Span
 from streamdr.errors import DataError
+from streamdr.remote import RemoteError
 from streamdr.scratch import scratch
 from streamdr.sources.base import Source
 from streamdr.sources.grid import Overlap
@@ -119,10 +121,11 @@ class ZarrSource(Source):
         where = self._covered(self._metadata.grid.bounds(piece.coords))
         if isinstance(error, MissingChunkError):
             return DataError(f"{self.name}: chunk {error} is missing, {where}; {_MISSING}")
-        return DataError(
-            f"{self.name}: chunk {key} cannot be read, {where}: {error or type(error).__name__}; "
-            "restore it from a copy or write it again"
-        )
+        fault = redact(str(error)) or type(error).__name__
+        said = f"{self.name}: chunk {key} cannot be read, {where}: {fault}"
+        if isinstance(error, RemoteError):  # it is the store that is at fault, and the error says what to do
+            return DataError(said)
+        return DataError(f"{said}; restore it from a copy or write it again")
 
     def _covered(self, region: Region) -> str:
         return self._region(*self.layout.covers(region))

@@ -210,7 +210,7 @@ def _workspace(address: Address) -> Iterator[Path]:
         try:
             yield here
         except StoreError as error:
-            raise type(error)(str(error).replace(str(here), str(address))) from None
+            raise type(error)(str(error).replace(str(here), str(address))) from error.__cause__
 
 
 def _download(address: Address, here: Path, names: Iterable[str]) -> None:

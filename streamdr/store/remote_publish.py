@@ -136,7 +136,7 @@ def told(place: Address, what: str) -> Iterator[None]:
     try:
         yield
     except RemoteError as error:
-        raise StoreError(f"{place}: cannot be {what}: {error}") from None
+        raise StoreError(f"{place}: cannot be {what}: {error}") from error
     except FileNotFoundError:
         raise StoreError(f"{place}: cannot be {what}: there is no such bucket; check the address") from None
 
