@@ -234,3 +234,14 @@ def test_what_obstore_does_not_reach_fsspec_does(tmp_path):
 
 def test_an_address_may_be_given_as_one(stored):
     assert open_source(parse_place(stored)).name == stored
+
+
+def test_an_array_that_was_opened_with_obstore_is_stamped_by_one_listing_too(bucket, stored):
+    array = zarr.open_array(zarr.storage.ObjectStore(bucket.below("x.zarr")), mode="r")
+    source = open_source(array)
+    so_far = len(bucket.server.requests())
+    assert source.fingerprint() == open_source(array).fingerprint()
+    asked = bucket.server.requests()[so_far:]
+    assert len([request for request in asked if "/c/" in request]) == 0
+    assert np.array_equal(everything(pickle.loads(pickle.dumps(source))), VALUES)
+    assert SECRET not in source.name + repr(source)

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from streamdr.addresses import BUCKET_SCHEMES, Address
 from streamdr.errors import ConfigError
 from streamdr.remote.base import ConflictError, Listed, Objects, RemoteError, Version, in_parallel
 
-__all__ = ["ConflictError", "Listed", "Objects", "RemoteError", "Version", "in_parallel", "open_objects"]
+__all__ = [
+    "ConflictError",
+    "Listed",
+    "Objects",
+    "RemoteError",
+    "Version",
+    "in_parallel",
+    "open_objects",
+    "opened_objects",
+]
+
+
+def opened_objects(store: Any) -> Objects:
+    """The objects of a store that somebody has opened with obstore."""
+    from streamdr.remote.object_store import ObjectStore
+
+    return ObjectStore(store, str(store))
 
 
 @lru_cache(maxsize=64)
@@ -24,6 +41,6 @@ def open_objects(address: Address) -> Objects:
         raise ConfigError(
             f"{address}: reading {address.scheme}:// takes obstore; pip install 'streamdr[remote]'"
         ) from None
-    from streamdr.remote.object_store import ObjectStore
+    from streamdr.remote.object_store import AddressedStore
 
-    return ObjectStore(address)
+    return AddressedStore(address)

@@ -46,7 +46,14 @@ class Listed(NamedTuple):
 
 
 class Objects(Protocol):
-    """The objects at an address, by keys that count from there. Any number of threads may use it."""
+    """The objects at an address, by keys that count from there. Any number of threads may use it.
+
+    It pickles small, and is opened anew where it is unpickled.
+    """
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
 
     def get(self, key: str) -> Any | None:
         """All of an object, as something with a buffer; None where there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from hashlib import blake2b
@@ -10,7 +10,8 @@ from typing import Any
 
 from streamdr.addresses import Address, redact
 from streamdr.errors import ConfigError
-from streamdr.remote.base import ConflictError, Listed, RemoteError, Version, denied
+from streamdr.remote import open_objects
+from streamdr.remote.base import ConflictError, Listed, Objects, RemoteError, Version, denied
 
 _TIMES = ("ETag", "etag", "mtime", "last_modified", "LastModified", "updated", "created")
 
@@ -33,6 +34,14 @@ class FileSystem:
         except Exception as error:
             raise _in_words(error) from None
         self._root = root.rstrip("/")
+
+    def __reduce__(self) -> tuple[Callable[[Address], Objects], tuple[Address]]:
+        return open_objects, (self._address,)
+
+    @property
+    def name(self) -> str:
+        """The address."""
+        return str(self._address)
 
     def get(self, key: str) -> bytes | None:
         """All of a file; None where there is none."""

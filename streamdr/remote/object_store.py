@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from errno import EACCES, ENOENT
@@ -12,7 +12,8 @@ from typing import Any
 
 from streamdr.addresses import Address, Option, redact
 from streamdr.errors import ConfigError
-from streamdr.remote.base import ConflictError, Listed, RemoteError, Version, denied
+from streamdr.remote import open_objects
+from streamdr.remote.base import ConflictError, Listed, Objects, RemoteError, Version, denied
 
 _CLIENT_OPTIONS = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"}
@@ -27,11 +28,11 @@ _BATCH = 1000
 
 
 class ObjectStore:
-    """The objects at an address."""
+    """The objects of a store that obstore has opened."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._store = _open(address)
+    def __init__(self, store: Any, name: str) -> None:
+        self.name = name
+        self._store = store
 
     def get(self, key: str) -> Any | None:
         """All of an object, as something with a buffer; None where there is none."""
@@ -106,7 +107,7 @@ class ObjectStore:
             with self._told():
                 return _version(obstore.put(self._store, key, data, mode=mode))
         except (AlreadyExistsError, PreconditionError, FileNotFoundError):
-            raise ConflictError(f"{self._address}/{key}: was written by somebody else meanwhile") from None
+            raise ConflictError(f"{self.name}/{key}: was written by somebody else meanwhile") from None
 
     def copy(self, key: str, to: str) -> None:
         """Copy an object without bringing it here."""
@@ -145,6 +146,17 @@ class ObjectStore:
             raise denied() from None
         except exceptions.BaseError as error:
             raise _in_words(str(error)) from None
+
+
+class AddressedStore(ObjectStore):
+    """The objects at an address."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(_open(address), str(address))
+        self._address = address
+
+    def __reduce__(self) -> tuple[Callable[[Address], Objects], tuple[Address]]:
+        return open_objects, (self._address,)
 
 
 def _open(address: Address) -> Any:

@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.storage import LocalStore
+from zarr.storage import LocalStore, ObjectStore
 
 from streamdr.addresses import Address, parse_place
 from streamdr.errors import DataError
+from streamdr.remote import opened_objects
 from streamdr.sources.arrays import ArraySource, MappedSource, open_npy
 from streamdr.sources.base import Source
 from streamdr.sources.layout import Layout
 from streamdr.sources.lazy import DaskSource, XarraySource
 from streamdr.sources.locate import locate
-from streamdr.sources.objects import node_at
+from streamdr.sources.objects import ObjectNode, node_at
 from streamdr.sources.stores import Directory, Node, StoreNode
 from streamdr.sources.zarr_source import ZarrSource
 
@@ -78,10 +79,12 @@ def _open(data: Any, array: str | None, sample_axis: int | str, allow_missing: b
 def _zarr_node(data: Any) -> Node | None:
     """Where the data is, if it is in a zarr store; None if it is something else, or a `.npy` file."""
     if isinstance(data, (zarr.Array, zarr.Group)):
-        if not isinstance(data.store, LocalStore):
-            return StoreNode(data.store, data.path)
-        root = data.store.root / data.path
-        return Directory(root, str(root))
+        if isinstance(data.store, LocalStore):
+            root = data.store.root / data.path
+            return Directory(root, str(root))
+        if isinstance(data.store, ObjectStore):
+            return ObjectNode(opened_objects(data.store.store), data.path)
+        return StoreNode(data.store, data.path)
     if isinstance(data, Address):
         return node_at(data)
     if not isinstance(data, Path):

@@ -20,44 +20,36 @@ from streamdr.sources.stores import ReadPart
 
 def node_at(address: Address) -> ObjectNode:
     """The node at an address, if there is anything."""
-    node = ObjectNode(address, "")
+    objects = open_objects(address)
     try:
-        if next(node.objects.listed(), None) is None:
+        if next(objects.listed(), None) is None:
             raise DataError(f"{address}: there is nothing at this address; check it")
     except RemoteError as error:
         raise DataError(f"{address}: cannot be read: {error}") from error
     except FileNotFoundError:
         raise DataError(f"{address}: there is no such bucket or directory; check the address") from None
-    return node
+    return ObjectNode(objects, "")
 
 
 class ObjectNode:
-    """A node at an address: `root` is what is opened, `path` where in it the node is.
+    """A node among objects, at a path."""
 
-    It pickles as these two, and is opened anew where it is unpickled.
-    """
-
-    def __init__(self, root: Address, path: str) -> None:
-        self.root = root
+    def __init__(self, objects: Objects, path: str) -> None:
+        self.objects = objects
         self.path = path
         self._stamps = Stamps()
 
-    def __reduce__(self) -> tuple[type[ObjectNode], tuple[Address, str]]:
-        return ObjectNode, (self.root, self.path)
+    def __reduce__(self) -> tuple[type[ObjectNode], tuple[Objects, str]]:
+        return ObjectNode, (self.objects, self.path)  # without the stamps, of which a worker has no use
 
     @property
     def name(self) -> str:
         """The address."""
-        return str(self.root / self.path) if self.path else str(self.root)
-
-    @property
-    def objects(self) -> Objects:
-        """The objects, by keys that count from the root."""
-        return open_objects(self.root)
+        return f"{self.objects.name}/{self.path}" if self.path else self.objects.name
 
     def child(self, path: str) -> ObjectNode:
         """The node at a path below this one."""
-        return ObjectNode(self.root, self._key(path))
+        return ObjectNode(self.objects, self._key(path))
 
     def children(self) -> list[str]:
         """The names directly below this one, files or nodes, sorted."""
