@@ -1,6 +1,7 @@
 """Fit the method to the input and save the model: `python flows/fit.py CONFIG`."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Prefect runs this file without making it a module, and could not
+# find what words stand for.
 
 from typing import Any
 

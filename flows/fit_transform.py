@@ -1,6 +1,7 @@
 """Fit the method, save the model and write the embedding: `python flows/fit_transform.py CONFIG`."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Prefect runs this file without making it a module, and could not
+# find what words stand for.
 
 from typing import Any
 

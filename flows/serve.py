@@ -45,7 +45,6 @@ def serve() -> None:
         schedule=schedule,
         parameters={"config": config.root, "storage_block": given.storage_block},
         global_limit=ONE_AT_A_TIME,
-        limit=1,
     )
 
 

@@ -1,6 +1,7 @@
 """Map the input through the saved model: `python flows/transform.py CONFIG`."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Prefect runs this file without making it a module, and could not
+# find what words stand for.
 
 from typing import Any
 

@@ -33,8 +33,14 @@ class Server:
         """Post to the API, or read from it where there is nothing to say."""
         data = json.dumps(body).encode() if body else None
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    return json.load(answer)
+            except urllib.error.HTTPError as error:
+                if error.code != 503:  # which asks to be asked again: its database is busy
+                    raise
+                time.sleep(0.2)
 
     def runs(self, *, name: str) -> list[dict[str, Any]]:
         """The runs of a flow, the latest first."""
