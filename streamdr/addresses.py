@@ -164,6 +164,16 @@ def parse_place(text: str | Path | Address) -> Place:
     return Address.parse(text) if is_remote(text) else Path(text)
 
 
+def local_path(text: str) -> Path:
+    """The path that is meant, where an address will not do."""
+    place = parse_place(text)
+    if isinstance(place, Address):
+        raise ConfigError(
+            f"{place}: is not on this machine, and has to be; give a path, and copy what is there"
+        )
+    return place
+
+
 @contextmanager
 def storage_options(options: Mapping[str, Option | None]) -> Iterator[None]:
     """Use these keys, endpoints and the like for every address that is parsed in this block.

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import TextIOWrapper
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -165,12 +164,12 @@ def schema(as_json: Json = False) -> int:
 @app.command()
 def ingest(
     source: Annotated[
-        Path,
+        str,
         typer.Argument(
             metavar="SOURCE", help="A .npy, CSV, Parquet or HDF5 file, or a directory of Parquet files."
         ),
     ],
-    dest: Annotated[Path, typer.Argument(metavar="DEST.zarr", help="The store to make; its array is X.")],
+    dest: Annotated[str, typer.Argument(metavar="DEST.zarr", help="The store to make; its array is X.")],
     dataset: Annotated[str | None, typer.Option(help="HDF5: the dataset, where there are several.")] = None,
     columns: Annotated[
         str | None, typer.Option(help="CSV, Parquet: the columns to keep, as in a,b,c.")
@@ -193,13 +192,14 @@ def ingest(
         import csv
         from dataclasses import asdict
 
+        from streamdr.addresses import local_path
         from streamdr.ingest import ingest
         from streamdr.progress import for_stream
         from streamdr.signals import Stoppable
 
         report = ingest(
-            source,
-            dest,
+            local_path(source),
+            local_path(dest),
             dataset=dataset,
             columns=None if columns is None else next(csv.reader([columns])),
             dtype=dtype,

@@ -200,3 +200,13 @@ def test_a_killed_transform_resumes_and_ends_with_the_same_bits(bucket, tmp_path
     ended = store.open_embedding(parse_place(there["embedding"]))
     assert np.array_equal(ended[:], store.open_embedding(Path(here["embedding"]))[:])
     assert not [key for key in bucket.keys("out") if ".partial" in key or ".lease" in key]
+
+
+def test_ingestion_stays_on_this_machine(tmp_path):
+    np.save(tmp_path / "x.npy", VALUES)
+    outcome = streamdr("ingest", "x.npy", f"s3://{KEY}:{SECRET}@bucket/x.zarr", cwd=tmp_path)
+    assert outcome.code == 2
+    assert outcome.errors == [
+        "s3://bucket/x.zarr: is not on this machine, and has to be; give a path, and copy what is there"
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npy"]

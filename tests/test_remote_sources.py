@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numcodecs
 import numpy as np
@@ -202,6 +204,16 @@ def test_an_option_that_is_not_known_is_refused_by_name_only():
     with pytest.raises(ConfigError, match=r"s3://bucket/x.zarr: .*sekret_key") as refusal:
         open_source(f"s3://bucket/x.zarr?sekret_key={SECRET}")
     assert SECRET not in str(refusal.value)
+
+
+def test_a_web_server_that_does_not_list_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/x.zarr"
+        with pytest.raises(DataError, match=f"{url}: .*does not list what it has"):
+            open_source(url)
+        server.shutdown()
 
 
 def test_a_scheme_that_nobody_knows_is_refused():

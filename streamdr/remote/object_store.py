@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from errno import EACCES, ENOENT
+from errno import EACCES, EINVAL, ENOENT
 from hashlib import blake2b
 from typing import Any
 
@@ -190,9 +190,15 @@ def _open(address: Address) -> Any:
 def _in_words(error: str) -> RemoteError:
     if "169.254.169.254" in error or "169.254.170.2" in error:
         return RemoteError(
-            "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-            "or AWS_SKIP_SIGNATURE=true for a public bucket",
+            "there are no credentials in the environment; s3:// takes AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket",
             EACCES,
+        )
+    if "PROPFIND" in error and ("501 " in error or "405 " in error):
+        return RemoteError(
+            "the web server does not list what it has (WebDAV), so that missing chunks would go unseen; "
+            "copy the store, or reach it in another way",
+            EINVAL,
         )
     if "403 Forbidden" in error or "401 Unauthorized" in error:
         return denied()

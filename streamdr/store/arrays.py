@@ -144,12 +144,16 @@ def decode_chunk(raw: bytes, layout: Layout, region: Index) -> Array:
     return values.reshape(layout.chunks)[tuple(slice(s.stop - s.start) for s in region)]
 
 
-def encode_chunk(values: Array, layout: Layout) -> bytes:
-    """The file of one chunk, which values at the edge do not fill: the rest reads as never written."""
-    chunk = np.full(layout.chunks, fill_value(layout.dtype), layout.dtype.newbyteorder("<"))
+def encode_chunk(values: Array, layout: Layout) -> Array:
+    """The bytes of one chunk's file. Values at the edge do not fill it: the rest reads as never written."""
+    raw = np.empty(layout.file_bytes, np.uint8)
+    content, checksum = raw[:-CHECKSUM_BYTES], raw[-CHECKSUM_BYTES:]
+    chunk = content.view(layout.dtype.newbyteorder("<")).reshape(layout.chunks)
+    if values.shape != layout.chunks:
+        chunk[...] = fill_value(layout.dtype)
     chunk[tuple(map(slice, values.shape))] = values
-    raw = chunk.tobytes()
-    return raw + int(google_crc32c.value(raw)).to_bytes(CHECKSUM_BYTES, "little")
+    checksum.view("<u4")[0] = google_crc32c.value(content)
+    return raw
 
 
 def chunk_fault(file: Path, layout: Layout) -> str | None:
