@@ -74,12 +74,14 @@ def main(
         )
     except Exception as error:
         sys.exit(console.fail_with(error, given.as_json))
-    outcome = state.result(raise_on_failure=False)
+    outcome: Any = state.result(raise_on_failure=False)
     if isinstance(outcome, StageError):
         sys.exit(console.fail(outcome.kind, str(outcome), outcome.exit_code, given.as_json))
     if not state.is_completed():
-        sys.exit(console.fail(state.name, state.message or "ended without a word", 1, given.as_json))
-    sys.exit(console.conclude(lambda: outcome, render, as_json=given.as_json))
+        said = state.message or "ended without a word"
+        sys.exit(console.fail(state.name or state.type, said, 1, given.as_json))
+    report: Report = outcome
+    sys.exit(console.conclude(lambda: report, render, as_json=given.as_json))
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:

@@ -29,16 +29,11 @@ from prefect.artifacts import (
 )
 from prefect.blocks.core import Block
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import (
-    ConcurrencyLimitConfig,
-    ConcurrencyLimitStrategy,
-    State,
-    StateType,
-)
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, State
 from prefect.exceptions import TerminationSignal
-from prefect.schedules import Cron
+from prefect.schedules import Cron, Schedule
 from prefect.states import Cancelled, Failed
-from prefect.tasks import exponential_backoff
+from prefect.tasks import Task, exponential_backoff
 
 __all__ = [
     "NO_CACHE",
@@ -48,8 +43,9 @@ __all__ = [
     "ConcurrencyLimitStrategy",
     "Cron",
     "Failed",
+    "Schedule",
     "State",
-    "StateType",
+    "Task",
     "TerminationSignal",
     "create_markdown_artifact",
     "create_progress_artifact",

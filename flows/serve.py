@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from command import configurations, parser
 from fit_transform import fit_transform
-from orchestra import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, Cron
+from orchestra import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, Cron, Schedule
 
 from streamdr import console
 from streamdr.errors import ConfigError
@@ -48,7 +48,7 @@ def serve() -> None:
     )
 
 
-def _schedule(cron: str, timezone: str) -> Cron:
+def _schedule(cron: str, timezone: str) -> Schedule:
     try:
         return Cron(cron, timezone=str(ZoneInfo(timezone)))
     except ValueError as error:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Any
+from typing import Any, ParamSpec
 
 from form import Configuration
 from gauge import Gauge
@@ -14,6 +13,7 @@ from orchestra import (
     Cancelled,
     Failed,
     State,
+    Task,
     create_markdown_artifact,
     create_table_artifact,
     exponential_backoff,
@@ -29,6 +29,8 @@ from streamdr.workshop import Act, Order, StageError, Workshop
 RETRIES = 5
 BACKOFF_SECONDS = 4
 """The first wait. Each is twice as long as the one before: two minutes in all."""
+
+P = ParamSpec("P")
 
 
 class Bench:
@@ -87,19 +89,20 @@ def _may_pass(task: Any, run: Any, state: State[Any]) -> bool:
     return isinstance(error, StageError) and error.can_pass
 
 
-stage = partial(
-    task,
-    retries=RETRIES,
-    retry_delay_seconds=exponential_backoff(backoff_factor=BACKOFF_SECONDS),
-    retry_jitter_factor=0.2,
-    retry_condition_fn=_may_pass,
-    cache_policy=NO_CACHE,
-    persist_result=False,
-    log_prints=False,
-)
+def stage(name: str) -> Callable[[Callable[P, Report]], Task[P, Report]]:
+    """A task that is tried again, after longer and longer waits, when what stopped it can pass."""
+    return task(
+        name=name,
+        retries=RETRIES,
+        retry_delay_seconds=exponential_backoff(backoff_factor=BACKOFF_SECONDS),
+        retry_jitter_factor=0.2,
+        retry_condition_fn=_may_pass,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+    )
 
 
-@stage(name="plan")
+@stage("plan")
 def plan(bench: Bench) -> Report:
     """Validate the configuration and the input, and say what a fit would do."""
     report = bench.do("plan")
@@ -108,25 +111,25 @@ def plan(bench: Bench) -> Report:
     return report
 
 
-@stage(name="fit")
+@stage("fit")
 def fit(bench: Bench) -> Report:
     """Fit the method, pass by pass, and publish the model."""
     return bench.do("fit")
 
 
-@stage(name="transform")
+@stage("transform")
 def transform(bench: Bench) -> Report:
     """Write the embedding, going on where an interrupted run stopped."""
     return bench.do("transform")
 
 
-@stage(name="reprocess")
+@stage("reprocess")
 def reprocess(bench: Bench) -> Report:
     """Bring what is stale up to date, for several configurations over one input."""
     return bench.do("reprocess")
 
 
-@stage(name="verify")
+@stage("verify")
 def verify(bench: Bench) -> Report:
     """Check what was written against the input."""
     report = bench.do("verify")
@@ -138,7 +141,7 @@ def verify(bench: Bench) -> Report:
     return report
 
 
-@stage(name="summarise")
+@stage("summarise")
 def summarise(bench: Bench, reports: Mapping[str, Report]) -> Report:
     """Show what was found: a table, and a page with the pictures."""
     report = bench.do("summarise", reports)
