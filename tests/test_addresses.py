@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 
 import pytest
 
+from streamdr import config
 from streamdr.addresses import Address, is_remote, parse_place, redact, storage_options
 from streamdr.errors import ConfigError
 
@@ -110,3 +112,14 @@ def test_options_hold_for_the_addresses_of_a_block_and_those_of_the_url_go_first
 )
 def test_redaction_takes_out_secrets_and_leaves_the_rest(text, shown):
     assert redact(text) == shown
+
+
+def test_a_configuration_shows_addresses_without_their_keys_and_opens_them_with_them():
+    run = config.parse(
+        "input: {path: 's3://AKID:cret@b/x.zarr?region=eu'}\nmethod: {name: pca}\noutput: {model: m.zarr}"
+    )
+    assert run.input.path == run.to_dict()["input"]["path"] == "s3://b/x.zarr"
+    for text in (repr(run), str(run), f"{run.input.path}", json.dumps(run.to_dict())):
+        assert "cret" not in text
+    for copied in (run.input, pickle.loads(pickle.dumps(run.input))):
+        assert dict(parse_place(copied.path).options)["secret_access_key"] == "cret"

@@ -69,6 +69,25 @@ def test_a_run_from_bucket_to_bucket_gives_the_bits_of_a_run_on_disk(bucket, the
     assert np.array_equal(scores["embedding"], store.open_embedding(tmp_path / "out" / "z.zarr")[:])
 
 
+def test_processes_of_a_cluster_read_and_write_for_themselves(bucket, there, tmp_path):
+    with_keys = there.replace("s3://", f"s3://{KEY}:{SECRET}@")
+    query = f"endpoint={bucket.server.url}&region=us-east-1"
+    write_config(
+        tmp_path,
+        input={"path": f"{with_keys}/x.zarr?{query}"},
+        output={"model": f"{with_keys}/m.zarr?{query}", "embedding": f"{with_keys}/z.zarr?{query}"},
+        execution={"scheduler": "processes", "workers": 1},
+    )
+    remote = streamdr("run", "config.yaml", cwd=tmp_path)  # with nothing in the environment: keys travel
+    assert remote.code == 0, remote.err
+    write_config(tmp_path, input={"path": "x.zarr"}, output={"model": "m.zarr", "embedding": "z.zarr"})
+    assert streamdr("run", "config.yaml", cwd=tmp_path).code == 0
+    for name in ("m.zarr", "z.zarr"):
+        files = {f.relative_to(tmp_path).as_posix(): f for f in (tmp_path / name).glob("*/c/**/*")}
+        chunks = {key: data for key, data in bucket.contents(name).items() if "/c/" in key}
+        assert chunks == {key: file.read_bytes() for key, file in files.items() if file.is_file()}
+
+
 def test_rows_that_were_appended_are_all_that_is_read(bucket, there, tmp_path):
     configure(tmp_path / "a", there)
     assert command("run", "config.yaml", bucket=bucket, cwd=tmp_path / "a").code == 0

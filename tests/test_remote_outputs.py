@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import obstore
 import pytest
 import xarray
 from s3_server import KEY, SECRET, serve
@@ -15,10 +14,10 @@ import streamdr
 from streamdr import PCA, store
 from streamdr.addresses import parse_place, storage_options
 from streamdr.errors import BusyError, StoreError
-from streamdr.ledger import Ledger
 from streamdr.remote.folder import folder_at
 from streamdr.store.remote_publish import MARK
 from streamdr.store.slots import Conflict, slot_beside
+from streamdr.workshop import can_pass
 
 VALUES = np.random.default_rng(0).normal(size=(40, 5))
 ROWS = np.random.default_rng(1).normal(size=(23, 3))
@@ -336,7 +335,6 @@ def test_the_ledger_is_kept_at_an_address(bucket, place, fitted):
         again = PCA(n_components=2).fit(VALUES)
     assert np.array_equal(first.components_, again.components_)
     assert [item.name for item in folder_at(place).items() if item.name.endswith(".npz")]
-    assert isinstance(Ledger(folder_at(place)).folder.name, str)
 
 
 def test_a_folder_of_fsspec_and_an_output_there(fitted):
@@ -354,8 +352,21 @@ def test_a_folder_of_fsspec_and_an_output_there(fitted):
     slot.remove(version)
 
 
-def test_a_put_that_the_store_refuses_names_the_place(bucket, place):
-    begin(place)
-    with pytest.raises(StoreError, match="cannot be"):
-        store.write_rows(place.with_name("other.zarr"), 0, ROWS)
-    assert obstore.list(bucket.objects).collect()
+def test_rows_of_an_embedding_that_was_never_begun_are_refused(place):
+    with pytest.raises(StoreError, match=f"{place}/embedding/zarr.json: cannot be read"):
+        store.write_rows(place, 0, ROWS)
+
+
+def test_a_server_that_is_lost_while_rows_are_written_is_named(bucket, tmp_path):
+    with serve(tmp_path) as server:
+        server.make_bucket("lost")
+        with storage_options({"endpoint": server.url}):
+            place = parse_place("s3://lost/z.zarr")
+        begin(place)
+        store.write_rows(place, 0, ROWS[:10])
+        server.stop()
+        with pytest.raises(
+            StoreError, match=r"z.zarr: cannot be written: the server does not answer"
+        ) as lost:
+            store.write_rows(place, 10, ROWS[10:20])
+    assert can_pass(lost.value)

@@ -13,12 +13,10 @@ import zarr
 from command_line import write_store
 from s3_server import KEY, SECRET, serve
 
-from streamdr import PCA
 from streamdr.addresses import parse_place, storage_options
 from streamdr.blocks import Span
 from streamdr.errors import ConfigError, DataError
 from streamdr.remote import RemoteError
-from streamdr.settings import execution
 from streamdr.sources import open_source
 from streamdr.workshop import can_pass
 
@@ -219,16 +217,6 @@ def test_a_web_server_that_does_not_list_is_refused(tmp_path, monkeypatch):
 def test_a_scheme_that_nobody_knows_is_refused():
     with pytest.raises(ConfigError, match=r"s4://bucket/x.zarr: s4:// is not known"):
         open_source("s4://bucket/x.zarr")
-
-
-def test_processes_of_a_cluster_read_for_themselves(stored):
-    here = PCA(n_components=2).fit(VALUES)
-    with execution(scheduler="processes", workers=1):
-        there = PCA(n_components=2).fit(open_source(stored))
-    with execution(workers=1):
-        threads = PCA(n_components=2).fit(open_source(stored))
-    assert np.array_equal(there.components_, threads.components_)
-    np.testing.assert_allclose(abs(there.components_), abs(here.components_), rtol=1e-4, atol=1e-6)
 
 
 def test_what_obstore_does_not_reach_fsspec_does(tmp_path):
