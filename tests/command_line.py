@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ import zarr
 
 SCRIPT = str(Path(sys.executable).with_name("streamdr"))
 
-_WARM = multiprocessing.get_context("forkserver")
-_WARM.set_forkserver_preload(
+WARM = multiprocessing.get_context("forkserver")
+WARM.set_forkserver_preload(
     ["streamdr.cli", "streamdr.console", "streamdr.pipeline", "streamdr.inspection", "streamdr.ingest"]
 )
 
@@ -55,7 +56,7 @@ def streamdr(
     with tempfile.TemporaryDirectory() as directory:
         streams = [Path(directory, name) for name in ("out", "err")]
         arguments = (list(map(str, words)), cwd, streams, dict(environment or {}), largest_file)
-        process = _WARM.Process(target=_command, args=arguments)
+        process = WARM.Process(target=command, args=arguments)
         process.start()
         process.join()
         return Outcome(process.exitcode, *(stream.read_text() for stream in streams))
@@ -67,9 +68,14 @@ def succeed(*words: str | Path, cwd: Path) -> Outcome:
     return outcome
 
 
-def _command(
-    words: list[str], cwd: Path, streams: list[Path], environment: dict[str, str], largest_file: int
+def command(
+    words: list[str],
+    cwd: Path,
+    streams: list[Path],
+    environment: Mapping[str, str] = MappingProxyType({}),
+    largest_file: int = resource.RLIM_INFINITY,
 ) -> None:
+    """Be the program, from here on, and say what it says into two files."""
     from streamdr.cli import main
 
     os.chdir(cwd)

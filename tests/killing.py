@@ -1,0 +1,150 @@
+"""Commands that are killed, wherever they are, and started again until one comes to its end."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from command_line import WARM, Outcome, command
+
+_PATIENCE_SECONDS = 60
+_STEPS = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.utime"}
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+class Started:
+    """A command under way: the process that was started and the one that does its work, in a group."""
+
+    def __init__(self, *words: str | Path, cwd: Path, last_step: float = math.inf) -> None:
+        """Once it has changed something in the file system so many times, it kills itself before the next."""
+        self._held = ExitStack()
+        directory = self._held.enter_context(tempfile.TemporaryDirectory())
+        self._streams = [Path(directory, name) for name in ("out", "err")]
+        for stream in self._streams:
+            stream.touch()  # some are killed before they can say anything
+        self._alive, theirs = WARM.Pipe(duplex=False)
+        self._held.callback(self._alive.close)
+        self._process = WARM.Process(
+            target=_lead, args=(theirs, list(map(str, words)), cwd, self._streams, last_step)
+        )
+        self._process.start()
+        theirs.close()
+        self._alive.recv_bytes()
+
+    def ends_within(self, seconds: float) -> bool:
+        """Whether its last process ends in that time: the pipe that all of them hold is then closed."""
+        return self._alive.poll(seconds)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def worker(self) -> int | None:
+        """The process that does the work, once it was forked."""
+        try:
+            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        except FileNotFoundError:
+            return None
+        return int(children[0]) if children else None
+
+    def kill(self, whom: str) -> None:
+        """End `all` processes at once, or the `parent` or the `worker` alone: none may outlive it."""
+        worker = self.worker
+        if whom == "all":
+            os.killpg(self.pid, signal.SIGKILL)
+        else:
+            os.kill(worker if whom == "worker" and worker is not None else self.pid, signal.SIGKILL)
+        assert self.ends_within(_PATIENCE_SECONDS), f"a process lives on after the {whom} was killed"
+
+    def outcome(self) -> Outcome:
+        """What it said and its exit code, when it has ended."""
+        self._process.join(_PATIENCE_SECONDS)
+        with self._held:
+            return Outcome(self._process.exitcode, *(stream.read_text() for stream in self._streams))
+
+
+@contextmanager
+def started(*words: str | Path, cwd: Path) -> Iterator[Started]:
+    """A command under way, which does not outlive the block."""
+    running = Started(*words, cwd=cwd)
+    try:
+        yield running
+    finally:
+        if not running.ends_within(0):
+            running.kill("all")
+
+
+@dataclass(frozen=True)
+class Survived:
+    """How often a command was killed, what the last kill left behind, and how the run after it ended."""
+
+    kills: int
+    left: set[str]
+    outcome: Outcome
+    seconds: float
+    """How long that last run took."""
+
+
+def harass(*words: str | Path, cwd: Path, longest: float, chance: random.Random) -> Survived:
+    """Kill a command after a random time, again and again, until one run is faster than that."""
+    kills, left = 0, set[str]()
+    while True:
+        running, began = Started(*words, cwd=cwd), time.monotonic()
+        if running.ends_within(chance.uniform(0, longest)):
+            took, outcome = time.monotonic() - began, running.outcome()
+            assert outcome.code == 0, (kills, outcome.err)
+            return Survived(kills, left, outcome, took)
+        running.kill(chance.choice(["all", "parent", "worker"]))
+        running.outcome()
+        kills, left = kills + 1, tree(cwd)
+
+
+def timed(*words: str | Path, cwd: Path) -> float:
+    """How long a command takes that nobody disturbs."""
+    running, began = Started(*words, cwd=cwd), time.monotonic()
+    assert running.ends_within(_PATIENCE_SECONDS)
+    took, outcome = time.monotonic() - began, running.outcome()
+    assert outcome.code == 0, outcome.err
+    return took
+
+
+def tree(place: Path) -> set[str]:
+    """All files and directories, the ledger's entries by one name: theirs depend on where the input is."""
+    paths = (path.relative_to(place) for path in place.rglob("*"))
+    return {
+        str(path.with_name("entry.npz") if path.match(".streamdr-ledger/[!.]*.npz") else path)
+        for path in paths
+    }
+
+
+def chunks(place: Path) -> dict[str, bytes]:
+    """The values in all outputs in a place, without what every writing says anew."""
+    return {
+        str(file.relative_to(place)): file.read_bytes() for file in place.glob("*/*/c/**/*") if file.is_file()
+    }
+
+
+def _lead(alive: Connection, words: list[str], cwd: Path, streams: list[Path], last_step: float) -> None:
+    os.setpgid(0, 0)
+    alive.send_bytes(b"leads its group")
+    steps = itertools.count(1)
+
+    def count(event: str, arguments: tuple[Any, ...]) -> None:
+        if (event in _STEPS or (event == "open" and arguments[2] & _WRITING)) and next(steps) > last_step:
+            os.killpg(0, signal.SIGKILL)
+
+    sys.addaudithook(count)
+    command(words, cwd, streams)
