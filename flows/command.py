@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
+import httpx
 from form import Configuration
 from orchestra import State, TerminationSignal
 from pydantic import ValidationError
@@ -73,7 +74,10 @@ def main(
             console.stopped(f"stopped; what was done is kept. To resume, run: {again}", code, given.as_json)
         )
     except Exception as error:
-        sys.exit(console.fail_with(error, given.as_json))
+        if not isinstance(error.__cause__ or error, httpx.TransportError):
+            sys.exit(console.fail_with(error, given.as_json))
+        lost = f"the Prefect server cannot be reached ({error}); what was done is kept, run again when it can"
+        sys.exit(console.fail("ServerError", lost, 1, given.as_json))
     outcome: Any = state.result(raise_on_failure=False)
     if isinstance(outcome, StageError):
         sys.exit(console.fail(outcome.kind, str(outcome), outcome.exit_code, given.as_json))

@@ -133,11 +133,9 @@ def reprocess(bench: Bench) -> Report:
 def verify(bench: Bench) -> Report:
     """Check what was written against the input."""
     report = bench.do("verify")
-    create_table_artifact(
-        table=[{"check": name, "found": redact(found)} for name, found in report["checks"].items()],
-        key="verified",
-        description="What was checked once more after it was written.",
-    )
+    checks = [{"check": name, "found": redact(found)} for name, found in report["checks"].items()]
+    about = "What was checked once more after it was written."
+    _show(lambda: create_table_artifact(table=checks, key="verified", description=about))
     return report
 
 
@@ -145,12 +143,19 @@ def verify(bench: Bench) -> Report:
 def summarise(bench: Bench, reports: Mapping[str, Report]) -> Report:
     """Show what was found: a table, and a page with the pictures."""
     report = bench.do("summarise", reports)
-    if report["table"]:
-        create_table_artifact(
-            table=report["table"], key="explained-variance", description="What each component explains."
-        )
-    create_markdown_artifact(markdown=report["markdown"], key="summary")
-    return {"components": len(report["table"])}
+    table, about = report["table"], "What each component explains."
+    if table:
+        _show(lambda: create_table_artifact(table=table, key="explained-variance", description=about))
+    _show(lambda: create_markdown_artifact(markdown=report["markdown"], key="summary"))
+    return {"components": len(table)}
+
+
+def _show(create: Callable[[], object]) -> None:
+    """Put something on the page of the run. The work is done, whether or not there is a server to show it."""
+    try:
+        create()
+    except Exception as error:
+        get_run_logger().warning("could not be shown: %s", redact(str(error)))
 
 
 def _storage(block: str) -> Mapping[str, Any]:
