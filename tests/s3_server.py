@@ -88,11 +88,11 @@ class Bucket:
                 self.put(f"{name}/{file.relative_to(path).as_posix()}", file.read_bytes())
         return f"{self.url}/{name}"
 
-    def keys(self, prefix: str | None = None) -> list[str]:
+    def names(self, prefix: str | None = None) -> list[str]:
         return [meta["path"] for meta in obstore.list(self.objects, prefix).collect()]
 
     def contents(self, prefix: str | None = None) -> dict[str, bytes]:
-        return {key: bytes(obstore.get(self.objects, key).bytes()) for key in self.keys(prefix)}
+        return {key: bytes(obstore.get(self.objects, key).bytes()) for key in self.names(prefix)}
 
     def put(self, key: str, data: bytes) -> None:
         obstore.put(self.objects, key, data)

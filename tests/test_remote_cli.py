@@ -207,18 +207,18 @@ def test_a_killed_transform_resumes_and_ends_with_the_same_bits(bucket, tmp_path
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    while not any(".partial/embedding/c/" in key for key in bucket.keys("out")):
+    while not any(".partial/embedding/c/" in key for key in bucket.names("out")):
         assert process.poll() is None, "it ended before it could be killed"
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert not [key for key in bucket.keys("out") if key.startswith("out/z.zarr")]
+    assert not [key for key in bucket.names("out") if key.startswith("out/z.zarr")]
 
     resumed = command("transform", "config.yaml", "--json", bucket=bucket, cwd=tmp_path / "a")
     assert resumed.code == 0, resumed.err
     assert 0 < resumed.report["bytes_read"] < values.nbytes
     ended = store.open_embedding(parse_place(there["embedding"]))
     assert np.array_equal(ended[:], store.open_embedding(Path(here["embedding"]))[:])
-    assert not [key for key in bucket.keys("out") if ".partial" in key or ".lease" in key]
+    assert not [key for key in bucket.names("out") if ".partial" in key or ".lease" in key]
 
 
 def test_ingestion_stays_on_this_machine(tmp_path):

@@ -196,6 +196,16 @@ def test_a_run_that_was_killed_while_publishing_is_published_by_the_next(bucket,
     assert np.array_equal(store.open_embedding(place)[:], -ROWS)
 
 
+def test_a_run_that_was_killed_after_publishing_has_published(bucket, place):
+    embed(place)
+    bucket.put(f"out/result.zarr/{MARK}", b"")
+    assert np.array_equal(store.open_embedding(place)[:], ROWS)
+    with pytest.raises(StoreError, match=r"exists; set output.overwrite: true"):
+        embed(place, key="other")
+    embed(place, -ROWS, overwrite=True, key="other")
+    assert not [key for key in bucket.names() if MARK in key]
+
+
 def test_a_longer_embedding_leaves_nothing_behind_when_a_shorter_one_replaces_it(bucket, place):
     embed(place)
     embed(place, ROWS[:8], overwrite=True, key="short")

@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +23,8 @@ from streamdr.store.publish import Fence
 from streamdr.store.record import ROOT, arrays_in, find_record
 
 MARK = ".streamdr-publishing"
+_BATCH = 64
+"""The objects that are copied between two looks at the lease."""
 _MARKERS = (".zgroup", ".zarray", ".zmetadata", ROOT)
 
 
@@ -49,33 +51,33 @@ class RemoteStaging:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._resumable:
-            with told(self.target, "written"):
+            with suppress(OSError):  # a store that was lost is told of already
                 _clear(self._beside, self.path.name)
 
     def publish(self) -> None:
         """Replace the target by what was staged, unless it is not any more what was there at the start."""
+        beside, new, old = self._beside, f"{self.path.name}/", f"{self.target.name}/"
         with told(self.target, "written"):
+            root = beside.get(new + ROOT)
+            names = sorted({found.key.removeprefix(new) for found in beside.listed(self.path.name)} - {ROOT})
             self._require_ours()
             if self._root_version() != self._replaces:
                 raise self._late()
-            self._become_target()
-            _clear(self._beside, self.path.name)
-
-    def _become_target(self) -> None:
-        beside, new, old = self._beside, f"{self.path.name}/", f"{self.target.name}/"
-        names = {found.key.removeprefix(new) for found in beside.listed(self.path.name)} - {ROOT}
-        root = beside.get(new + ROOT)
-        beside.put(old + MARK, b"")
-        beside.delete([old + ROOT])
-        in_parallel(lambda name: beside.copy(new + name, old + name), sorted(names))
-        there = {found.key.removeprefix(old) for found in beside.listed(self.target.name)}
-        beside.delete(old + name for name in there - names - {ROOT, MARK})
-        self._require_ours()
-        try:
-            beside.put_if(old + ROOT, bytes(root or b""), None)
-        except ConflictError:
-            raise self._late() from None
-        beside.delete([old + MARK])
+            beside.put(old + MARK, b"")
+            beside.delete([old + ROOT])
+            for first in range(0, len(names), _BATCH):
+                # Copying may take long, and a run that was asleep meanwhile must not go on.
+                self._require_ours()
+                in_parallel(lambda name: beside.copy(new + name, old + name), names[first : first + _BATCH])
+            there = {found.key.removeprefix(old) for found in beside.listed(self.target.name)}
+            beside.delete(old + name for name in there.difference(names, {ROOT, MARK}))
+            self._require_ours()
+            try:
+                beside.put_if(old + ROOT, bytes(root or b""), None)
+            except ConflictError:
+                raise self._late() from None
+            beside.delete([old + MARK])
+            _clear(beside, self.path.name)
 
     def _require_ours(self) -> None:
         if self._fence is not None:
@@ -144,10 +146,10 @@ def told(place: Address, what: str) -> Iterator[None]:
 def _require_replaceable(target: Address, overwrite: bool) -> None:
     objects = open_objects(target)
     names = set(objects.children())
-    if not names or MARK in names:
+    if not names or (MARK in names and ROOT not in names):
         return
     document, record = find_record(_parsed(objects.get(ROOT)))
-    strangers = sorted(names - {ROOT, *arrays_in(document)})
+    strangers = sorted(names - {ROOT, MARK, *arrays_in(document)})
     reason = None
     if record is None:
         reason = "it is not a streamdr output"
