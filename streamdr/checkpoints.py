@@ -129,8 +129,8 @@ class Checkpoints:
     def _go_on_from(self, entry: Entry) -> None:
         """Put what is written down in the place of what was computed.
 
-        On a cluster, a result that is lost with its worker is computed again, and all that went into it, from
-        the first row on. What is written down has no such history; when it is lost, the ledger still has it.
+        On a cluster, a result that is lost with its worker is computed again, and so is all that went into
+        it, from the first row on. What is written down is where that ends.
         """
         states, place = iter(entry.digits), self._engine.place
         self._tally.digits = [(count, place(next(states))) if count else None for count in entry.counts]

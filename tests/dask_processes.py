@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -57,13 +57,15 @@ def address(file: Path) -> str:
     return json.loads(file.read_text())["address"]
 
 
-def descendants() -> set[int]:
-    """The dask workers below this process. Others, such as those that share semaphores, stay."""
-    return {
-        child.pid
-        for child in psutil.Process().children(recursive=True)
-        if "multiprocessing.spawn" in " ".join(child.cmdline())
-    }
+def descendants(pid: int | None = None) -> set[int]:
+    """The dask workers below a process, or this one. Others, such as those that share semaphores, stay."""
+    found = set()
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # it ended, or is a zombie
+                if "multiprocessing.spawn" in " ".join(child.cmdline()):
+                    found.add(child.pid)
+    return found
 
 
 def alive(pid: int) -> bool:

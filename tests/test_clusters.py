@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -14,13 +15,14 @@ import numpy as np
 import psutil
 import pytest
 from command_line import SCRIPT, write_config, write_store
-from dask_processes import alive, certificates, descendants, gone, scheduler, worker
+from dask_processes import certificates, descendants, gone, scheduler, worker
 from distributed import Client, LocalCluster, Security
 
 import streamdr
 from streamdr import fitting, segments
 from streamdr.config import parse
 from streamdr.engines import clusters, connecting
+from streamdr.engines.dask_cluster import Staff
 from streamdr.errors import DataError, EngineError, ParameterError
 from streamdr.methods import PCA
 from streamdr.progress import Silent
@@ -167,20 +169,13 @@ def test_no_worker_outlives_a_command_that_is_told_to_stop_or_killed(number, tmp
     command = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     found: set[int] = set()
     while len(found) < 2 and command.poll() is None:
-        found = below(command.pid)
+        found = descendants(command.pid)
     assert len(found) == 2
     command.send_signal(number)
     out, _ = command.communicate()
     assert command.returncode == (143 if number == signal.SIGTERM else -9)
     assert number != signal.SIGTERM or json.loads(out)["error"]["kind"] == "Interrupted"
     assert gone(found)
-
-
-def below(pid: int) -> set[int]:
-    if not alive(pid):
-        return set()
-    family = psutil.Process(pid).children(recursive=True)
-    return {child.pid for child in family if "multiprocessing.spawn" in " ".join(child.cmdline())}
 
 
 # Clusters of other packages
@@ -264,7 +259,7 @@ def test_a_scheduler_file_that_is_none_is_named(path, tmp_path, content):
 
 
 def test_a_scheduler_without_workers_is_not_waited_for_for_ever(path, tmp_path, monkeypatch):
-    monkeypatch.setattr(clusters, "_JOIN_PATIENCE", 0.5)
+    monkeypatch.setattr(clusters, "Staff", partial(Staff, patience=0.5))
     with (
         scheduler(tmp_path / "scheduler.json"),
         pytest.raises(EngineError, match=r"has had no workers for 0\.5"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import random
 import signal
+from contextlib import suppress
 
 import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from dask_processes import scheduler, worker
-from distributed import Client, LocalCluster
+from dask_processes import descendants, scheduler, worker
 
 from streamdr import fitting, segments
 from streamdr.engines import connecting, dask_cluster
@@ -26,6 +26,7 @@ from streamdr.store import open_embedding
 N, D = 6000, 24
 KRYLOV = PCA(4, solver="krylov", tol=0.0, max_passes=3)
 COVARIANCE = PCA(4, solver="covariance")
+TWO = Cluster("LocalCluster", workers=2)
 
 
 @pytest.fixture(autouse=True)
@@ -49,66 +50,45 @@ def path(tmp_path_factory, values):
     return path
 
 
-@pytest.fixture
-def cluster():
-    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
-        yield cluster
-
-
 def bits(model):
     return {name: value.tobytes() for name, value in vars(model).items() if isinstance(value, np.ndarray)}
 
 
 class Killer(Silent):
-    """Kills workers, at random, while a pass goes on: one of them, or all at once."""
+    """Kills workers, at random, while a pass goes on: one of them or all, whether they run or still start."""
 
-    def __init__(self, cluster, kills, seed):
-        self.cluster = cluster
+    def __init__(self, kills, seed):
         self.left = kills
         self.random = random.Random(seed)
-        self.lost = 0
 
     def advance(self, rows):
-        if self.left and self.random.random() < 0.4:
-            running = [nanny.pid for nanny in self.cluster.workers.values() if nanny.pid]
-            for pid in running if self.random.random() < 0.3 else running[:1]:
-                os.kill(pid, signal.SIGKILL)
-                self.left -= 1
-
-    def message(self, text):
-        self.lost += "lost" in text or "died" in text
+        if self.left > 0 and self.random.random() < 0.4:
+            found = sorted(descendants())
+            for pid in found if self.random.random() < 0.3 else found[:1]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    self.left -= 1
 
 
 @pytest.mark.parametrize(
     ("method", "notes", "kills"), [(KRYLOV, True, 10), (COVARIANCE, False, 3)], ids=["ledger", "no ledger"]
 )
-def test_workers_that_are_killed_change_no_bit(path, tmp_path, cluster, method, notes, kills):
+def test_workers_that_are_killed_change_no_bit(path, tmp_path, method, notes, kills):
     undisturbed = fitting.fit(method, open_source(path), Execution(workers=2)).model
-    killer = Killer(cluster, kills, seed=1)
+    killer = Killer(kills, seed=1)
     ledger = tmp_path / "ledger" if notes else None
-    with Client(cluster, set_as_default=False) as client:
-        settings = Execution(scheduler=client, ledger=ledger, checkpoint_seconds=1e-9)
-        model = fitting.fit(method, open_source(path), settings, progress=killer).model
+    settings = Execution(cluster=TWO, ledger=ledger, checkpoint_seconds=1e-9)
+    model = fitting.fit(method, open_source(path), settings, progress=killer).model
     assert killer.left <= 0
     assert bits(model) == bits(undisturbed)
 
 
-def test_workers_that_are_killed_change_nothing_of_an_embedding(path, tmp_path, cluster):
+def test_workers_that_are_killed_change_nothing_of_an_embedding(path, tmp_path):
     model = fitting.fit(COVARIANCE, open_source(path), Execution(workers=2)).model
-    killer = Killer(cluster, 3, seed=2)
-    with Client(cluster, set_as_default=False) as client:
-        fitting.transform(
-            model,
-            open_source(path),
-            tmp_path / "scores.zarr",
-            Execution(scheduler=client),
-            attributes={},
-            progress=killer,
-        )
+    there, killer = tmp_path / "scores.zarr", Killer(3, seed=2)
+    fitting.transform(model, open_source(path), there, Execution(cluster=TWO), attributes={}, progress=killer)
     fitting.transform(model, open_source(path), tmp_path / "same.zarr", Execution(), attributes={})
-    assert np.array_equal(
-        open_embedding(tmp_path / "scores.zarr")[:], open_embedding(tmp_path / "same.zarr")[:]
-    )
+    assert np.array_equal(open_embedding(there)[:], open_embedding(tmp_path / "same.zarr")[:])
 
 
 def test_a_block_that_kills_its_workers_is_named(values):
@@ -122,7 +102,7 @@ def test_a_block_that_kills_its_workers_is_named(values):
         fitting.fit(
             COVARIANCE,
             open_source(array),
-            Execution(cluster=Cluster("LocalCluster", workers=2)),
+            Execution(cluster=TWO),
         )
     message = str(failed.value)
     start, stop = (int(word) for word in message.split("rows ")[1].split(" ")[0].split("-"))

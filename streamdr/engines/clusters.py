@@ -6,6 +6,7 @@ A name stands for one class of one package. Nothing else is ever imported on a c
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,16 +15,18 @@ from threading import Event
 from typing import Any, Literal
 
 import dask
-from distributed import Client
+from distributed import Client, Nanny, SpecCluster
 
 from streamdr.engines.connecting import CONNECT_SECONDS, OPEN_TO_OTHERS, certificates, is_loopback, join
-from streamdr.engines.dask_cluster import Dask
+from streamdr.engines.dask_cluster import Dask, Staff
 from streamdr.errors import EngineError, ParameterError
 from streamdr.settings import Cluster, Execution
 
 ALLOWED_FAILURES = 2
 """How many workers a task may take with it before dask holds it to be the cause. The next one is the last."""
-_JOIN_PATIENCE = 30.0
+_START_SECONDS = 120.0
+_RESTART_SECONDS = 3.0
+"""How long a worker's process may be missing before its nanny is taken to have given up."""
 _CEILING = 2
 """A worker is ended when it takes twice what it promised to keep to: the machine comes first."""
 
@@ -62,19 +65,17 @@ def dask_engine(execution: Execution, workers: int, stop: Event) -> Iterator[Das
     """The engine of a cluster that runs already, or of one that lasts as long as this context."""
     scheduler, cluster = execution.scheduler, execution.cluster
     if isinstance(scheduler, Client):
-        yield Dask(scheduler, 0, _JOIN_PATIENCE, stop)
+        yield Dask(scheduler, Staff(), stop)
     elif cluster is None and scheduler != "processes":
         with join(scheduler, execution) as client:
-            yield Dask(client, 0, _JOIN_PATIENCE, stop)
+            yield Dask(client, Staff(), stop)
     else:
         wanted = cluster or Cluster("LocalCluster", workers=workers)
-        expected = wanted.adaptive.maximum if wanted.adaptive else wanted.workers or 0
         with (
             start(wanted, execution, workers) as started,
             Client(started, timeout=CONNECT_SECONDS, set_as_default=False) as client,
         ):
-            # A queue may take hours to give a first worker, and that is what it is for.
-            yield Dask(client, expected, math.inf, stop)
+            yield Dask(client, _staff(wanted, started), stop)
 
 
 def start(cluster: Cluster, execution: Execution, workers: int) -> Any:
@@ -103,6 +104,36 @@ def start(cluster: Cluster, execution: Execution, workers: int) -> Any:
             f"{cluster.name} could not be started: {said}; check execution.cluster.arguments"
         ) from None
     return started
+
+
+def _staff(cluster: Cluster, started: Any) -> Staff:
+    expected = cluster.adaptive.maximum if cluster.adaptive else cluster.workers or 0
+    # A queue may take hours to give a first worker, and that is what it is for.
+    patience = _START_SECONDS if cluster.name == "LocalCluster" else math.inf
+    replaces = isinstance(started, SpecCluster)  # others see to that themselves
+    return Staff(expected, patience, Replacing(started) if replaces else lambda: None)
+
+
+class Replacing:
+    """Starts workers for those that ended for good: jobs whose time was up, processes that nobody restarts.
+
+    A nanny starts its worker again when it dies, but gives up on one that dies while it starts.
+    """
+
+    def __init__(self, cluster: SpecCluster) -> None:
+        self._cluster = cluster
+        self._missed: dict[Any, float] = {}
+
+    def __call__(self) -> None:
+        """Look after them, once."""
+        wanted, now = len(self._cluster.worker_spec), time.monotonic()
+        for name, worker in list(self._cluster.workers.items()):
+            if not isinstance(worker, Nanny) or worker.is_alive():
+                self._missed.pop(name, None)
+            elif now - self._missed.setdefault(name, now) > _RESTART_SECONDS:
+                del self._missed[name]
+                self._cluster.worker_spec.pop(name, None)
+        SpecCluster.scale(self._cluster, wanted)
 
 
 def without_values(text: str, secret: Any) -> str:

@@ -1,7 +1,7 @@
 """A dask cluster as an engine: results stay on the workers, and merge there.
 
-What a task computed, dask computes again when the worker that held it dies. Data that was put there from
-here has no such history: `LostError` says that it is gone.
+What a task computed, dask computes again when the worker that held it dies. `LostError` says what it could
+not do so for: tasks that are blamed for the deaths of workers, and everything when the scheduler is gone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
@@ -19,7 +20,6 @@ import dask
 from distributed import CancelledError, Client, Future, KilledWorker, WorkerPlugin
 from threadpoolctl import threadpool_limits
 
-from streamdr.accumulators import Accumulator
 from streamdr.engines.base import KilledError, LostError, merged
 from streamdr.errors import EngineError, Interrupted
 from streamdr.segments import RUN
@@ -49,30 +49,34 @@ class Tuning(WorkerPlugin):  # type: ignore[misc]
             mallopt(_M_TRIM_THRESHOLD, 4 * _KEPT)
 
 
+@dataclass(frozen=True)
+class Staff:
+    """What is known of a cluster's workers beforehand."""
+
+    expected: int = 0
+    """How many there will be some time."""
+    patience: float = 30.0
+    """How many seconds there may be none."""
+    replace: Callable[[], None] = lambda: None
+    """Starts others for those that ended for good. There is no harm in calling it when none did."""
+
+
 class Dask:
-    """The workers of one client's scheduler, of which `expected` will have started some time."""
+    """The workers of one client's scheduler."""
 
     run = RUN
 
-    def __init__(self, client: Client, expected: int, patience: float, stop: Event) -> None:
+    def __init__(self, client: Client, staff: Staff, stop: Event) -> None:
         self.stopped = _never
         self._client = client
-        self._patience = patience
+        self._staff = staff
         self._stop = stop
         self._prepare()
-        self.workers: int = max(expected, sum(client.nthreads().values()))
+        self.workers: int = max(staff.expected, sum(client.nthreads().values()))
 
-    def share(self, value: Any) -> Any:
-        """Send a value once, and copy it from worker to worker.
-
-        It is the result of a task, which a worker that starts later, or again, can have like any other.
-        """
-        # dask would say that large arguments should travel once. This is how they do.
-        with (
-            self._noticing_loss(),
-            dask.config.set({"distributed.admin.large-graph-warning-threshold": sys.maxsize}),
-        ):
-            shared = self._client.submit(_itself, value, pure=False)
+    def share(self, value: Any) -> Future:
+        """Send a value once, and copy it from worker to worker."""
+        shared = self.place(value)
         # A copy that could not be made, since a worker died meanwhile, is made when a task asks for it.
         with suppress(Exception):
             self._client.replicate([shared], callback_timeout=_RECONNECT_SECONDS)
@@ -87,14 +91,21 @@ class Dask:
         """Merge on a worker, into a copy: a task must not change what it was given, dask may run it twice."""
         return self.submit(merged, earlier, later)
 
-    def place(self, accumulator: Accumulator) -> Future:
-        """Send an accumulator to a worker."""
-        with self._noticing_loss():
-            return self._client.scatter(accumulator, hash=False)
+    def place(self, value: Any) -> Future:
+        """Send a value as if a task had computed it: the scheduler can have it again, as it can any result.
+
+        What is merely scattered to workers is gone with them.
+        """
+        # dask would say that large arguments should travel once. This is how they do.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": sys.maxsize}):
+            return self.submit(_itself, value)
 
     def finished(self, handle: Future, timeout: float) -> bool:
         """Wait for a task to end."""
-        return _ended(handle, timeout)
+        if ended := _ended(handle, timeout):
+            return ended
+        self._staff.replace()
+        return False
 
     def check(self, handle: Future) -> None:
         """Raise what the task raised, without fetching what it gave."""
@@ -103,6 +114,8 @@ class Dask:
 
     def result(self, handle: Future) -> Any:
         """Fetch the task's value, or raise its exception."""
+        while not self.finished(handle, _POLL_SECONDS):
+            pass  # it was lost after it had ended, and is computed again
         with self._noticing_loss(handle):
             return handle.result()
 
@@ -125,7 +138,7 @@ class Dask:
         self._prepare()
 
     def _prepare(self) -> None:
-        require_workers(self._client, self._patience, self._stop)
+        require_workers(self._client, self._staff, self._stop)
         self._client.register_plugin(Tuning())
 
     @contextmanager
@@ -149,18 +162,19 @@ class Dask:
             raise
 
 
-def require_workers(client: Client, patience: float, stop: Event) -> None:
+def require_workers(client: Client, staff: Staff, stop: Event) -> None:
     """Wait for a first worker, by asking for one, and see that workers run what runs here."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + staff.patience
     asked = client.submit(os.getpid, pure=False)
     while not _ended(asked, _POLL_SECONDS):
         if stop.is_set():
             raise Interrupted("stopped while waiting for a worker")
         if time.monotonic() > deadline:
             raise EngineError(
-                f"{_address(client)}: the dask scheduler has had no workers for {patience:g} seconds; start "
-                "some (dask worker ADDRESS), and run again"
+                f"{_address(client)}: the dask scheduler has had no workers for {staff.patience:g} seconds; "
+                "start some (dask worker ADDRESS), and run again"
             )
+        staff.replace()
     if asked.status != "finished":
         raise _disconnected(client)
     _require_same_versions(client)
