@@ -167,8 +167,7 @@ def _open(address: Address) -> Any:
     client: dict[str, Option] = {"timeout": _TIMEOUT}
     client |= {name: options.pop(name) for name in _CLIENT_OPTIONS & options.keys()}
     endpoints = [options.get(name) for name in _ENDPOINTS] + [os.environ.get(name) for name in _ENVIRONMENT]
-    endpoint = next((str(endpoint) for endpoint in endpoints if endpoint), address.url)
-    if endpoint.startswith("http://"):
+    if any(str(endpoint).startswith("http://") for endpoint in (*endpoints, address.url)):
         client["allow_http"] = True  # whoever wrote http:// meant it
     url = address.url
     if address.scheme in ("http", "https") and "username" in options:
