@@ -206,6 +206,8 @@ def main() -> None:
             news.tell("error", _described(error))
         if stop.is_set():
             break
+    # Nothing is left to be tidied up, and the interpreter would take a second to do so.
+    os._exit(0)
 
 
 def _act(order: Order, progress: Progress, stop: signals.Stop) -> Report:
