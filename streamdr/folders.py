@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
+
+from streamdr.processes import Process
 
 _PARTIAL = "partial"
 
@@ -68,7 +70,8 @@ class LocalFolder:
         """Write beside the file, make it durable, and rename."""
         self.root.mkdir(parents=True, exist_ok=True)
         self._sweep()
-        partial = self.root / f".{name}.{socket.gethostname()}.{os.getpid()}.{_PARTIAL}"
+        writer = Process.here()
+        partial = self.root / f".{name}.{writer.host}.{writer.pid}-{writer.started}.{_PARTIAL}"
         try:
             with partial.open("wb") as file:
                 fill(file)
@@ -100,17 +103,9 @@ class LocalFolder:
 
     def _sweep(self) -> None:
         """Remove what processes of this machine were writing when they were killed."""
-        for path in self.root.glob(f".*.{socket.gethostname()}.*.{_PARTIAL}"):
+        here = Process.here()
+        for path in self.root.glob(f".*.{here.host}.*.{_PARTIAL}"):
             with suppress(OSError, ValueError):
-                if not _is_running(int(path.name.split(".")[-2])):
+                pid, started = map(int, path.name.split(".")[-2].split("-"))
+                if not replace(here, pid=pid, started=started).is_running:
                     path.unlink()
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # it is somebody else's
-    return True

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from streamdr.accumulators import Moments
 from streamdr.blocks import Block, Span
 from streamdr.folders import LocalFolder
 from streamdr.ledger import Entry, Ledger, Part
+from streamdr.processes import Process
 
 
 def moments(rows):
@@ -81,14 +82,21 @@ def test_what_was_of_no_use_for_longest_is_dropped_first(tmp_path, entry, monkey
 
 
 def test_what_a_killed_run_was_writing_is_removed_and_what_a_living_one_writes_is_not(tmp_path, entry):
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    here, elsewhere = socket.gethostname(), "another-machine"
-    killed, *writing = (
-        f".{'0' * 40}.npz.{host}.{pid}.partial"
-        for host, pid in ((here, gone.pid), (here, os.getppid()), (elsewhere, gone.pid))
+    """One that was killed may not have been waited for yet, and its number may be another's by now."""
+    gone, here, elsewhere = subprocess.Popen(["true"]), Process.here(), "another-machine"
+    os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and its number is still its own
+    started = int(Path(f"/proc/{gone.pid}/stat").read_text().rpartition(")")[2].split()[19])
+    killed, reused, *writing = (
+        f".{'0' * 40}.npz.{host}.{pid}-{began}.partial"
+        for host, pid, began in (
+            (here.host, gone.pid, started),
+            (here.host, here.pid, here.started - 1),
+            (here.host, here.pid, here.started),
+            (elsewhere, gone.pid, started),
+        )
     )
-    for name in (killed, *writing):
+    for name in (killed, reused, *writing):
         (tmp_path / name).write_bytes(b"half of an entry")
     Ledger(LocalFolder(tmp_path)).save("key", entry)
+    gone.wait()
     assert {path.name for path in tmp_path.iterdir()} == {*writing, "key.npz"}

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -182,11 +183,9 @@ def check_output(
         parent = next(path for path in place.parents if path.exists())
         if not parent.is_dir():
             raise StoreError(f"{target}: cannot be written, since {parent} is a file; choose another path")
-        # Permissions, read-only mounts and quotas have one honest test, which is to write.
-        probe = parent / f".{place.name}.{secrets.token_hex(8)}.partial"
-        probe.mkdir()
-        with suppress(FileNotFoundError):  # another run has swept it up
-            probe.rmdir()
+        # Permissions, read-only mounts and quotas have one honest test, which is to write: where it can be
+        # had, a file without a name, of which a kill leaves nothing.
+        tempfile.TemporaryFile(dir=parent).close()
     except OSError as error:
         raise _unwritable(target, error) from error
 
