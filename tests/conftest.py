@@ -5,8 +5,13 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from hypothesis import settings
 
 from streamdr.fitting import one_blas_thread
+
+# Tests check what comes out, never how long it took: other programs may be using the machine.
+settings.register_profile("streamdr", deadline=None)
+settings.load_profile("streamdr")
 
 
 @pytest.fixture(scope="session", autouse=True)
