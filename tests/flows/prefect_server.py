@@ -48,17 +48,28 @@ class Server:
         return self.ask("/flow_runs/filter", flows=by_name, sort="START_TIME_DESC", limit=200)
 
     def tasks(self, flow_run: str, expected: int) -> dict[str, dict[str, Any]]:
-        """The task runs of a run, by the stage's name, once the server has recorded so many."""
+        """The task runs of a run, by the stage's name."""
+        return {_stage(task): task for task in self._tasks(flow_run, expected)}
+
+    def stages(self, flow_run: str, expected: int) -> list[str]:
+        """The names of the stages of a run, those that are the same included."""
+        return sorted(map(_stage, self._tasks(flow_run, expected)))
+
+    def _tasks(self, flow_run: str, expected: int) -> list[dict[str, Any]]:
+        """The task runs, once the server has recorded that so many ended, which it does a little later."""
         chosen = {"id": {"any_": [flow_run]}}
-        found = until(
+        return until(
             lambda: _enough(self.ask("/task_runs/filter", flow_runs=chosen, limit=200), expected),
             "the task runs were not recorded",
         )
-        return {task["name"].rpartition("-")[0]: task for task in found}
 
     def artifacts(self, flow_run: str) -> dict[str, dict[str, Any]]:
         chosen = {"id": {"any_": [flow_run]}}
         return {a["key"]: a for a in self.ask("/artifacts/filter", flow_runs=chosen, limit=200)}
+
+
+def _stage(task: dict[str, Any]) -> str:
+    return task["name"].rpartition("-")[0]
 
 
 def _enough(found: list[Any], expected: int) -> list[Any] | None:
