@@ -85,41 +85,46 @@ class Staging:
     def publish(self) -> None:
         """Make what was staged durable, then the target, replacing only what was there at the start."""
         _sync_tree(self.path)
-        # From here on a kill must not leave the replaced output where a run of the same key would
-        # take it for unfinished work of its own.
-        ready = self._sibling(secrets.token_hex(8))
-        self.path.rename(ready)
         try:
             # Leases change hands under this lock, too: a fence that was passed holds until the rename.
             with locked(self.target.parent):
                 if self._fence is not None:
                     self._fence()
-                self._become_target(ready)
-        except (OSError, BusyError):
-            ready.rename(self.path)
+                self._become_target()
+        except BusyError:
             raise
         except StoreError:
-            shutil.rmtree(ready, ignore_errors=True)  # the output is another run's
+            shutil.rmtree(self.path, ignore_errors=True)  # the output is another run's
             raise
         self._published = True
         _sync(self.target.parent)
-        shutil.rmtree(ready, ignore_errors=True)
         sweep(self.target)
 
-    def _become_target(self, ready: Path) -> None:
+    def _become_target(self) -> None:
         late = StoreError(
             f"{self.target}: was written by another run meanwhile, and is left as that run made it"
         )
         if identity(self.target) != self._replaces:
             raise late
         if self._replaces is not None:
-            _exchange(ready, self.target)
+            self._replace_target()
             return
         try:
-            ready.rename(self.target)
+            self.path.rename(self.target)
         except OSError as error:
             if error.errno in _OCCUPIED:
                 raise late from error
+            raise
+
+    def _replace_target(self) -> None:
+        # A kill must not leave the replaced output where a run of the same key would take it for unfinished
+        # work of its own.
+        ready = self._sibling(secrets.token_hex(8))
+        self.path.rename(ready)
+        try:
+            _exchange(ready, self.target)
+        except OSError:
+            ready.rename(self.path)
             raise
 
     def _sibling(self, key: str) -> Path:
