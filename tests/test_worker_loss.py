@@ -64,21 +64,19 @@ class Killer(Silent):
     def advance(self, rows):
         if self.left > 0 and self.random.random() < 0.4:
             found = sorted(descendants())
-            for pid in found if self.random.random() < 0.3 else found[:1]:
+            for pid in found if self.random.random() < 0.1 else self.random.sample(found, min(1, len(found))):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                     self.left -= 1
 
 
-@pytest.mark.parametrize(
-    ("method", "notes", "kills"), [(KRYLOV, True, 10), (COVARIANCE, False, 3)], ids=["ledger", "no ledger"]
-)
-def test_workers_that_are_killed_change_no_bit(path, tmp_path, method, notes, kills):
-    undisturbed = fitting.fit(method, open_source(path), Execution(workers=2)).model
+@pytest.mark.parametrize(("notes", "kills"), [(True, 10), (False, 3)], ids=["ledger", "no ledger"])
+def test_workers_that_are_killed_change_no_bit(path, tmp_path, notes, kills):
+    undisturbed = fitting.fit(KRYLOV, open_source(path), Execution(workers=2)).model
     killer = Killer(kills, seed=1)
     ledger = tmp_path / "ledger" if notes else None
     settings = Execution(cluster=TWO, ledger=ledger, checkpoint_seconds=1e-9)
-    model = fitting.fit(method, open_source(path), settings, progress=killer).model
+    model = fitting.fit(KRYLOV, open_source(path), settings, progress=killer).model
     assert killer.left <= 0
     assert bits(model) == bits(undisturbed)
 
