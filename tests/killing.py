@@ -10,12 +10,11 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from command_line import WARM, Outcome, command
 
@@ -25,66 +24,60 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class Started:
-    """A command under way: the process that was started and the one that does its work, in a group."""
+    """A command under way, the process that was started and the one that does its work, within a block.
+
+    With `last_step`, it changes the file system that many times, and kills itself before the next change.
+    """
 
     def __init__(self, *words: str | Path, cwd: Path, last_step: float = math.inf) -> None:
-        """Once it has changed something in the file system so many times, it kills itself before the next."""
-        self._held = ExitStack()
-        directory = self._held.enter_context(tempfile.TemporaryDirectory())
-        self._streams = [Path(directory, name) for name in ("out", "err")]
+        self._directory = tempfile.TemporaryDirectory()
+        self._streams = [Path(self._directory.name, name) for name in ("out", "err")]
         for stream in self._streams:
             stream.touch()  # some are killed before they can say anything
         self._alive, theirs = WARM.Pipe(duplex=False)
-        self._held.callback(self._alive.close)
-        self._process = WARM.Process(
-            target=_lead, args=(theirs, list(map(str, words)), cwd, self._streams, last_step)
-        )
+        arguments = (theirs, list(map(str, words)), cwd, self._streams, last_step)
+        self._process = WARM.Process(target=_lead, args=arguments)
         self._process.start()
         theirs.close()
         self._alive.recv_bytes()
 
-    def ends_within(self, seconds: float) -> bool:
-        """Whether its last process ends in that time: the pipe that all of them hold is then closed."""
-        return self._alive.poll(seconds)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill("all")
+        self._process.join()
+        self._alive.close()
+        self._directory.cleanup()
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     @property
-    def worker(self) -> int | None:
-        """The process that does the work, once it was forked."""
-        try:
-            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        except FileNotFoundError:
-            return None
-        return int(children[0]) if children else None
+    def worker(self) -> int:
+        """The process that does the work, or the one that was started as long as it is the only one."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        return int((children.read_text().split() or [self.pid])[0])
+
+    def ends_within(self, seconds: float) -> bool:
+        """Whether its last process ends in that time: the pipe that all of them hold is then closed."""
+        return self._alive.poll(seconds)
 
     def kill(self, whom: str) -> None:
         """End `all` processes at once, or the `parent` or the `worker` alone: none may outlive it."""
-        worker = self.worker
-        if whom == "all":
-            os.killpg(self.pid, signal.SIGKILL)
-        else:
-            os.kill(worker if whom == "worker" and worker is not None else self.pid, signal.SIGKILL)
-        assert self.ends_within(_PATIENCE_SECONDS), f"a process lives on after the {whom} was killed"
+        with suppress(ProcessLookupError, FileNotFoundError):  # it has just ended
+            if whom == "all":
+                os.killpg(self.pid, signal.SIGKILL)
+            else:
+                os.kill(self.pid if whom == "parent" else self.worker, signal.SIGKILL)
+        assert self.ends_within(_PATIENCE_SECONDS), f"a process lives on after {whom} was killed"
 
     def outcome(self) -> Outcome:
-        """What it said and its exit code, when it has ended."""
-        self._process.join(_PATIENCE_SECONDS)
-        with self._held:
-            return Outcome(self._process.exitcode, *(stream.read_text() for stream in self._streams))
-
-
-@contextmanager
-def started(*words: str | Path, cwd: Path) -> Iterator[Started]:
-    """A command under way, which does not outlive the block."""
-    running = Started(*words, cwd=cwd)
-    try:
-        yield running
-    finally:
-        if not running.ends_within(0):
-            running.kill("all")
+        """Wait for its end: what it said, and its exit code."""
+        assert self.ends_within(_PATIENCE_SECONDS)
+        self._process.join()
+        return Outcome(self._process.exitcode, *(stream.read_text() for stream in self._streams))
 
 
 @dataclass(frozen=True)
@@ -102,23 +95,23 @@ def harass(*words: str | Path, cwd: Path, longest: float, chance: random.Random)
     """Kill a command after a random time, again and again, until one run is faster than that."""
     kills, left = 0, set[str]()
     while True:
-        running, began = Started(*words, cwd=cwd), time.monotonic()
-        if running.ends_within(chance.uniform(0, longest)):
-            took, outcome = time.monotonic() - began, running.outcome()
-            assert outcome.code == 0, (kills, outcome.err)
-            return Survived(kills, left, outcome, took)
-        running.kill(chance.choice(["all", "parent", "worker"]))
-        running.outcome()
+        with Started(*words, cwd=cwd) as run:
+            began = time.monotonic()
+            if run.ends_within(chance.uniform(0, longest)):
+                seconds, outcome = time.monotonic() - began, run.outcome()
+                assert outcome.code == 0, (kills, outcome.err)
+                return Survived(kills, left, outcome, seconds)
+            run.kill(chance.choice(["all", "parent", "worker"]))
         kills, left = kills + 1, tree(cwd)
 
 
 def timed(*words: str | Path, cwd: Path) -> float:
     """How long a command takes that nobody disturbs."""
-    running, began = Started(*words, cwd=cwd), time.monotonic()
-    assert running.ends_within(_PATIENCE_SECONDS)
-    took, outcome = time.monotonic() - began, running.outcome()
-    assert outcome.code == 0, outcome.err
-    return took
+    with Started(*words, cwd=cwd) as run:
+        began = time.monotonic()
+        outcome = run.outcome()
+        assert outcome.code == 0, outcome.err
+        return time.monotonic() - began
 
 
 def tree(place: Path) -> set[str]:

@@ -7,6 +7,7 @@ the machine; the delays are drawn by the seed in the name of the test.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 import zarr
 from command_line import succeed, write_config, write_store
-from killing import Survived, chunks, harass, started, timed, tree
+from killing import Started, Survived, chunks, harass, timed, tree
 from nightly import correlated
 
 CHUNK_ROWS, COLS, CHUNKS = 16_384, 128, 32
@@ -136,33 +137,55 @@ def grown(place: Path, rows: int = 500) -> None:
 
 
 def changed(place: Path) -> None:
-    """Outputs of three configurations, of which all have changed."""
+    """Outputs of two configurations, of which both have changed."""
     small(place)
     (place / "configs").mkdir()
-    for k in (3, 2, 1):
+    for k in (1, 2):
         output = {name: f"out/{name}-{k}.zarr" for name in ("model", "embedding")}
         write_config(place, input={"path": "x.zarr"}, method={"n_components": k}, output=output)
         shutil.move(place / "config.yaml", place / "configs" / f"{k}.yaml")
     succeed("reprocess", "configs", "--set", "method.whiten=pca", cwd=place)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(
+PUBLISHING = pytest.mark.parametrize(
     ("words", "make"),
     [(["run", "config.yaml"], small), (["run", "config.yaml"], grown), (["reprocess", "configs"], changed)],
     ids=["small", "grown", "changed"],
 )
+
+
+@PUBLISHING
+@pytest.mark.parametrize("seed", SEEDS)
 def test_publishing_that_is_killed(words, make, seed, tmp_path):
-    survive(words, make, 15, seed, tmp_path)
+    survive([*words, "--json"], make, 6, seed, tmp_path)
+
+
+@PUBLISHING
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_kill_between_any_two_changes_to_the_file_system(words, make, every, tmp_path):
+    before, whole = tmp_path / "before", undisturbed(words, make, tmp_path / "undisturbed").place
+    before.mkdir()
+    make(before)
+    for last_step in itertools.count(2, every):
+        place = tmp_path / f"killed after step {last_step}"
+        shutil.copytree(before, place)
+        with Started(*words, cwd=place, last_step=last_step) as run:
+            code = run.outcome().code
+        succeed(*words, cwd=place)
+        assert tree(place) == tree(whole), last_step
+        assert chunks(place / "out") == chunks(whole / "out"), last_step
+        shutil.rmtree(place)
+        if code == 0:
+            break
 
 
 def test_one_who_waits_tells_of_work_that_was_killed_and_how_to_go_on(store, tmp_path):
     configure(tmp_path, store)
-    with started("fit", "config.yaml", cwd=tmp_path) as running:
+    with Started("fit", "config.yaml", cwd=tmp_path) as running:
         while not list(tmp_path.glob("out/.streamdr-ledger/*.npz")):
             assert not running.ends_within(0.002), running.outcome()
         running.kill("worker")
-    outcome = running.outcome()
+        outcome = running.outcome()
     assert outcome.code == 137
     message = outcome.err.splitlines()[-1]
     assert message.startswith("the work was killed by signal 9")
