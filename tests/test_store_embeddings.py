@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -273,6 +274,24 @@ def test_a_staging_with_damaged_metadata_is_begun_again(tmp_path: Path, lost: st
     damage(tmp_path / lost, how)
     create(tmp_path)
     assert existing_chunks(tmp_path) == set()
+
+
+@pytest.mark.parametrize("file", ["zarr.json", "embedding/zarr.json"])
+def test_a_flipped_bit_in_the_metadata_of_a_staging_is_not_published(tmp_path: Path, file: str) -> None:
+    create(tmp_path / "staged")
+    metadata = json.loads((tmp_path / "staged/embedding/zarr.json").read_bytes())
+    whole = (tmp_path / "staged" / file).read_bytes()
+    for place in range(0, len(whole), 23):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << place % 8
+        again = tmp_path / f"flipped at {place}"
+        shutil.copytree(tmp_path / "staged", again)
+        (again / file).write_bytes(flipped)
+        create(again)
+        fill(again, values())
+        finish(again)
+        assert json.loads((again / "embedding/zarr.json").read_bytes()) == metadata
+        np.testing.assert_array_equal(open_embedding(again)[:], values())
 
 
 def test_finishing_twice_is_harmless(tmp_path: Path) -> None:

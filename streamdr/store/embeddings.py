@@ -17,7 +17,7 @@ from streamdr import __version__
 from streamdr.blocks import Array, Span
 from streamdr.errors import StoreError
 from streamdr.store.arrays import Layout, chunk_fault, create_array, parse_layout
-from streamdr.store.record import ROOT, draft, parse_json, read_group, to_json, write_record
+from streamdr.store.record import ROOT, draft, is_as_written, parse_json, read_group, to_json, write_record
 
 ARRAY = "embedding"
 DIMS = ("sample", "component")
@@ -143,14 +143,15 @@ def sealed_layout(path: Path) -> Layout:
 
 
 def _continues(path: Path, entries: Mapping[str, Any], layout: Layout) -> bool:
-    """Whether what lies at the path is the same embedding, begun by this version."""
+    """Whether what lies at the path is the same embedding, begun by this version and whole so far."""
     record = draft(path)
-    if record is None or record.get("version") != __version__ or _entries(record) != entries:
-        return False
-    try:
-        return _layout(path) == layout
-    except StoreError:
-        return False
+    return (
+        record is not None
+        and record.get("version") == __version__
+        and _entries(record) == entries
+        and is_as_written(path)
+        and _layout(path) == layout
+    )
 
 
 def _entries(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,6 +88,19 @@ def draft(path: Path) -> dict[str, Any] | None:
         return None
 
 
+def is_as_written(path: Path) -> bool:
+    """Whether none of an output's metadata, finished or not, was damaged or edited since."""
+    try:
+        document, record = _peek(path)
+        return (
+            record is not None
+            and record.get("digest") == _digest(document)
+            and all(parse_json(path / name / ROOT) == array for name, array in arrays_in(document).items())
+        )
+    except StoreError:
+        return False
+
+
 def foreign_content(path: Path) -> str | None:
     """What in `path` streamdr did not write, as words for a message, or None when all of it is streamdr's."""
     try:
