@@ -21,7 +21,7 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.parametrize("runs", [5, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [3, pytest.param(100, marks=pytest.mark.slow)])
 def test_nothing_grows(runs, reporting, place):
     configs = [
         Configuration.load("config.yaml", [f"method.n_components={k}", "output.overwrite=true"])

@@ -168,7 +168,10 @@ def test_the_second_of_two_runs_is_cancelled_and_says_who_is_at_it(reporting, pl
     config = large_configuration(place, large)
     thread, outcome = begin(fit_transform, config)
     until(lambda: checkpoints(place), "no checkpoint was written")
+    (worker,) = children("streamdr.workshop")
+    os.kill(worker, signal.SIGSTOP)  # so that the first is under way for as long as the second takes
     second = fit_transform(config, return_state=True)
+    os.kill(worker, signal.SIGCONT)
     thread.join()
     assert outcome[0].is_completed()
     assert second.is_cancelled()

@@ -61,6 +61,12 @@ def workers(place: Path) -> list[int]:
     return found
 
 
+def is_pending(process: int, number: signal.Signals) -> bool:
+    """Whether a process that is held has been sent a signal."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return bool(int(status.partition("ShdPnd:")[2].split()[0], 16) >> (number - 1) & 1)
+
+
 def test_two_triggers_at_once_make_one_run(server, tmp_path, large):
     write_config(tmp_path, input={"path": str(large)}, execution={"workers": 1})
     words = ["config.yaml", "--cron", "0 2 * * *", "--timezone", "Europe/Berlin", "--name", "twice"]
@@ -81,6 +87,22 @@ def test_two_triggers_at_once_make_one_run(server, tmp_path, large):
         until(lambda: "COMPLETED" in states(server, runs), "the other run did not end")
     assert states(server, runs) == ["CANCELLED", "COMPLETED"]
     assert (tmp_path / "out" / "model.zarr").exists()
+
+
+def test_a_run_that_is_cancelled_on_the_page_leaves_a_checkpoint_and_no_process(server, tmp_path, large):
+    execution = {"workers": 1, "checkpoint_seconds": 0.001}
+    write_config(tmp_path, input={"path": str(large)}, execution=execution)
+    with serving(server, tmp_path, "config.yaml", "--name", "cancelled") as deployment:
+        run = trigger(server, deployment)
+        (worker,) = until(lambda: workers(tmp_path), "the run did not begin")
+        until(lambda: any(path.is_file() for path in tmp_path.glob("out/.*ledger*/**/*")), "no checkpoint")
+        os.kill(worker, signal.SIGSTOP)  # it is not to be done before it is cancelled
+        server.ask(f"/flow_runs/{run}/set_state", state={"type": "CANCELLING"})
+        until(lambda: is_pending(worker, signal.SIGUSR2), "the work was not told to stop")
+        os.kill(worker, signal.SIGCONT)
+        until(lambda: states(server, [run]) == ["CANCELLED"], "the run was not cancelled")
+        until(lambda: not workers(tmp_path), "the work went on")
+    assert not (tmp_path / "out" / "model.zarr").exists()
 
 
 def test_a_schedule_needs_a_server(server, place):
