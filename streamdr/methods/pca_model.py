@@ -120,7 +120,7 @@ class PCAModel:
         return rows
 
     def squared_errors(self, values: Array) -> Array:
-        """Each row's squared distance from its reconstruction: their mean over all rows is the model's error."""
+        """Each row's squared distance from its reconstruction; the model's error is the mean of them all."""
         rows = values - self.mean
         if self.scale is not None:
             rows /= self.scale
