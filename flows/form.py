@@ -17,8 +17,9 @@ class Configuration(RootModel[dict[str, Any]]):
 
     @classmethod
     def load(cls, path: str, sets: list[str]) -> Self:
-        """The sections of a file, with `section.key=value` put in their places."""
-        return cls(config.load(path, sets).document.data)
+        """The sections of a file, with `section.key=value` put in their places; empty ones are left out."""
+        sections: dict[str, Any] = config.load(path, sets).document.data
+        return cls({name: keys for name, keys in sections.items() if keys is not None})
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:

@@ -32,11 +32,13 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, State
 from prefect.exceptions import TerminationSignal
 from prefect.schedules import Cron, Schedule
+from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 from prefect.states import Cancelled, Failed
 from prefect.tasks import Task, exponential_backoff
 
 __all__ = [
     "NO_CACHE",
+    "PREFECT_API_URL",
     "Block",
     "Cancelled",
     "ConcurrencyLimitConfig",
@@ -52,7 +54,9 @@ __all__ = [
     "create_table_artifact",
     "exponential_backoff",
     "flow",
+    "get_current_settings",
     "get_run_logger",
     "task",
+    "temporary_settings",
     "update_progress_artifact",
 ]

@@ -1,11 +1,10 @@
 """Run a configuration on a schedule, from this machine: `python flows/serve.py CONFIG --cron "0 2 * * *"`.
 
-It needs a Prefect server, named by PREFECT_API_URL, and runs until it is stopped.
+It runs until it is stopped. The Prefect server is the one that PREFECT_API_URL names, or one of its own.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from zoneinfo import ZoneInfo, available_timezones
@@ -13,9 +12,10 @@ from zoneinfo import ZoneInfo, available_timezones
 from command import configurations, parser
 from fit_transform import fit_transform
 from orchestra import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, Cron, Schedule
+from own_server import some_server
 
 from streamdr import console
-from streamdr.errors import ConfigError
+from streamdr.errors import ConfigError, EngineError
 
 ONE_AT_A_TIME = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW)
 """A run that comes due while another is under way is cancelled: the next one takes in what is new."""
@@ -30,22 +30,21 @@ def serve() -> None:
     given = words.parse_args()
     try:
         (config,) = configurations(given.configs, given.sets)
-        if not os.environ.get("PREFECT_API_URL"):
-            raise ConfigError(
-                "PREFECT_API_URL is not set: a schedule needs a server; start one with `prefect server "
-                "start`, and set it to http://127.0.0.1:4200/api"
-            )
         if given.timezone not in available_timezones():
             raise ConfigError(f"--timezone: {given.timezone!r} is not known; write it as in Europe/Berlin")
         schedule = None if given.cron is None else _schedule(given.cron, given.timezone)
     except ConfigError as error:
         sys.exit(console.fail_with(error, as_json=False))
-    fit_transform.serve(
-        name=given.name or Path(given.configs[0]).stem,
-        schedule=schedule,
-        parameters={"config": config.root, "storage_block": given.storage_block},
-        global_limit=ONE_AT_A_TIME,
-    )
+    try:
+        with some_server():
+            fit_transform.serve(
+                name=given.name or Path(given.configs[0]).stem,
+                schedule=schedule,
+                parameters={"config": config.root, "storage_block": given.storage_block},
+                global_limit=ONE_AT_A_TIME,
+            )
+    except EngineError as error:
+        sys.exit(console.fail_with(error, as_json=False))
 
 
 def _schedule(cron: str, timezone: str) -> Schedule:

@@ -108,6 +108,10 @@ def plan(stage: Stage) -> Report:
     state = model_state(wanted, stage.model, fresh=stage.fresh)
     if not state.fresh:
         stage.check_output(stage.model, state)
+    if stage.run.output.embedding is not None:
+        there = embedding_state(wanted, stage.embedding, state.saved, fresh=stage.fresh)
+        if not there.fresh:
+            stage.check_output(stage.embedding, there)
     with naming(wanted.source):
         chosen = memory.plan(stage.run.method, wanted.source, stage.execution())
         stages = _stages(stage, wanted, state)

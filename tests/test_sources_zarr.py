@@ -205,7 +205,9 @@ def test_granularity_follows_chunks_and_shards(tmp_path):
         "sharded": write(tmp_path / "sharded.zarr", ones, chunks=(8, 2, 5), shards=(16, 6, 5)),
         "large": write(tmp_path / "large.zarr", ones, chunks=(100, 100, 100)),
     }.items():
-        expected = {"plain": (8, 10), "split": (8, 10), "sharded": (16, 30), "large": (100, 30)}[name]  # it may grow
+        expected = {"plain": (8, 10), "split": (8, 10), "sharded": (16, 30), "large": (100, 30)}[
+            name
+        ]  # it may grow
         assert open_source(array).chunks == expected
     assert open_source(tmp_path / "plain.zarr", sample_axis=1).chunks == (2, 8 * 5)
     assert open_source(write(tmp_path / "line.zarr", np.ones(9, "f4"), chunks=(4,))).chunks == (4, 1)

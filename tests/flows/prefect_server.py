@@ -42,6 +42,13 @@ class Server:
                     raise
                 time.sleep(0.2)
 
+    def answers(self) -> bool:
+        """Whether it is up."""
+        try:
+            return self.ask("/health") is True
+        except urllib.error.URLError:
+            return False
+
     def runs(self, *, name: str) -> list[dict[str, Any]]:
         """The runs of a flow, the latest first."""
         by_name = {"name": {"any_": [name]}}
@@ -88,7 +95,7 @@ def until(condition, otherwise: str, seconds: float = 60.0) -> Any:
 
 @contextmanager
 def running_server(home: Path, port: int | None = None) -> Iterator[Server]:
-    port = port or _free_port()
+    port = port or free_port()
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     with (home / "server.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=home, env=_environment(home), stdout=log, stderr=log)
@@ -103,10 +110,7 @@ def running_server(home: Path, port: int | None = None) -> Iterator[Server]:
 
 def _healthy(server: Server) -> bool:
     assert server.process.poll() is None, (server.home / "server.log").read_text()
-    try:
-        return server.ask("/health") is True
-    except urllib.error.URLError:
-        return False
+    return server.answers()
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -120,7 +124,8 @@ def _environment(home: Path) -> dict[str, str]:
     return inherited | ours
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from command_line import write_config
-from prefect_server import FLOWS, Server, running_server, until
+from prefect_server import FLOWS, Server, free_port, running_server, until
 
 
 @contextmanager
@@ -105,12 +105,32 @@ def test_a_run_that_is_cancelled_on_the_page_leaves_a_checkpoint_and_no_process(
     assert not (tmp_path / "out" / "model.zarr").exists()
 
 
-def test_a_schedule_needs_a_server(server, place):
-    without = {name: value for name, value in server.environment.items() if name != "PREFECT_API_URL"}
-    words = [sys.executable, FLOWS / "serve.py", "config.yaml", "--cron", "0 2 * * *"]
-    done = subprocess.run(words, cwd=place, env=without, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "PREFECT_API_URL is not set" in done.stderr
+def test_the_clock_makes_runs(server, place):
+    """The server accepts a schedule whatever becomes of it: what counts is that it makes runs of it."""
+    with serving(server, place, "config.yaml", "--cron", "0 2 * * *", "--name", "clock") as deployment:
+        chosen = {"id": {"any_": [deployment["id"]]}}
+        runs = until(
+            lambda: server.ask("/flow_runs/filter", deployments=chosen, limit=3), "no run was scheduled"
+        )
+    assert all(run["auto_scheduled"] and "T02:00:00" in run["expected_start_time"] for run in runs)
+
+
+def test_without_a_server_one_is_started_and_ended(server, place, tmp_path_factory):
+    home, port = tmp_path_factory.mktemp("own"), free_port()
+    alone = {name: value for name, value in server.environment.items() if name != "PREFECT_API_URL"}
+    alone |= {"PREFECT_HOME": str(home), "PREFECT_SERVER_API_PORT": str(port)}
+    words = [sys.executable, FLOWS / "serve.py", "config.yaml", "--name", "alone"]
+    serve = subprocess.Popen(words, cwd=place, env=alone, stderr=subprocess.PIPE, text=True)
+    own = Server(port, home, serve)
+    until(own.answers, "there is no server", 120)
+    (deployment,) = until(lambda: own.ask("/deployments/filter", limit=5), "there is no deployment")
+    trigger(own, deployment)
+    until((place / "out" / "model.zarr").exists, "there was no run")
+    serve.send_signal(signal.SIGINT)
+    _, said = serve.communicate()
+    assert f"http://127.0.0.1:{port}" in said
+    assert serve.returncode == 0
+    assert not own.answers(), "the server lives on"
 
 
 def test_the_work_outlives_the_server_and_the_next_run_knows_it(server, tmp_path_factory, tmp_path, large):

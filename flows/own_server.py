@@ -1,0 +1,64 @@
+"""A Prefect server for one machine: the one that is there, or one that lives as long as it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import httpx
+from orchestra import PREFECT_API_URL, get_current_settings, temporary_settings
+
+from streamdr import console
+from streamdr.errors import EngineError
+
+_START_SECONDS = 120
+
+
+@contextmanager
+def some_server() -> Iterator[None]:
+    """Have a server: the one that is configured, the one on Prefect's own port here, or a new one there."""
+    settings = get_current_settings()
+    if settings.api.url is not None:
+        yield
+        return
+    port = settings.server.api.port
+    url = f"http://127.0.0.1:{port}/api"
+    with nullcontext() if _answers(url) else _started(port, url), temporary_settings({PREFECT_API_URL: url}):
+        yield
+
+
+@contextmanager
+def _started(port: int, url: str) -> Iterator[None]:
+    console.say(f"no Prefect server is configured: http://127.0.0.1:{port} is one for as long as this runs")
+    words = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    # In a session of its own: Ctrl-C is for us, and the server must outlive the last word of a run.
+    server = subprocess.Popen(
+        [sys.executable, "-m", "prefect", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + _START_SECONDS
+        while not _answers(url):
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise EngineError(
+                    f"the Prefect server did not start on port {port}; see what `prefect {' '.join(words)}` "
+                    "says, or set PREFECT_API_URL to a server that runs"
+                )
+            time.sleep(0.2)
+        yield
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=5).json() is True
+    except (httpx.HTTPError, ValueError):
+        return False
