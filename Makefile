@@ -18,8 +18,8 @@ install: $(VENV)/.installed ## Install streamdr and its tools into .venv
 demo: install ## Run the flow of the quickstart: fit, transform, verify and summarise a small store
 	$(BIN)/python flows/fit_transform.py configs/quickstart.yaml
 
-test: install ## Run the tests
-	$(BIN)/pytest
+test: install ## Run the tests, a file to a process
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 lint: install ## Check style, types and the direction of imports
 	$(BIN)/ruff check

@@ -153,9 +153,10 @@ def test_nothing_is_left_open_by_many_runs(path):
         return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
     run()
-    handles, threads = zip(*(run() for _ in range(2)), strict=True)
-    assert handles[-1] <= handles[0]
-    assert threads[-1] <= threads[0]
+    handles, threads = zip(*(run() for _ in range(4)), strict=True)
+    # A leak adds something every time. dask's own pools start a thread when they first have use for it.
+    assert handles[-1] - handles[0] < 3
+    assert threads[-1] - threads[0] < 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
