@@ -22,7 +22,7 @@ from typing import IO, Any, Literal, Self
 
 from streamdr import addresses, console, pipeline, signals, summary, verification
 from streamdr.config import read
-from streamdr.errors import BusyError, ConfigError, EngineError, StreamdrError
+from streamdr.errors import BusyError, ConfigError, DataError, EngineError, StreamdrError
 from streamdr.progress import Progress, Unit
 from streamdr.reports import Report
 from streamdr.stage import Stage
@@ -238,9 +238,10 @@ def can_pass(error: BaseException | None) -> bool:
     """Whether an error may be gone when the same is tried again: a disk or a worker that went away."""
     if isinstance(error, BusyError):
         return False
+    blamed = isinstance(error, DataError)  # rows that kill whoever reads them will do so again
     while error is not None:
         if isinstance(error, EngineError):
-            return True
+            return not blamed
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | PermissionError):
             return error.errno not in _LASTING
         error = error.__cause__

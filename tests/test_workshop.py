@@ -124,6 +124,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (EngineError("the scheduler is not there"), True),
         (caused(DataError("x.zarr: chunk 3"), OSError(errno.EIO, "Input/output error")), True),
         (caused(StoreError("z.zarr"), OSError(errno.ESTALE, "Stale file handle")), True),
+        (caused(DataError("rows 3-5 killed every worker"), EngineError("workers died")), False),
         (OSError(errno.ENOSPC, "No space left on device"), False),
         (caused(StoreError("z.zarr"), PermissionError(errno.EACCES, "denied")), False),
         (FileNotFoundError("gone"), False),
