@@ -23,6 +23,7 @@ from streamdr.methods import Method, Model, Pass
 from streamdr.progress import Progress, Silent
 from streamdr.remote.folder import folder_at
 from streamdr.runner import Runner, in_order
+from streamdr.segments import BLOCK_BYTES
 from streamdr.settings import Execution
 from streamdr.sources.base import Source
 from streamdr.store import (
@@ -199,12 +200,13 @@ def movement(model: Model, source: Source, embedding: Any, rows: int) -> tuple[f
     It is measured where it is largest, on the rows that were written first: the change of their embedding,
     root mean square, as a part of how widely they are spread.
     """
-    sample = Span(0, min(rows, _SAMPLE_ROWS))
+    row_bytes = source.spec.line_bytes("rows")
+    sample = Span(0, min(rows, _SAMPLE_ROWS, max(1, BLOCK_BYTES // row_bytes)))
     old = np.asarray(embedding[sample.slice], np.float64)
     change = np.asarray(model.transform(source.block(sample).values), np.float64) - old
     moved, spread = (float(np.sqrt(np.mean(x**2))) for x in (change, old - old.mean(axis=0)))
     relative = moved / spread if spread else float("inf" if moved else 0.0)
-    return relative, len(sample) * source.spec.line_bytes("rows")
+    return relative, len(sample) * row_bytes
 
 
 def require_features(model: Model, source: Source) -> None:
