@@ -15,7 +15,7 @@ from streamdr.reports import Report, fit_report, plan_report, run_report, stage_
 from streamdr.stage import Stage, naming, placing_errors
 from streamdr.store import Fence, SavedModel
 
-__all__ = ["Report", "Stage", "fit", "plan", "reprocess", "run_all", "status", "transform"]
+__all__ = ["Report", "Stage", "fit", "plan", "rehearse", "reprocess", "run_all", "status", "transform"]
 
 Planned = Callable[[Report], None]
 """Told of the plan before the first byte is read."""
@@ -101,9 +101,18 @@ def reprocess(stages: Sequence[Stage], planned: Planned = _tell_nobody) -> Repor
     }
 
 
-@placing_errors
 def plan(stage: Stage) -> Report:
-    """What a run would do, reading nothing; what it would refuse is refused."""
+    """What is stale, and how it would be brought up to date, reading nothing.
+
+    What cannot be done is refused. Outputs that another recipe made are in the way of a run, and are what
+    reprocessing replaces: the plan is of either.
+    """
+    return rehearse(replace(stage, replace=True), allowed=stage)
+
+
+@placing_errors
+def rehearse(stage: Stage, allowed: Stage | None = None) -> Report:
+    """The plan of a run, which refuses all that the run would refuse; `allowed` is what may be replaced."""
     wanted = stage.wanted()
     state = model_state(wanted, stage.model, fresh=stage.fresh)
     if not state.fresh:
@@ -114,7 +123,7 @@ def plan(stage: Stage) -> Report:
             stage.check_output(stage.embedding, there)
     with naming(wanted.source):
         chosen = memory.plan(stage.run.method, wanted.source, stage.execution())
-        stages = _stages(stage, wanted, state)
+        stages = _stages(allowed or stage, wanted, state)
     wanted.source.validate()
     return {**plan_report(wanted.source, chosen), "up_to_date": state.fresh, "stages": stages}
 
@@ -236,9 +245,9 @@ def _stages(stage: Stage, wanted: Wanted, model: ModelState) -> list[Report]:
     spec, to_fit = wanted.source.spec, 0
     if not model.fresh:
         to_fit = fitting.outlook(stage.run.method, wanted.source, stage.execution(), fresh=stage.fresh)
-    stages = [stage_report("fit", model.fresh, model.reason, to_fit)]
+    stages = [stage_report(stage, "fit", stage.model, model, to_fit)]
     if stage.run.output.embedding is not None:
         state = embedding_state(wanted, stage.embedding, model.saved, fresh=stage.fresh)
         to_map = 0 if state.fresh else (spec.n_rows - state.unchanged_rows) * spec.line_bytes("rows")
-        stages.append(stage_report("transform", state.fresh, state.reason, to_map))
+        stages.append(stage_report(stage, "transform", stage.embedding, state, to_map))
     return stages

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, cast
 
-from streamdr import memory
+from streamdr import memory, store
+from streamdr.addresses import Place
 from streamdr.freshness import ModelState, State, Wanted
 from streamdr.memory import Plan
 from streamdr.sources import Source
@@ -15,10 +16,15 @@ from streamdr.store import SavedModel
 Report = dict[str, Any]
 
 
-def stage_report(name: str, fresh: bool, reason: str, bytes_to_read: int) -> Report:
-    """Whether a stage has anything to do."""
-    state = "fresh" if fresh else "stale"
-    return {"name": name, "state": state, "reason": reason, "bytes_to_read": bytes_to_read}
+def stage_report(stage: Stage, name: str, output: Place, state: State, bytes_to_read: int) -> Report:
+    """Whether a stage has anything to do, and whether what is there is in its way."""
+    return {
+        "name": name,
+        "state": "fresh" if state.fresh else "stale",
+        "reason": state.reason,
+        "bytes_to_read": bytes_to_read,
+        "in_the_way": not state.fresh and store.exists(output) and not stage.may_replace(state),
+    }
 
 
 def fit_report(stage: Stage, source: Source, state: ModelState, began: float, model: Any = None) -> Report:

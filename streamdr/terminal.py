@@ -41,7 +41,8 @@ def _stage(stage: Report) -> str:
     if stage["state"] == "fresh":
         return f"fresh: {stage['reason']}"
     size = stage["bytes_to_read"]
-    return f"stale: {stage['reason']}; reads {f'at most {format_bytes(size)}' if size else 'nothing'}"
+    way = "; `run` needs output.overwrite, `reprocess` does not" if stage["in_the_way"] else ""
+    return f"stale: {stage['reason']}; reads {f'at most {format_bytes(size)}' if size else 'nothing'}{way}"
 
 
 def fitted(report: Report) -> str:

@@ -214,7 +214,7 @@ def _act(order: Order, progress: Progress, stop: signals.Stop) -> Report:
     told = signals.Stoppable(progress, stop)
     stages = [Stage(read(given), told, stop, order.fresh) for given in order.configurations]
     acts: dict[Act, Callable[[Stage], Report]] = {
-        "plan": pipeline.plan,
+        "plan": pipeline.rehearse,
         "status": pipeline.status,
         "fit": pipeline.fit,
         "transform": pipeline.transform,

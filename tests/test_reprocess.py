@@ -153,3 +153,13 @@ def test_the_plan_on_the_command_line_shows_the_stages(nights):
     shown = streamdr("plan", "c.yaml", cwd=nights.root).out
     assert "fit        fresh: it was fitted to this input in this way" in shown
     assert "transform  fresh: it was made of this input by this model" in shown
+    changed = ["--set", "method.n_components=2"]
+    shown = streamdr("plan", "c.yaml", *changed, cwd=nights.root).out
+    assert (
+        "fit        stale: n_components was 3 and is 2; reads nothing; `run` needs output.overwrite" in shown
+    )
+    plan = streamdr("plan", "c.yaml", *changed, "--json", cwd=nights.root).report
+    assert [stage["in_the_way"] for stage in plan["stages"]] == [True, True]
+    overwriting = [*changed, "--set", "output.overwrite=true"]
+    plan = streamdr("plan", "c.yaml", *overwriting, "--json", cwd=nights.root).report
+    assert [stage["in_the_way"] for stage in plan["stages"]] == [False, False]
