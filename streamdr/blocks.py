@@ -9,6 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+_BANDS = 8
+_BAND_BYTES = 1 << 20
+
 Array = NDArray[Any]
 Axis = Literal["rows", "columns"]
 
@@ -72,6 +75,26 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Every so manyth band of rows, which are whole chunks: a part of the data that is like all of it."""
+
+    number: int
+    of: int
+
+    def bands(self, n_rows: int, chunk: int, row_bytes: int) -> list[Span]:
+        """The rows of this part, of a matrix that is stored in chunks of so many rows."""
+        band = self.band(n_rows, chunk, row_bytes)
+        return list(Span(0, n_rows).split(band))[self.number :: self.of]
+
+    def band(self, n_rows: int, chunk: int, row_bytes: int) -> int:
+        """How many rows lie side by side: a good read where that leaves a part several bands."""
+        if chunk * self.of > n_rows:  # fewer chunks than parts: they share chunks
+            return max(1, n_rows // self.of)
+        affordable = n_rows // (_BANDS * self.of * chunk)
+        return chunk * max(1, min(affordable, _BAND_BYTES // (chunk * row_bytes)))
+
+
+@dataclass(frozen=True)
 class Block:
     """What one read delivers: whole rows (or, for a pass over columns, whole columns) of the matrix."""
 
@@ -83,3 +106,10 @@ class Block:
     """Whether the values may be overwritten: nobody looks at them again."""
     suspect: Callable[[], object] = lambda: None
     """For who meets a sum that is not finite: raises, and says where, if it was the data and no overflow."""
+    rows: Array | None = None
+    """The numbers of the rows in the whole matrix, where the span is one of a part of it."""
+
+    @property
+    def numbers(self) -> Array:
+        """The number of each row in the whole matrix."""
+        return np.arange(self.span.start, self.span.stop) if self.rows is None else self.rows

@@ -143,11 +143,10 @@ class Checkpoints:
 
     def _input(self) -> str:
         """What the pass reads. Appended rows change every column, so columns have nothing to go on from."""
-        weights = self._source.weights
-        name = self._source.name if weights is None else f"{self._source.name} by {weights.name}"
+        identity = self._source.identity
         if self._tally.cut.axis == "rows":
-            return name
-        return f"{name} {self._snapshot.digest(self._source.spec.n_rows)}"
+            return identity
+        return f"{identity} {self._snapshot.digest(self._source.spec.n_rows)}"
 
     def _is_known(self, stop: int, mark: str) -> bool:
         return stop <= self._tally.cut.length and self._mark(stop) == mark

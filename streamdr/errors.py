@@ -26,6 +26,10 @@ class DataError(StreamdrError, ValueError):
     """Input that cannot be read or cannot be used: missing, corrupt, not finite, of the wrong shape."""
 
 
+class MissingValuesError(DataError):
+    """A value that is not there (NaN), met by what cannot do without it."""
+
+
 class StoreError(StreamdrError):
     """An output or a saved model that cannot be written, or read back as it was written."""
 

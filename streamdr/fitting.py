@@ -16,10 +16,10 @@ from threadpoolctl import threadpool_limits
 
 from streamdr.blocks import Array, Span
 from streamdr.engines import Recovery, Threads, engine_for
-from streamdr.errors import DataError, Interrupted
+from streamdr.errors import DataError, Interrupted, MissingValuesError
 from streamdr.ledger import Ledger
 from streamdr.memory import Plan, TransformPlan, give_back, plan, plan_transform
-from streamdr.methods import Method, Model, Pass
+from streamdr.methods import Method, Model, Pass, Passes
 from streamdr.progress import Progress, Silent
 from streamdr.remote.folder import folder_at
 from streamdr.runner import Runner, in_order
@@ -82,8 +82,11 @@ def fit(
     stop: threading.Event | None = None,
     fresh: bool = False,
     planned: Callable[[Plan], None] = lambda plan: None,
+    start: Model | None = None,
 ) -> Fitted:
     """Run the passes that a method asks for, and return its model.
+
+    `start` is the model of an earlier fit to the first of these rows, for methods that iterate.
 
     Resuming needs no code of its own: a pass that the ledger knows is answered at once, so a generator
     that is started again arrives where it was. `fresh` does not look at what earlier runs left there.
@@ -97,13 +100,11 @@ def fit(
         runner = Runner(
             engine, source, chosen.window, progress or Silent(), stop, ledger, execution.checkpoint_seconds
         )
-        passes = chosen.route.method.passes(source.spec)
+        passes = chosen.route.method.passes(source.spec, start)
         request = next(passes)
         while True:
-            full = runner.run(request)
-            give_back()
             try:
-                request = passes.send(full)
+                request = _answered(passes, request, runner)
             except StopIteration as finished:
                 if ledger is not None:
                     ledger.prune()
@@ -111,7 +112,19 @@ def fit(
                 return Fitted(finished.value, chosen, runner.bytes_read, seconds)
 
 
-def outlook(method: Method, source: Source, execution: Execution, *, fresh: bool = False) -> int:
+def _answered(passes: Passes, request: Pass, runner: Runner) -> Pass:
+    """Run a pass, and return the next one that is asked for."""
+    try:
+        full = runner.run(request)
+    except MissingValuesError as missing:
+        return passes.throw(missing)
+    give_back()
+    return passes.send(full)
+
+
+def outlook(
+    method: Method, source: Source, execution: Execution, *, fresh: bool = False, start: Model | None = None
+) -> int:
     """How many bytes a fit would read, at most: nothing for what the ledger knows."""
     chosen = plan(method, source, execution)
     every = source.spec.n_rows * source.spec.line_bytes("rows")
@@ -121,7 +134,7 @@ def outlook(method: Method, source: Source, execution: Execution, *, fresh: bool
     with one_blas_thread(), closing(Threads(1, stop)) as engine:
         ledger = Ledger(folder_at(execution.ledger))
         runner = Runner(engine, source, chosen.window, Silent(), stop, ledger)
-        passes = chosen.route.method.passes(source.spec)
+        passes = chosen.route.method.passes(source.spec, start)
         request = next(passes)
         for left in range(chosen.route.passes - 1, -1, -1):
             full, lines = runner.remembered(request)
@@ -203,7 +216,8 @@ def movement(model: Model, source: Source, embedding: Any, rows: int) -> tuple[f
     row_bytes = source.spec.line_bytes("rows")
     sample = Span(0, min(rows, _SAMPLE_ROWS, max(1, BLOCK_BYTES // row_bytes)))
     old = np.asarray(embedding[sample.slice], np.float64)
-    change = np.asarray(model.transform(source.block(sample).values), np.float64) - old
+    values = source.block(sample, holes=model.holes).values
+    change = np.asarray(model.transform(values), np.float64) - old
     moved, spread = (float(np.sqrt(np.mean(x**2))) for x in (change, old - old.mean(axis=0)))
     relative = moved / spread if spread else float("inf" if moved else 0.0)
     return relative, len(sample) * row_bytes
@@ -289,7 +303,7 @@ def _project(
         if stopped():
             raise Interrupted("stopped between two blocks")
         here = slice(span.start - start, span.stop - start)
-        block = source.loan(span)
+        block = source.loan(span, holes=model.holes)
         rows[here] = model.transform(block.values)
         if not np.isfinite(rows[here]).all():
             block.suspect()

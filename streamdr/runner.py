@@ -23,6 +23,7 @@ from streamdr.methods import Pass
 from streamdr.progress import Progress
 from streamdr.segments import Tally, Work, cut
 from streamdr.sources.base import Source
+from streamdr.sources.part import PartSnapshot, PartSource
 from streamdr.sources.snapshot import Snapshot
 
 Task = tuple[Callable[..., Any], *tuple[Any, ...]]
@@ -49,7 +50,7 @@ def fold(
         for span in blocks:
             if stopped():
                 raise Interrupted("stopped between two blocks")
-            block = source.loan(span, axis)
+            block = source.loan(span, axis, holes=empty.holes)
             with np.errstate(over="ignore", invalid="ignore"):  # the solve says so, in words that help
                 accumulator.update(block)
         if total is None:
@@ -113,47 +114,52 @@ class Runner:
         return Recovery(self.engine, self.progress, self.source.name, self.engine.width(self.window))
 
     def _attempt(self, request: Pass, recovery: Recovery) -> Accumulator:
-        tally, notes = self._recall(request)
+        source = self._source(request)
+        tally, notes = self._recall(request, source)
         recovery.begin(tally.lines)
         if work := tally.work(self.engine.run):
-            self._read(request, tally, work, notes, recovery)
+            self._read(request, source, tally, work, notes, recovery)
         full: Accumulator = self.engine.result(tally.total())
         return full
 
     def remembered(self, request: Pass) -> tuple[Accumulator | None, int]:
         """The pass's accumulator if nothing has to be read for it, or None and how many lines have to be."""
-        tally, _ = self._recall(request)
+        tally, _ = self._recall(request, self._source(request))
         lines = sum(part.lines for part in tally.work(self.engine.run))
         return (None if lines else self.engine.result(tally.total())), lines
 
-    def _recall(self, request: Pass) -> tuple[Tally[Handle], Notes]:
+    def _source(self, request: Pass) -> Source:
+        return self.source if request.part is None else PartSource(self.source, request.part)
+
+    def _recall(self, request: Pass, source: Source) -> tuple[Tally[Handle], Notes]:
         held = sum(array.nbytes for array in request.empty.arrays().values())
-        parts = cut(self.source.spec, self.source.chunks, request.axis, held)
+        parts = cut(source.spec, source.chunks, request.axis, held)
         tally = Tally[Handle](parts, self.engine.merge)
-        notes = self._notes(request, tally)
+        notes = self._notes(request, source, tally)
         notes.restore()
         return tally, notes
 
     def _read(
         self,
         request: Pass,
+        source: Source,
         tally: Tally[Handle],
         work: list[Work[Handle]],
         notes: Notes,
         recovery: Recovery,
     ) -> None:
         parts = tally.cut
-        line_bytes = self.source.spec.line_bytes(parts.axis)
+        line_bytes = source.spec.line_bytes(parts.axis)
         start = parts.length - sum(part.lines for part in work)
         if start:
             self.progress.message(f"resuming {request.label} at {parts.axis[:-1]} {start:,}")
-        empty, source = self.engine.share(request.empty), self.engine.share(self.source)
+        empty, shared = self.engine.share(request.empty), self.engine.share(source)
         tasks = (
             (
                 fold,
                 empty,
                 part.continues,
-                source,
+                shared,
                 parts.axis,
                 [parts.blocks(span) for span in part.spans],
                 self.engine.stopped,
@@ -175,13 +181,13 @@ class Runner:
                 notes.save()
             self.progress.finish()
 
-    def _notes(self, request: Pass, tally: Tally[Handle]) -> Notes:
+    def _notes(self, request: Pass, source: Source, tally: Tally[Handle]) -> Notes:
         if self.ledger is None or self._snapshot is None:
             return NoNotes()
         return Checkpoints(
             self.ledger,
-            self.source,
-            self._snapshot,
+            source,
+            PartSnapshot(self._snapshot, source) if isinstance(source, PartSource) else self._snapshot,
             request.empty,
             tally,
             self.engine,

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from streamdr.accumulators.base import Accumulator, copied
 from streamdr.accumulators.columns import Gram, Loadings, Scores
+from streamdr.accumulators.latent import Latent
 from streamdr.accumulators.moments import Moments
+from streamdr.accumulators.pairwise import Pairwise
 from streamdr.accumulators.products import Products
+from streamdr.accumulators.sample import Sample
+from streamdr.accumulators.several import Several
 
 ACCUMULATORS: dict[str, type[Accumulator]] = {
-    kind.kind: kind for kind in (Moments, Products, Gram, Loadings, Scores)
+    kind.kind: kind for kind in (Moments, Products, Gram, Loadings, Scores, Pairwise, Latent, Sample, Several)
 }
 
-__all__ = ["ACCUMULATORS", "Accumulator", "Gram", "Loadings", "Moments", "Products", "Scores", "copied"]
+__all__ = [
+    "ACCUMULATORS",
+    "Accumulator",
+    "Gram",
+    "Latent",
+    "Loadings",
+    "Moments",
+    "Pairwise",
+    "Products",
+    "Sample",
+    "Scores",
+    "Several",
+    "copied",
+]

@@ -19,6 +19,10 @@ class Accumulator(Protocol):
     kind: ClassVar[str]
     """The name under which the ledger and the registry know this statistic."""
 
+    @property
+    def holes(self) -> bool:
+        """Whether NaN stands for a value that is missing, and is no error."""
+
     def update(self, block: Block) -> None:
         """Fold one block in."""
 

@@ -65,6 +65,7 @@ class Gram:
     """A A' summed over blocks of columns, A the centred (and scaled) data: n x n whatever the width."""
 
     kind: ClassVar[str] = "gram"
+    holes: ClassVar[bool] = False
 
     def __init__(self, n_rows: int, *, scale: bool = False, ddof: int = 1, double: bool = False) -> None:
         self.n_rows = n_rows
@@ -133,6 +134,7 @@ class Loadings:
     """
 
     kind: ClassVar[str] = "loadings"
+    holes: ClassVar[bool] = False
 
     def __init__(self, vectors: Array, *, scale: bool = False, ddof: int = 1, double: bool = False) -> None:
         self.vectors = vectors
@@ -194,6 +196,7 @@ class Scores:
     """(X - mean) W summed over blocks of columns: the projection of wide rows, without a wide row."""
 
     kind: ClassVar[str] = "scores"
+    holes: ClassVar[bool] = False
 
     def __init__(self, n_rows: int, mean: Array, projection: Array) -> None:
         self.n_rows = n_rows

@@ -21,6 +21,7 @@ class Moments:
     """
 
     kind: ClassVar[str] = "moments"
+    holes: ClassVar[bool] = False
 
     def __init__(self, n_cols: int, *, double: bool = False) -> None:
         self.n_cols = n_cols

@@ -20,6 +20,7 @@ class Products:
     """
 
     kind: ClassVar[str] = "products"
+    holes: ClassVar[bool] = False
 
     def __init__(self, basis: Array, *, squares: bool = True, double: bool = False) -> None:
         self.basis = basis

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from streamdr.methods.base import Method, Model, Pass, Passes, Route
+from streamdr.methods.base import Method, Model, Pass, Passes, Route, Stream, Streaming, in_memory
 from streamdr.methods.pca import PCA
+from streamdr.methods.ppca import PPCA
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (PCA,)}
+METHODS: dict[str, type[Method]] = {method.name: method for method in (PCA, PPCA)}
 
-__all__ = ["METHODS", "PCA", "Method", "Model", "Pass", "Passes", "Route"]
+__all__ = [
+    "METHODS",
+    "PCA",
+    "PPCA",
+    "Method",
+    "Model",
+    "Pass",
+    "Passes",
+    "Route",
+    "Stream",
+    "Streaming",
+    "in_memory",
+]

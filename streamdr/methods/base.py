@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+import numpy as np
 
 from streamdr.accumulators.base import Accumulator
-from streamdr.blocks import Array, Axis, MatrixSpec
+from streamdr.blocks import Array, Axis, Block, MatrixSpec, Part, Span
+from streamdr.errors import DataError, MissingValuesError
 
 
 @dataclass(frozen=True)
@@ -17,14 +20,19 @@ class Pass:
     empty: Accumulator
     axis: Axis = "rows"
     label: str = ""
+    part: Part | None = None
+    """Read only this much of the rows; None for all of them."""
 
 
 class Model(Protocol):
-    """The immutable result: a frozen dataclass whose fields are arrays, scalars and None.
+    """The immutable result: a frozen dataclass whose fields are arrays, scalars, lists of those and None.
 
     An array field names its dimensions, `field(metadata={"dims": ("component", "feature")})`, and is
     saved under its own name. Nothing else is needed to save, load and label a model.
     """
+
+    holes: ClassVar[bool]
+    """Whether `transform` takes NaN for a value that is missing."""
 
     @property
     def n_features(self) -> int:
@@ -49,6 +57,24 @@ class Model(Protocol):
 
 
 Passes = Generator[Pass, Accumulator, Model]
+
+
+class Stream(Protocol):
+    """Rows that arrive a few at a time, and a model of all so far."""
+
+    def update(self, block: Block) -> None:
+        """Take more rows."""
+
+    def model(self) -> Model:
+        """What they come to."""
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """A method with a way of its own to learn from rows as they come."""
+
+    def stream(self, n_cols: int) -> Stream | None:
+        """A stream for rows of so many columns; None where the statistics of one pass will do."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +114,46 @@ class Method(Protocol):
     def routes(self, data: MatrixSpec) -> Sequence[Route]:
         """The ways to compute this on such data, or a ParameterError when there is none."""
 
-    def passes(self, data: MatrixSpec) -> Passes:
+    def passes(self, data: MatrixSpec, start: Any = None) -> Passes:
         """Yield the passes one by one, receive each accumulator full, return the model.
 
-        Deterministic: resuming replays finished passes by `send`. Called on a route's method only.
+        Deterministic: resuming replays finished passes by `send`. Called on a route's method only. A value
+        that is missing, met by an accumulator that has no use for holes, is thrown at the yield. What iterates
+        may begin at `start`, its own model of rows that were the first of these.
         """
 
     def using(self, route: str) -> Self:
         """The same method, tied to one of its routes."""
+
+
+def in_memory(method: Method, rows: Array, weights: Array | None = None) -> Model:
+    """Fit a route's method to rows that are at hand, each pass over one block: the plainest driver there is."""
+    passes = method.passes(MatrixSpec(rows.shape[0], rows.shape[1], rows.dtype))
+    request = next(passes)
+    while True:
+        full = request.empty.empty_like()
+        try:
+            full.update(_asked_for(request, rows, weights))
+            request = passes.send(full)
+        except MissingValuesError as missing:
+            request = passes.throw(missing)
+        except StopIteration as finished:
+            model: Model = finished.value
+            return model
+
+
+def _asked_for(request: Pass, rows: Array, weights: Array | None) -> Block:
+    def suspect() -> None:
+        if not request.empty.holes and np.isnan(rows).any():
+            raise MissingValuesError("there are values missing")
+        if np.isinf(rows).any():
+            raise DataError("there are values that are infinite")
+
+    if request.axis == "columns":
+        return Block(Span(0, rows.shape[1]), rows, weights=weights, suspect=suspect)
+    if request.part is None:
+        return Block(Span(0, len(rows)), rows, weights=weights, suspect=suspect)
+    bands = request.part.bands(len(rows), 1, rows[:1].nbytes)
+    chosen = np.concatenate([np.arange(band.start, band.stop) for band in bands])
+    weights = None if weights is None else weights[chosen]
+    return Block(Span(0, len(chosen)), rows[chosen], None, weights, True, suspect, chosen)

@@ -131,7 +131,7 @@ class PCA:
             return [ROUTES["covariance"](self, data), ROUTES["gram"](self, data)]
         return [route(self, data) for route in ROUTES.values()]
 
-    def passes(self, data: MatrixSpec) -> Passes:
+    def passes(self, data: MatrixSpec, start: PCAModel | None = None) -> Passes:
         """The passes of the chosen solver."""
         if self.solver == "covariance":
             return self._covariance(data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ _COMPONENT = {"dims": ("component",)}
 @dataclass(frozen=True, eq=False)
 class PCAModel:
     """Principal axes, their variances, and the whitening that `transform` applies."""
+
+    holes: ClassVar[bool] = False
 
     mean: Array = field(metadata=_FEATURE)
     components: Array = field(metadata={"dims": ("component", "feature")})

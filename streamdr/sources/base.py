@@ -8,8 +8,10 @@ from functools import partial
 import numpy as np
 
 from streamdr.blocks import Array, Axis, Block, MatrixSpec, Span, widen
-from streamdr.errors import DataError
+from streamdr.errors import DataError, MissingValuesError
 from streamdr.sources.snapshot import Snapshot, WeightedSnapshot
+
+_MEND = "remove or fill these values before fitting"
 
 
 class Source(ABC):
@@ -29,6 +31,11 @@ class Source(ABC):
     """Row weights, as an n x 1 source."""
     lends: bool = False
     """Whether what `borrow` gives is nobody else's, and may be overwritten."""
+
+    @property
+    def identity(self) -> str:
+        """What the ledger calls it: its name, and that of its weights."""
+        return self.name if self.weights is None else f"{self.name} by {self.weights.name}"
 
     @abstractmethod
     def read(self, rows: Span, cols: Span) -> Array:
@@ -62,15 +69,15 @@ class Source(ABC):
         if self.weights is not None:
             self.weights.validate()
 
-    def block(self, span: Span, axis: Axis = "rows") -> Block:
-        """Whole rows (or whole columns) as native floats, checked to be finite."""
+    def block(self, span: Span, axis: Axis = "rows", *, holes: bool = False) -> Block:
+        """Whole rows (or whole columns) as native floats, checked to be finite, or NaN where holes may be."""
         rows, cols = self._area(span, axis)
         values = widen(self.read(rows, cols))
         if self.spec.dtype.kind == "f":
-            self._require_finite(values, rows, cols)
+            self._require_finite(values, rows, cols, holes=holes)
         return Block(span, values, weights=self._weights(rows))
 
-    def loan(self, span: Span, axis: Axis = "rows") -> Block:
+    def loan(self, span: Span, axis: Axis = "rows", *, holes: bool = False) -> Block:
         """The same to be used up at once: it lasts until this thread takes the next.
 
         That saves the system a block's worth of fresh pages every time. It is not checked: whoever sums
@@ -80,7 +87,8 @@ class Source(ABC):
         stored = self.borrow(rows, cols)
         values = widen(stored)
         disposable = self.lends or values is not stored
-        return Block(span, values, None, self._weights(rows), disposable, partial(self.block, span, axis))
+        suspect = partial(self.block, span, axis, holes=holes)
+        return Block(span, values, None, self._weights(rows), disposable, suspect)
 
     def _area(self, span: Span, axis: Axis) -> tuple[Span, Span]:
         everything = Span(0, self.spec.length("columns" if axis == "rows" else "rows"))
@@ -99,22 +107,25 @@ class Source(ABC):
             )
         return weights
 
-    def _require_finite(self, values: Array, rows: Span, cols: Span) -> None:
+    def _require_finite(self, values: Array, rows: Span, cols: Span, *, holes: bool) -> None:
         # One BLAS product is the cheapest look at every value: a NaN or an Inf anywhere in a column
         # leaves its sum not finite. Only then (or when huge finite values overflow) look one by one.
         with np.errstate(over="ignore", invalid="ignore"):
             sums = np.ones(len(values), dtype=values.dtype) @ values
         if np.isfinite(sums).all():
             return
-        bad = np.argwhere(~np.isfinite(values))
+        bad = np.argwhere(np.isinf(values) if holes else ~np.isfinite(values))
         if not len(bad):
             return
         row, col = (int(i) for i in bad[0])
-        raise DataError(
-            f"{self.name}: {values[row, col]} at row {rows.start + row}, {self._column(cols.start + col)} "
+        value = values[row, col]
+        told = (
+            f"{self.name}: {value} at row {rows.start + row}, {self._column(cols.start + col)} "
             f"({len(bad)} such values in {self._region(rows, cols)}); "
-            "remove or fill these values before fitting"
         )
+        if np.isnan(value):
+            raise MissingValuesError(told + _MEND)
+        raise DataError(f"{told}{'make them NaN if they stand for missing values' if holes else _MEND}")
 
     def _column(self, column: int) -> str:
         if self.feature_names is None:

@@ -12,8 +12,8 @@ from scipy.linalg import subspace_angles
 
 import streamdr
 from streamdr.errors import DataError, ParameterError
-from streamdr.methods import PCA
-from streamdr.testing import HOSTILE, hostile_data, solve
+from streamdr.methods import PCA, in_memory
+from streamdr.testing import HOSTILE, hostile_data
 
 SOLVERS = ["covariance", "gram", "krylov"]
 
@@ -44,7 +44,7 @@ def test_eigenvalues_on_hostile_data(kind, solver):
     # Single precision products carry single precision rounding; the storage's own is not an error.
     single = data.dtype.itemsize <= 2 or data.dtype == np.float32
     values, components = exact(data)
-    model = solve(PCA(4, solver=solver, max_passes=8), data)
+    model = in_memory(PCA(4, solver=solver, max_passes=8), data)
     tolerance = (4e-6 if single else 1e-11) * values[0]
     np.testing.assert_allclose(model.explained_variance, values[:4], rtol=0, atol=tolerance)
     np.testing.assert_allclose(model.total_variance, values.sum(), rtol=4e-6 if single else 1e-11)
@@ -62,7 +62,7 @@ def test_components_against_svd(solver, scale, ddof, shape):
     rng = np.random.default_rng(0)
     data = rng.normal(size=shape) * np.linspace(3, 1, shape[1]) + 50.0
     values, components = exact(data, ddof, scale)
-    model = solve(PCA(5, solver=solver, scale=scale, ddof=ddof, max_passes=20, tol=0), data)
+    model = in_memory(PCA(5, solver=solver, scale=scale, ddof=ddof, max_passes=20, tol=0), data)
     np.testing.assert_allclose(model.explained_variance, values[:5], rtol=1e-9)
     assert subspace_angles(model.components.T, components[:5].T).max() < 1e-6
     np.testing.assert_allclose(
@@ -91,7 +91,7 @@ def test_attributes_are_scikit_learns():
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_reconstruction_error_is_the_error_of_reconstruction(solver):
     data = np.random.default_rng(0).normal(size=(80, 10)) * np.arange(1, 11)
-    model = solve(PCA(4, solver=solver, ddof=0, max_passes=20), data)
+    model = in_memory(PCA(4, solver=solver, ddof=0, max_passes=20), data)
     rebuilt = model.inverse_transform(model.transform(data))
     error = ((data - rebuilt) ** 2).sum(axis=1).mean()
     np.testing.assert_allclose(model.reconstruction_error, error, rtol=1e-7)
@@ -103,7 +103,7 @@ def test_reconstruction_error_is_the_error_of_reconstruction(solver):
 def test_whitened_data_has_identity_covariance(solver, whiten, scale):
     data = np.random.default_rng(0).normal(size=(500, 6)) @ np.random.default_rng(1).normal(size=(6, 6)) + 9
     n_components = 6 if whiten == "zca" else 4
-    model = solve(PCA(n_components, solver=solver, whiten=whiten, scale=scale, max_passes=20), data)
+    model = in_memory(PCA(n_components, solver=solver, whiten=whiten, scale=scale, max_passes=20), data)
     white = model.transform(data)
     np.testing.assert_allclose(np.cov(white.T), np.eye(model.n_outputs), atol=1e-8)
     if n_components == 6:
@@ -116,7 +116,7 @@ def test_zca_is_the_whitening_closest_to_the_data():
     values, vectors = np.linalg.eigh(np.cov(data.T))
     expected = centred @ (vectors / np.sqrt(values)) @ vectors.T
     np.testing.assert_allclose(
-        solve(PCA(whiten="zca", solver="covariance"), data).transform(data), expected, atol=1e-10
+        in_memory(PCA(whiten="zca", solver="covariance"), data).transform(data), expected, atol=1e-10
     )
 
 
@@ -154,7 +154,7 @@ def test_float32_far_from_zero_keeps_its_digits():
     rng = np.random.default_rng(0)
     data = (rng.normal(size=(20_000, 40)) * np.linspace(1.5, 1, 40) + 1e4).astype(np.float32)
     values, _ = exact(data)
-    model = solve(PCA(10, solver="covariance"), data)
+    model = in_memory(PCA(10, solver="covariance"), data)
     np.testing.assert_allclose(model.explained_variance, values[:10], rtol=1e-6)
     scores = model.transform(data)
     assert scores.dtype == np.float32
@@ -166,13 +166,13 @@ def test_float32_far_from_zero_keeps_its_digits():
 def test_precision_double_takes_products_in_double(solver):
     data = np.random.default_rng(0).normal(size=(300, 30)).astype(np.float32)
     values, _ = exact(data)
-    model = solve(PCA(5, solver=solver, precision="double", max_passes=20, tol=0), data)
+    model = in_memory(PCA(5, solver=solver, precision="double", max_passes=20, tol=0), data)
     np.testing.assert_allclose(model.explained_variance, values[:5], rtol=1e-12)
 
 
 def test_nist_numacc4():
     values = 10_000_000 + np.array([0.2, *([0.1, 0.3] * 500)])
-    model = solve(PCA(1, solver="covariance"), np.column_stack([values, values]))
+    model = in_memory(PCA(1, solver="covariance"), np.column_stack([values, values]))
     deviation = np.sqrt(model.explained_variance[0] / 2)
     assert -np.log10(abs(deviation - 0.1) / 0.1) > 8.2
     np.testing.assert_allclose(model.mean, 10_000_000.2, rtol=1e-15)
@@ -181,10 +181,10 @@ def test_nist_numacc4():
 def test_lauchli_is_rank_limited():
     tiny = 1e-8
     data = np.vstack([np.ones(3), tiny * np.eye(3), -np.ones(3), -tiny * np.eye(3)])
-    model = solve(PCA(3, solver="covariance"), data)
+    model = in_memory(PCA(3, solver="covariance"), data)
     assert model.rank == 1
     with pytest.raises(ParameterError, match="rank 1"):
-        solve(PCA(3, solver="covariance", whiten="pca"), data)
+        in_memory(PCA(3, solver="covariance", whiten="pca"), data)
 
 
 @pytest.mark.parametrize("solver", ["covariance", "gram"])
@@ -197,22 +197,22 @@ def test_rank_deficiency_is_reported(solver, dtype, shape):
         data = np.round(data * 64) / 64  # exact in single precision, so that the rank is 4 and rounding
         left = np.round(rng.normal(size=(shape[0], 4)) * 8)
         data = (left @ np.round(rng.normal(size=(4, shape[1])) * 8)).astype(dtype)
-    model = solve(PCA(None, solver=solver), data)
+    model = in_memory(PCA(None, solver=solver), data)
     assert model.rank == model.n_components == 4
-    full = solve(PCA(8, solver=solver), data)
+    full = in_memory(PCA(8, solver=solver), data)
     np.testing.assert_allclose(full.components @ full.components.T, np.eye(8), atol=1e-10)
     assert (full.explained_variance[4:] <= 1e-5 * full.explained_variance[0]).all()
     with pytest.raises(ParameterError, match="the data has rank 4: set n_components to 4 or fewer"):
-        solve(PCA(8, solver=solver, whiten="zca"), data)
+        in_memory(PCA(8, solver=solver, whiten="zca"), data)
     with pytest.raises(ParameterError, match="rank 4"):
-        solve(PCA(None, solver=solver, whiten="pca"), data)
+        in_memory(PCA(None, solver=solver, whiten="pca"), data)
 
 
 @pytest.mark.parametrize(("passes", "missed"), [(3, 2e-6), (4, 1e-9), (5, 1e-13)])
 def test_krylov_beats_power_iterations(passes, missed):
     """Singular values 1/i, 20 of 300 wanted: power iterations miss 6e-4 after 3 passes and 6e-6 after 5."""
     data = spread(3000, 300, 1 / np.arange(1, 301) ** 2)
-    model = solve(PCA(20, solver="krylov", max_passes=passes, tol=0), data)
+    model = in_memory(PCA(20, solver="krylov", max_passes=passes, tol=0), data)
     captured = np.einsum("ki,ij,kj->k", model.components, np.cov(data.T), model.components)
     assert 1 - np.mean(captured / exact(data)[0][:20]) < missed
     assert model.residuals.shape == (20,)
@@ -235,7 +235,7 @@ def test_krylov_stops_when_it_has_converged():
 
 def test_signs_do_not_depend_on_the_solver():
     data = spread(100, 30, np.geomspace(1, 1e-3, 30))
-    models = [solve(PCA(5, solver=solver, max_passes=20, tol=0), data) for solver in SOLVERS]
+    models = [in_memory(PCA(5, solver=solver, max_passes=20, tol=0), data) for solver in SOLVERS]
     for model in models:
         largest = np.abs(model.components).argmax(axis=1)
         assert (model.components[np.arange(5), largest] > 0).all()
@@ -251,9 +251,9 @@ def test_signs_do_not_depend_on_the_solver():
 )
 def test_shift_leaves_and_scale_squares_the_variances(shift, factor, rows, columns):
     data = np.random.default_rng(rows * columns).normal(size=(rows, columns))
-    plain = solve(PCA(2, solver="covariance"), data)
-    moved = solve(PCA(2, solver="covariance"), data + shift)
-    scaled = solve(PCA(2, solver="covariance"), data * factor)
+    plain = in_memory(PCA(2, solver="covariance"), data)
+    moved = in_memory(PCA(2, solver="covariance"), data + shift)
+    scaled = in_memory(PCA(2, solver="covariance"), data * factor)
     rounding = 1e-12 + 4e-16 * abs(shift)
     np.testing.assert_allclose(
         moved.explained_variance, plain.explained_variance, rtol=40 * rounding, atol=rounding

@@ -1,0 +1,57 @@
+"""Values that are hidden from a fit, to see how well it tells what it has not seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamdr.blocks import Array
+from streamdr.packed import outer
+from streamdr.posterior import LN_2PI, Factors, Posterior
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """A part of all values, chosen by where they stand: the same ones in every pass, however it is cut."""
+
+    fraction: float
+    seed: int
+
+    def chosen(self, rows: Array, n_cols: int) -> Array:
+        """Which values of the rows with these numbers are held out."""
+        cell = rows.astype(np.uint64)[:, None] * np.uint64(n_cols) + np.arange(n_cols, dtype=np.uint64)
+        return mixed(cell, self.seed) < np.uint64(self.fraction * 2.0**64)
+
+    def judged(self, values: Array, held: Array, factors: Factors, posterior: Posterior) -> Array:
+        """How many values were held out, the log-density of these, and the sum of their squared errors.
+
+        Each is normal given what was observed of its row, with mean w_j'z + mean_j and variance
+        s2 (1 + w_j' A^-1 w_j).
+        """
+        error = values - (posterior.latent.T @ factors.loadings.T + factors.centre)
+        spread = posterior.of_rows(posterior.precision).T @ doubled(outer(factors.loadings.T))
+        variance = factors.noise * (1.0 + spread)
+        there = held & np.isfinite(error)
+        if factors.known is not None:
+            there &= factors.known
+        error, variance = error[there], variance[there]
+        density = -0.5 * float(np.sum(LN_2PI + np.log(variance) + error**2 / variance))
+        return np.array([np.count_nonzero(there), density, float(error @ error)])
+
+
+def doubled(packed: Array) -> Array:
+    """Packed matrices with what is off the diagonal counted twice: so that w'A w is a product of two packed."""
+    order = int((np.sqrt(8 * len(packed) + 1) - 1) / 2)
+    factor = np.full(len(packed), 2.0)
+    factor[np.cumsum(np.arange(1, order + 1)) - 1] = 1.0
+    return packed * factor[:, None]
+
+
+def mixed(numbers: Array, seed: int) -> Array:
+    """Each number's own random 64 bits (the finaliser of SplitMix64, Steele, Lea and Flood 2014)."""
+    bits = numbers + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed_bits: Array = bits ^ (bits >> np.uint64(31))
+    return mixed_bits

@@ -1,0 +1,217 @@
+"""What an EM step of (mixtures of) probabilistic PCA needs to know of the data, holes and all: a pass each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from scipy.special import logsumexp
+
+from streamdr.accumulators.holdout import Holdout
+from streamdr.blocks import Array, Block
+from streamdr.packed import add_outer, packed_length
+from streamdr.posterior import Factors, Posterior, Seen, expect, seen, slabs
+from streamdr.scratch import scratch
+
+
+class Statistics(NamedTuple):
+    """The expected sufficient statistics of one component, its rows weighted by what it is responsible for.
+
+    `masked` stacks, for each feature j, sums over the rows that have it: of E zz' (packed), of E z, and of
+    1. `residual` stacks those of r_ij E z and of r_ij. `latent` stacks the sums over all rows.
+    """
+
+    masked: Array
+    residual: Array
+    latent: Array
+    squares: Array
+
+    @classmethod
+    def empty(cls, n_components: int, n_cols: int) -> Statistics:
+        """Of no rows."""
+        stacked = packed_length(n_components) + n_components + 1
+        return cls(
+            np.zeros((stacked, n_cols)),
+            np.zeros((n_components + 1, n_cols)),
+            np.zeros(stacked),
+            np.zeros(1),
+        )
+
+    def add(self, later: Statistics) -> None:
+        """Take in those of more rows."""
+        for mine, other in zip(self, later, strict=True):
+            mine += other
+
+
+class Latent:
+    """The E step: expected statistics of the latent variables, and the log-likelihood of the rows.
+
+    For a mixture there is one of `factors` for each component, and `shares` are their prior probabilities.
+    A row without any value says nothing, and is only counted. A part of the values may be held out.
+    """
+
+    kind: ClassVar[str] = "latent"
+    holes: ClassVar[bool] = True
+
+    def __init__(
+        self, factors: Sequence[Factors], shares: Array | None = None, holdout: Holdout | None = None
+    ) -> None:
+        self.factors = tuple(factors)
+        self.shares = np.ones(1) if shares is None else shares
+        self.holdout = holdout
+        self.statistics = [Statistics.empty(one.order, len(one.mean)) for one in self.factors]
+        self.totals = np.zeros(6)
+        self.held = np.zeros(3)
+
+    @property
+    def rows(self) -> float:
+        """The weight of the rows that have any value."""
+        return float(self.totals[0])
+
+    @property
+    def empty_rows(self) -> int:
+        """How many rows have none."""
+        return int(self.totals[1])
+
+    @property
+    def observed(self) -> float:
+        """The weight of all values."""
+        return float(self.totals[2])
+
+    @property
+    def log_likelihood(self) -> float:
+        """Of all rows together, in nats."""
+        return float(self.totals[3])
+
+    @property
+    def count(self) -> int:
+        """How many rows there were."""
+        return int(self.totals[4])
+
+    @property
+    def unknown(self) -> int:
+        """How many values there were of features that the parameters know nothing of."""
+        return int(self.totals[5])
+
+    def update(self, block: Block) -> None:
+        """Fold one block of rows in."""
+        before = self.totals[3]
+        for slab in slabs(len(block.values), max(one.order for one in self.factors)):
+            values = block.values[slab]
+            weights = None if block.weights is None else block.weights[slab]
+            held = None if self.holdout is None else self.holdout.chosen(block.numbers[slab], values.shape[1])
+            self._take(values, weights, held)
+        if not np.isfinite(self.totals[3] - before):
+            block.suspect()
+
+    def _take(self, values: Array, weights: Array | None, held: Array | None) -> None:
+        if len(self.factors) == 1:
+            rows = seen(values, self.factors[0], held)
+            posterior = expect(rows, self.factors[0])
+            likelihood = posterior.log_likelihood
+            self._collect(0, rows, posterior, _positive(weights, rows))
+        else:
+            # Each component once to know who is responsible, and once more to collect: it keeps memory small.
+            joint = joint_log_likelihood(values, self.factors, self.shares, held)
+            likelihood = logsumexp(joint, axis=0)
+            for number, factors in enumerate(self.factors):
+                rows = seen(values, factors, held)
+                share = np.exp(joint[number] - likelihood)
+                share = share if weights is None else share * weights
+                self._collect(number, rows, expect(rows, factors), _positive(share, rows))
+        known = self.factors[0].known
+        weight = np.ones(len(values)) if weights is None else weights
+        some = rows.observed > 0
+        self.totals += [
+            float(weight @ some),
+            float(np.count_nonzero(~some)),
+            float(weight @ rows.observed),
+            float(weight @ likelihood),
+            len(values),
+            0 if known is None else np.count_nonzero(np.isfinite(values[:, ~known])),
+        ]
+        if held is not None and len(self.factors) == 1:
+            self.held += self.holdout.judged(values, held, self.factors[0], posterior)
+
+    def _collect(self, number: int, rows: Seen, posterior: Posterior, weights: Array | None) -> None:
+        """Add what some rows say of one component."""
+        factors, into = self.factors[number], self.statistics[number]
+        k, p = factors.order, packed_length(factors.order)
+        n_rows = len(rows.mask)
+        table = scratch("table", (p + k + 1, n_rows), np.dtype(np.float64))
+        np.multiply(posterior.of_rows(posterior.precision), factors.noise, out=table[:p])
+        add_outer(table[:p], posterior.latent)
+        table[p : p + k] = posterior.latent
+        table[p + k] = 1.0
+        if weights is not None:
+            table *= weights
+        masked = into.masked
+        masked += table @ rows.mask
+        residual = into.residual
+        residual += table[p:] @ rows.residual
+        latent = into.latent
+        latent += table.sum(axis=1)
+        squares = into.squares
+        squares += rows.squares.sum() if weights is None else rows.squares @ weights
+
+    def merge(self, later: Self) -> None:
+        """Fold in the statistics of the rows that follow."""
+        for mine, other in zip(self.statistics, later.statistics, strict=True):
+            mine.add(other)
+        self.totals += later.totals
+        self.held += later.held
+
+    def empty_like(self) -> Self:
+        """A fresh one for the same parameters."""
+        return type(self)(self.factors, self.shares, self.holdout)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """What tells two of them apart before any data."""
+        return {
+            "mean": np.stack([one.mean for one in self.factors]),
+            "loadings": np.hstack([one.loadings for one in self.factors]),
+            "orders": [one.order for one in self.factors],
+            "noise": np.array([one.noise for one in self.factors]),
+            "shares": self.shares,
+            "holdout": None if self.holdout is None else [self.holdout.fraction, self.holdout.seed],
+        }
+
+    def value(self) -> dict[str, Array]:
+        """The statistics."""
+        return self.arrays()
+
+    def arrays(self) -> dict[str, Array]:
+        """The state as plain arrays."""
+        named = {
+            f"{name}{number}": array
+            for number, one in enumerate(self.statistics)
+            for name, array in one._asdict().items()
+        }
+        return named | {"totals": self.totals, "held": self.held}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Take up a saved state."""
+        self.statistics = [
+            Statistics(*(arrays[f"{name}{number}"] for name in Statistics._fields))
+            for number in range(len(self.factors))
+        ]
+        self.totals, self.held = arrays["totals"], arrays["held"]
+
+
+def joint_log_likelihood(
+    values: Array, factors: Sequence[Factors], shares: Array, held: Array | None = None
+) -> Array:
+    """ln(share) + ln p(row | component), a row for each component."""
+    joint = np.empty((len(factors), len(values)))
+    for number, (one, share) in enumerate(zip(factors, shares, strict=True)):
+        joint[number] = np.log(share) + expect(seen(values, one, held), one).log_likelihood
+    return joint
+
+
+def _positive(weights: Array | None, rows: Seen) -> Array | None:
+    """The weights, none for rows without any value: their latent variables are what they were before."""
+    some = rows.observed > 0
+    if some.all():
+        return weights
+    return some.astype(np.float64) if weights is None else weights * some

@@ -1,0 +1,128 @@
+"""Means and covariances of what is there, pair by pair of features: where EM on data with holes begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streamdr.accumulators.holdout import Holdout
+from streamdr.blocks import Array, Block, widen
+from streamdr.scratch import scratch
+
+_SLAB = 1024
+
+
+class Pairwise:
+    """For each pair of features, over the rows that have both: how many, the sums of the first, the products.
+
+    Each feature is counted from an `origin`, a value of its own that is near its mean: so the products do not
+    cancel, whatever the offset.
+    """
+
+    kind: ClassVar[str] = "pairwise"
+    holes: ClassVar[bool] = True
+
+    def __init__(self, n_cols: int, holdout: Holdout | None = None) -> None:
+        self.n_cols = n_cols
+        self.holdout = holdout
+        self.origin = np.full(n_cols, np.nan)
+        """NaN for features that were not seen yet."""
+        self.pairs = np.zeros((n_cols, n_cols))
+        self.sums = np.zeros((n_cols, n_cols))
+        """sums[j, l] is that of feature j over the rows that have l."""
+        self.products = np.zeros((n_cols, n_cols))
+        self.rows = np.zeros(2)
+
+    @property
+    def counts(self) -> Array:
+        """The weight of each feature's values."""
+        return np.diag(self.pairs)
+
+    @property
+    def mean(self) -> Array:
+        """Each feature's mean over the rows that have it; NaN where none has."""
+        return self.origin + np.diag(self.sums) / np.where(self.counts > 0, self.counts, np.nan)
+
+    def covariance(self) -> Array:
+        """For each pair, over the rows that have both, about the means of each; 0 where none has."""
+        offset = np.nan_to_num(self.mean - self.origin)
+        crossed = offset[:, None] * self.sums.T
+        centred = self.products - crossed - crossed.T + np.outer(offset, offset) * self.pairs
+        return centred / np.maximum(self.pairs, 1e-300) * (self.pairs > 0)
+
+    def update(self, block: Block) -> None:
+        """Fold one block of rows in."""
+        for start in range(0, len(block.values), _SLAB):
+            slab = slice(start, start + _SLAB)
+            weights = None if block.weights is None else block.weights[slab]
+            self._take(widen(block.values[slab]), weights, block.numbers[slab])
+        if not np.isfinite(np.trace(self.products)):
+            block.suspect()
+
+    def _take(self, values: Array, weights: Array | None, numbers: Array) -> None:
+        there = values == values
+        if self.holdout is not None:
+            there &= ~self.holdout.chosen(numbers, self.n_cols)
+        shape, double = values.shape, np.dtype(np.float64)
+        mask = scratch("mask", shape, double)
+        np.copyto(mask, there)
+        counts = mask.sum(axis=0)
+        total = np.where(there, values, 0.0).sum(axis=0)
+        near = np.where(counts > 0, total / np.maximum(counts, 1.0), np.nan).astype(values.dtype)
+        origin = near.astype(np.float64)
+        moved = np.where(there, values - origin, 0.0)
+        rows = np.array([len(values), np.count_nonzero(~there.any(axis=1))], np.float64)
+        if weights is not None:
+            roots = np.sqrt(weights)[:, None]
+            mask *= roots
+            moved *= roots
+        self._absorb(origin, mask.T @ mask, moved.T @ mask, moved.T @ moved, rows)
+
+    def merge(self, later: Self) -> None:
+        """Fold in the rows that follow."""
+        self._absorb(later.origin, later.pairs, later.sums, later.products, later.rows)
+
+    def _absorb(self, origin: Array, pairs: Array, sums: Array, products: Array, rows: Array) -> None:
+        """Add sums about another origin, moved to this one: r becomes r + shift where it is observed."""
+        self.origin = np.where(np.isnan(self.origin), origin, self.origin)
+        shift = np.nan_to_num(origin - self.origin)[:, None]
+        crossed = shift * sums.T
+        self.pairs += pairs
+        self.sums += sums + shift * pairs
+        self.products += products + crossed + crossed.T + shift * shift.T * pairs
+        self.rows += rows
+
+    def empty_like(self) -> Self:
+        """A fresh one for the same columns."""
+        return type(self)(self.n_cols, self.holdout)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """What tells two of them apart before any data."""
+        holdout = None if self.holdout is None else [self.holdout.fraction, self.holdout.seed]
+        return {"n_cols": self.n_cols, "holdout": holdout}
+
+    def value(self) -> dict[str, Array]:
+        """Counts, means and covariances."""
+        return {
+            "rows": self.rows,
+            "pairs": self.pairs,
+            "mean": np.nan_to_num(self.mean),
+            "covariance": self.covariance(),
+        }
+
+    def arrays(self) -> dict[str, Array]:
+        """The state as plain arrays."""
+        return {
+            "origin": self.origin,
+            "pairs": self.pairs,
+            "sums": self.sums,
+            "products": self.products,
+            "rows": self.rows,
+        }
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Take up a saved state."""
+        for name in ("origin", "pairs", "sums", "products", "rows"):
+            setattr(self, name, arrays[name])

@@ -1,0 +1,63 @@
+"""A few rows of many, chosen by their numbers alone: the same ones however the rows are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streamdr.accumulators.holdout import mixed
+from streamdr.blocks import Array, Block
+
+
+class Sample:
+    """The `size` rows of the smallest random numbers, each row's being a hash of where it stands."""
+
+    kind: ClassVar[str] = "sample"
+    holes: ClassVar[bool] = True
+
+    def __init__(self, n_cols: int, size: int, seed: int = 0) -> None:
+        self.n_cols = n_cols
+        self.size = size
+        self.seed = seed
+        self.lots = np.zeros(0, np.uint64)
+        self.rows = np.zeros((0, n_cols))
+
+    def update(self, block: Block) -> None:
+        """Fold one block of rows in. A row of weight zero is as good as not there."""
+        lots = mixed(block.numbers.astype(np.uint64), self.seed)
+        chosen = np.arange(len(lots)) if block.weights is None else np.flatnonzero(block.weights > 0)
+        if np.isinf(block.values).any():
+            block.suspect()
+        best = chosen[np.argsort(lots[chosen], kind="stable")[: self.size]]
+        self._absorb(lots[best], block.values[best].astype(np.float64))
+
+    def merge(self, later: Self) -> None:
+        """Fold in the sample of the rows that follow."""
+        self._absorb(later.lots, later.rows)
+
+    def _absorb(self, lots: Array, rows: Array) -> None:
+        lots, rows = np.concatenate([self.lots, lots]), np.concatenate([self.rows, rows])
+        order = np.argsort(lots, kind="stable")[: self.size]
+        self.lots, self.rows = lots[order], rows[order]
+
+    def empty_like(self) -> Self:
+        """A fresh one of the same size."""
+        return type(self)(self.n_cols, self.size, self.seed)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """What tells two of them apart before any data."""
+        return {"n_cols": self.n_cols, "size": self.size, "seed": self.seed}
+
+    def value(self) -> dict[str, Array]:
+        """The lots, by which they are in order, and the rows."""
+        return {"lots": self.lots.astype(np.float64), "rows": self.rows}
+
+    def arrays(self) -> dict[str, Array]:
+        """The state as plain arrays."""
+        return {"lots": self.lots, "rows": self.rows}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Take up a saved state."""
+        self.lots, self.rows = arrays["lots"], arrays["rows"]

@@ -1,0 +1,201 @@
+"""Expectation maximisation for probabilistic PCA: where it begins, the M step, and how far a step went.
+
+The E step is a pass (`accumulators.latent`). The M step is followed by parameter expansion (Liu, Rubin and Wu 1998):
+the latent variables are made standard normal again by moving the mean and the loadings, which is what
+turns hundreds of iterations into a handful.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from streamdr.accumulators import Pairwise
+from streamdr.accumulators.latent import Statistics
+from streamdr.blocks import Array
+from streamdr.linalg import eigh_descending, fix_signs
+from streamdr.packed import packed_length, unpacked
+from streamdr.posterior import Factors
+
+_LEAST_NOISE = 1e-13
+"""The noise variance is at least this part of the features' mean variance: sums cancel below that."""
+
+
+@dataclass(frozen=True, eq=False)
+class Principal:
+    """Probabilistic PCA in its principal axes: the one form that stands for all rotations of the loadings."""
+
+    mean: Array
+    components: Array
+    """Orthonormal rows, by falling variance."""
+    explained_variance: Array
+    """The variance along each component, noise included."""
+    noise: float
+
+    @classmethod
+    def of(cls, mean: Array, loadings: Array, noise: float) -> tuple[Principal, Array]:
+        """Rotate loadings to principal axes, with signs fixed; and the rotation, W to W V."""
+        axes, lengths, rotation = scipy.linalg.svd(loadings, full_matrices=False, check_finite=False)
+        components = fix_signs(axes.T.copy())
+        signs = np.sign(np.einsum("ki,ik->k", components, axes))
+        return cls(mean, components, lengths**2 + noise, noise), rotation.T * signs
+
+    @cached_property
+    def loadings(self) -> Array:
+        """W, features x components."""
+        return self.components.T * np.sqrt(np.maximum(self.explained_variance - self.noise, 0.0))
+
+    @cached_property
+    def factors(self) -> Factors:
+        """As the E step takes it."""
+        return Factors(self.mean, np.ascontiguousarray(self.loadings), self.noise)
+
+
+def start_from(mean: Array, covariance: Array, n_components: int, known: Array) -> Principal:
+    """The closed form for an estimate of the covariance that need not be positive semidefinite."""
+    n_known = int(known.sum())
+    values, vectors = eigh_descending(covariance, n_components)
+    values, vectors = values[:n_components], vectors[:, :n_components]
+    total = float(np.trace(covariance))
+    noise = max(total - float(values.sum()), 0.0) / max(n_known - n_components, 1)
+    noise = max(noise, 1e-3 * total / n_known)  # an estimate that is not definite can leave too little
+    signal = np.maximum(values - noise, 1e-3 * noise)
+    return Principal.of(mean, vectors * np.sqrt(signal), noise)[0]
+
+
+def pairwise_start(pairs: Pairwise, n_components: int) -> Principal:
+    """The principal axes of what covariance each pair of features shows."""
+    return start_from(pairs.mean, pairs.covariance(), n_components, pairs.counts > 0)
+
+
+class Step(NamedTuple):
+    """What an M step came to, and how latent variables of before read after it: z becomes turn (z - centre)."""
+
+    after: Principal
+    turn: Array
+    centre: Array
+
+
+def maximise(statistics: Statistics, now: Factors, *, ridge: float = 0.0, floor: float = 0.0) -> Step:
+    """The M step, with parameter expansion.
+
+    For each feature j the normal equations [[G_j, s_j], [s_j', n_j]] [w_j; dmean_j] = [c_j; t_j] of its regression
+    on the latent variables and 1; the noise is what they leave. `ridge` is added to the diagonal of G_j.
+    """
+    k, p = now.order, packed_length(now.order)
+    n_cols = len(now.mean)
+    system = np.empty((k + 1, k + 1, n_cols))
+    system[:k, :k] = unpacked(statistics.masked[:p], k)
+    system[k, :k] = system[:k, k] = statistics.masked[p : p + k]
+    counts = system[k, k] = statistics.masked[p + k]
+    system[np.arange(k), np.arange(k)] += ridge
+    unseen = counts <= 0.0
+    system[:, :, unseen] = np.eye(k + 1)[:, :, None]
+    matrices = np.moveaxis(system, 2, 0)
+    right = statistics.residual.T[:, :, None]
+    solution = _solved(matrices, right)[:, :, 0]
+    left = float(statistics.squares[0]) - float(np.sum(solution * statistics.residual.T))
+    observed = float(counts.sum())
+    least = max(floor, _LEAST_NOISE * (float(statistics.squares[0]) / observed))
+    noise = max(left / observed, least)
+    mean, loadings = now.mean + solution[:, k], solution[:, :k]
+    rows = statistics.latent[-1]
+    centre = statistics.latent[p : p + k] / rows
+    mean = mean + loadings @ centre
+    stretch = np.eye(k)
+    if ridge == 0.0:  # a penalty on the loadings' length would not survive a change of it
+        spread = unpacked(statistics.latent[:p], k) / rows - np.outer(centre, centre)
+        stretch = scipy.linalg.cholesky(spread, lower=True, check_finite=False)
+    after, rotation = Principal.of(mean, loadings @ stretch, noise)
+    return Step(after, rotation.T @ np.linalg.inv(stretch), centre)
+
+
+def carried(statistics: Statistics, before: Factors, step: Step) -> Statistics:
+    """Statistics that were taken before a step, in the latent variables and about the mean of after it."""
+    k, p = before.order, packed_length(before.order)
+    turn, centre = step.turn, step.centre
+    shift = np.nan_to_num(step.after.mean - before.mean)
+
+    def turned(stack: Array) -> Array:
+        """Sums of E zz', E z and 1, in new latent variables."""
+        squares, sums, counts = unpacked(stack[:p], k), stack[p : p + k], stack[p + k]
+        crossed = sums[:, None] * _column(centre, stack)[None]
+        moved = squares - crossed - np.swapaxes(crossed, 0, 1)
+        moved += _column(np.outer(centre, centre), stack) * counts
+        moved = np.einsum("ia,ab...,jb->ij...", turn, moved, turn)
+        sums = np.tensordot(turn, sums - _column(centre, stack) * counts, 1)
+        return np.concatenate([moved[np.tril_indices(k)], sums, counts[None]])
+
+    masked = turned(statistics.masked)
+    sums, counts = statistics.residual[k], statistics.masked[p + k]
+    crossed = turn @ (statistics.residual[:k] - centre[:, None] * sums)
+    residual = np.concatenate([crossed - shift * masked[p : p + k], (sums - shift * counts)[None]])
+    squares = statistics.squares - 2 * (shift @ sums) + shift**2 @ counts
+    return Statistics(masked, residual, turned(statistics.latent), squares)
+
+
+def _column(vector: Array, stack: Array) -> Array:
+    """A vector (or matrix) that stands for each feature, where the stack has features."""
+    return vector[..., None] if stack.ndim == 2 else vector
+
+
+def _solved(matrices: Array, right: Array) -> Array:
+    """Solve positive definite systems, scaled so that none is taken for singular by its units."""
+    scale = np.sqrt(np.einsum("nii->ni", matrices))
+    scaled = matrices / (scale[:, :, None] * scale[:, None, :])
+    np.einsum("nii->ni", scaled)[...] += 4 * np.finfo(np.float64).eps
+    solved: Array = np.linalg.solve(scaled, right / scale[:, :, None]) / scale[:, :, None]
+    return solved
+
+
+def divergence(old: Factors, new: Factors) -> float:
+    """The Kullback-Leibler divergence of the new model from the old, in nats a value: how far a step went."""
+    known = np.isfinite(old.mean) & np.isfinite(new.mean)
+    d = int(known.sum())
+    w0, w1, shift = old.loadings[known], new.loadings[known], (new.mean - old.mean)[known]
+    inner = w1.T @ w1 + new.noise * np.eye(new.order)
+    lower = scipy.linalg.cholesky(inner, lower=True, check_finite=False)
+
+    def whitened(columns: Array) -> float:
+        """The squared length of columns in the metric of the new model's inverse covariance."""
+        across = scipy.linalg.solve_triangular(lower, w1.T @ columns, lower=True, check_finite=False)
+        return (float(np.sum(columns**2)) - float(np.sum(across**2))) / new.noise
+
+    trace = (
+        whitened(w0)
+        + old.noise
+        * (d - float(np.sum(scipy.linalg.solve_triangular(lower, w1.T, lower=True, check_finite=False) ** 2)))
+        / new.noise
+    )
+    apart = log_determinant(new, d, lower) - log_determinant(old, d)
+    return max(0.0, 0.5 * (trace - d + whitened(shift[:, None]) + apart)) / d
+
+
+def log_determinant(factors: Factors, n_cols: int, lower: Array | None = None) -> float:
+    """ln det (WW' + s2 I)."""
+    if lower is None:
+        inner = factors.loadings.T @ factors.loadings + factors.noise * np.eye(factors.order)
+        lower = scipy.linalg.cholesky(inner, lower=True, check_finite=False)
+    return 2.0 * float(np.log(np.diag(lower)).sum()) + (n_cols - factors.order) * float(np.log(factors.noise))
+
+
+def sample_start(rows: Array, n_components: int) -> Principal:
+    """The principal axes of a few rows, holes filled by the means of the columns: for very many features."""
+    there = np.isfinite(rows)
+    counts = there.sum(axis=0)
+    mean = np.where(counts > 0, np.where(there, rows, 0.0).sum(axis=0) / np.maximum(counts, 1), 0.0)
+    centred = np.where(there, rows - mean, 0.0)
+    variance = float(np.sum(centred**2)) / max(int(there.sum()), 1)
+    axes, lengths, _ = scipy.linalg.svd(centred.T, full_matrices=False, check_finite=False)
+    share = max(float(there.mean()), 1e-3)
+    signal = np.zeros(n_components)
+    found = min(n_components, len(lengths))
+    signal[:found] = lengths[:found] ** 2 / (len(rows) * share**2)
+    directions = np.zeros((rows.shape[1], n_components))
+    directions[:, :found] = axes[:, :found]
+    noise = max(variance - float(signal.sum()) / rows.shape[1], 0.1 * variance, np.finfo(np.float64).tiny)
+    return Principal.of(mean, directions * np.sqrt(np.maximum(signal - noise, 1e-3 * noise)), noise)[0]

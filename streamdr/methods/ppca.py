@@ -1,0 +1,368 @@
+"""Probabilistic PCA: in closed form where nothing is missing, by expectation maximisation where something is."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral
+from typing import Any, ClassVar, Literal, Self, cast
+
+import numpy as np
+
+from streamdr.accumulators import Accumulator, Latent, Pairwise, Sample
+from streamdr.accumulators.holdout import Holdout
+from streamdr.blocks import Array, Block, MatrixSpec, Part, Span
+from streamdr.errors import DataError, MissingValuesError, ParameterError
+from streamdr.methods.base import Model, Pass, Passes, Route, Stream, in_memory
+from streamdr.methods.em import Principal, divergence, maximise
+from streamdr.methods.pca import PCA
+from streamdr.methods.pca_model import PCAModel
+from streamdr.methods.ppca_model import PPCAModel
+from streamdr.methods.ppca_routes import em_route
+from streamdr.methods.side_by_side import side_by_side
+from streamdr.methods.stepwise import PAIRWISE_COLUMNS, SAMPLE_ROWS, Beginning, Steps, fitted
+
+_MINIBATCHES = 16
+_START_ROWS = 20_000
+_FEWEST_ROWS, _STREAM_ROWS, _STREAM_BYTES = 64, 4096, 32 << 20
+
+
+@dataclass(eq=False)
+class PPCA:
+    """Probabilistic PCA of data of any length, with or without missing values (NaN).
+
+    Parameters
+    ----------
+    n_components : int or list of int
+        How many latent variables; of a list the best is chosen, by the likelihood of held-out values where
+        `holdout` is set, else by BIC. All of them are fitted with one reading of the data.
+    method : "auto", "closed_form", "em" or "minibatch"
+        `"closed_form"` is exact in one pass for complete data; `"em"` takes missing values, and reads the data
+        as often as it takes; `"minibatch"` begins with one read of steps after each part of the data, and
+        goes on like `"em"`. `"auto"` is `"closed_form"` until a value is found missing.
+    batch_rows : int or None
+        Rows of a minibatch; None for a sixteenth of all.
+    tol : float
+        EM stops when a step moves the model by less than this, in nats a value (Kullback-Leibler).
+    max_iter : int
+        The most iterations of EM, each of which reads the data once.
+    ridge : float
+        Shrinks loadings, as if each had been seen that many times more with nothing to show for it: for very
+        sparse data.
+    holdout : float
+        The part of all values that is hidden from the fit, and predicted, to see how well that goes.
+    random_state : int
+        Seeds what is held out, and the start of wide data.
+    solver : "auto", "covariance", "gram" or "krylov"
+        How `"closed_form"` finds the components, as in PCA.
+    """
+
+    name: ClassVar[str] = "ppca"
+    model: ClassVar[type] = PPCAModel
+
+    n_components: int | list[int] = 2
+    _: KW_ONLY
+    method: Literal["auto", "closed_form", "em", "minibatch"] = "auto"
+    batch_rows: int | None = None
+    tol: float = 1e-7
+    max_iter: int = 50
+    ridge: float = 0.0
+    holdout: float = 0.0
+    random_state: int = 0
+    solver: Literal["auto", "covariance", "gram", "krylov"] = "auto"
+
+    def check(self) -> None:
+        """Refuse impossible parameter values."""
+        wanted = self.sizes
+        require(wanted, "n_components", "an empty list leaves nothing to choose from")
+        for k in wanted:
+            require(k >= 1, "n_components", f"{k} is not at least 1")
+        methods = ("auto", "closed_form", "em", "minibatch")
+        require(self.method in methods, "method", f"{self.method!r} is none of {', '.join(methods)}")
+        PCA(max(wanted), solver=self.solver).check()
+        if self.batch_rows is not None:
+            require(self.batch_rows >= 1, "batch_rows", f"{self.batch_rows} is not at least 1")
+        require(self.tol >= 0, "tol", f"{self.tol} is negative")
+        require(self.max_iter >= 1, "max_iter", f"{self.max_iter} is not at least 1")
+        require(self.ridge >= 0, "ridge", f"{self.ridge} is negative")
+        require(
+            0 <= self.holdout < 1, "holdout", f"{self.holdout} is not a part of 1, at least 0 and below 1"
+        )
+        if self.method == "closed_form":
+            require(
+                self.holdout == 0,
+                "holdout",
+                "hides values, and the closed form needs them all: set method to em, or holdout to 0",
+            )
+            require(self.ridge == 0, "ridge", "is not for the closed form: set method to em, or ridge to 0")
+
+    @property
+    def sizes(self) -> list[int]:
+        """The numbers of components to choose from."""
+        given: Any = self.n_components
+        if isinstance(given, Integral) and not isinstance(given, bool):
+            return [int(given)]
+        if isinstance(given, (list, tuple, range, np.ndarray)) and all(
+            isinstance(k, Integral) and not isinstance(k, bool) for k in given
+        ):
+            return sorted({int(k) for k in given})
+        raise ParameterError("n_components", f"{given!r} is not a whole number, or a list of them")
+
+    def using(self, route: str) -> Self:
+        """The same with its method, or the solver of its closed form, fixed."""
+        if route in ("em", "minibatch"):
+            return replace(self, method=cast(Any, route))
+        return replace(self, solver=cast(Any, route))
+
+    def routes(self, data: MatrixSpec) -> Sequence[Route]:
+        """The ways that there are, with what they would take."""
+        self.check()
+        most = max(self.sizes)
+        if data.n_rows < 2:
+            raise DataError(
+                f"PPCA needs at least 2 rows to see variance, not one sample: n_samples = {data.n_rows}"
+            )
+        if most >= data.n_cols:
+            raise ParameterError(
+                "n_components",
+                f"{most} components leave no direction for the noise of data with n_features = {data.n_cols}: "
+                f"ask for {data.n_cols - 1} or fewer",
+            )
+        if most > data.n_rows:
+            raise ParameterError(
+                "n_components", f"{most} components need as many rows, and the data has {data.n_rows}"
+            )
+        by_em = em_route(self, data)
+        if self.method in ("em", "minibatch"):
+            return [by_em]
+        may_have_holes = data.dtype.kind == "f"
+        if self.ridge or self.holdout:
+            return [replace(by_em, name="em", method=self.using("em"))]
+        routes = [replace(route, method=self.using(route.name)) for route in self._pca(most).routes(data)]
+        if self.method == "closed_form" or not may_have_holes:
+            return routes
+        routes = [
+            replace(
+                route,
+                passes=route.passes + by_em.passes,
+                accumulator_bytes=max(route.accumulator_bytes, by_em.accumulator_bytes),
+                scratch_bytes=max(route.scratch_bytes, by_em.scratch_bytes),
+                solve_bytes=max(route.solve_bytes, by_em.solve_bytes),
+            )
+            for route in routes
+        ]
+        return [*routes, replace(by_em, name="em", method=self.using("em"))]
+
+    def passes(self, data: MatrixSpec, start: PPCAModel | None = None) -> Passes:
+        """The passes of the chosen method."""
+        if self.method in ("em", "minibatch") or (start is not None and start.solver != "closed_form"):
+            return self._em(data, start)
+        return self._closed_form(data)
+
+    def stream(self, n_cols: int) -> Stream | None:
+        """What `partial_fit` feeds; None where the statistics of one pass will do."""
+        if self.method == "closed_form":
+            return None
+        require(
+            len(self.sizes) == 1, "n_components", "partial_fit needs one number of components, not a choice"
+        )
+        return PPCAStream(self, n_cols)
+
+    def _pca(self, k: int) -> PCA:
+        return PCA(k, solver=self.solver, ddof=0, random_state=self.random_state)
+
+    def _closed_form(self, data: MatrixSpec) -> Passes:
+        try:
+            found = yield from self._pca(max(self.sizes)).passes(data)
+        except MissingValuesError:
+            if self.method == "closed_form":
+                raise
+            return (yield from self._em(data, None))
+        models = [closed_form(cast(PCAModel, found), k) for k in self.sizes]
+        return chosen(models, [model.bic for model in models])
+
+    def _em(self, data: MatrixSpec, start: PPCAModel | None) -> Passes:
+        if start is not None and start.n_components in self.sizes:
+            gone_on = yield from self._iterations(start.principal, start.constant_features)
+            if cast(PPCAModel, gone_on).new_features == 0:
+                return gone_on
+        beginning = yield from self._beginning(data)
+        constant = beginning.constant
+        if self.method == "minibatch":
+            runs = [self._minibatches(data, beginning.principal(k), constant) for k in self.sizes]
+        else:
+            runs = [self._iterations(beginning.principal(k), constant) for k in self.sizes]
+        models = cast("list[PPCAModel]", (yield from side_by_side(runs)))
+        if self.holdout:
+            return chosen(models, [-float(cast(Array, model.held_out)[1]) for model in models])
+        return chosen(models, [model.bic for model in models])
+
+    def _beginning(self, data: MatrixSpec) -> Generator[Pass, Accumulator, Beginning]:
+        """A look at a part of the data: covariances, or rows where there are too many features for those."""
+        parts = self._parts(data) if self.method == "minibatch" else max(1, data.n_rows // _START_ROWS)
+        part = Part(0, parts) if parts > 1 else None
+        if data.n_cols > PAIRWISE_COLUMNS:
+            sample = Sample(data.n_cols, SAMPLE_ROWS, self.random_state)
+            full = yield Pass(sample, label="a sample to start from", part=part)
+            rows = cast(Sample, full).rows
+            if not np.isfinite(rows).any():
+                raise no_values()
+            return Beginning(None, rows)
+        empty = Pairwise(data.n_cols, self._holdout)
+        pairs = cast(Pairwise, (yield Pass(empty, label="covariances to start from", part=part)))
+        if part is not None and not (pairs.counts > 1).all():  # what a part lacks may be in the rest
+            pairs = cast(Pairwise, (yield Pass(empty, label="covariances to start from")))
+        if not pairs.counts.any():
+            raise no_values()
+        if float(np.trace(pairs.covariance())) <= 0.0:
+            raise DataError("every column is constant: there is no variance to explain")
+        return Beginning(pairs, None)
+
+    def _iterations(self, now: Principal, constant: int, done: Sequence[float] = ()) -> Passes:
+        """EM until a step hardly moves the model: then that is the model, and its likelihood is known."""
+        history = list(done)
+        label = "EM 1"
+        while True:
+            number = len(history) + 1
+            full = cast(Latent, (yield Pass(Latent([now.factors], holdout=self._holdout), label=label)))
+            require_finite(full)
+            history.append(full.log_likelihood / full.rows)
+            after = maximise(full.statistics[0], now.factors, ridge=self.ridge).after
+            change = divergence(now.factors, after.factors)
+            if change <= self.tol or number >= self.max_iter or full.unknown:
+                settled = change <= self.tol
+                last = now if settled else after
+                counts = full.statistics[0].masked[-1]
+                last = replace(last, mean=np.where(counts > 0, last.mean, np.nan))
+                return fitted(last, full.totals, full.held, history, self._solver, change, settled, constant)
+            label = f"EM {number + 1}, {history[-1]:.6g} nats a row, change {change:.1e}"
+            now = after
+
+    def _minibatches(self, data: MatrixSpec, now: Principal, constant: int) -> Passes:
+        """One read of steps after each part, and then full iterations."""
+        parts = self._parts(data)
+        steps = Steps(now, self.ridge, constant)
+        for number in range(1 if parts > 1 else 0, parts):
+            label = f"minibatch {number} of {parts - 1}"
+            if steps.taken:
+                label += f", {steps.log_likelihood:.6g} nats a row, change {steps.change:.1e}"
+            empty = Latent([steps.now.factors], holdout=self._holdout)
+            full = cast(Latent, (yield Pass(empty, label=label, part=Part(number, parts))))
+            require_finite(full)
+            steps.step(full)
+        if self.max_iter == 1:
+            return steps.model(self.tol)
+        return (yield from self._iterations(steps.now, constant, [steps.log_likelihood]))
+
+    def _parts(self, data: MatrixSpec) -> int:
+        wanted = _MINIBATCHES if self.batch_rows is None else -(-data.n_rows // self.batch_rows)
+        return max(1, min(wanted, data.n_rows))
+
+    @property
+    def _solver(self) -> str:
+        return "minibatch" if self.method == "minibatch" else "em"
+
+    @property
+    def _holdout(self) -> Holdout | None:
+        return Holdout(self.holdout, self.random_state) if self.holdout else None
+
+
+class PPCAStream:
+    """Rows that arrive a few at a time: the first of them are kept and fitted, then a step after each minibatch."""
+
+    def __init__(self, ppca: PPCA, n_cols: int) -> None:
+        self._ppca = ppca
+        self._batch = ppca.batch_rows or max(_FEWEST_ROWS, min(_STREAM_ROWS, _STREAM_BYTES // (8 * n_cols)))
+        self._first: list[Array] = []
+        self._weights: list[Array] = []
+        self._steps: Steps | None = None
+        self._pending: Latent | None = None
+
+    def update(self, block: Block) -> None:
+        """Take more rows."""
+        weights = np.ones(len(block.values)) if block.weights is None else block.weights
+        for start in range(0, len(weights), self._batch):
+            here = slice(start, start + self._batch)
+            self._take(
+                replace(block, values=block.values[here], weights=weights[here], rows=block.numbers[here])
+            )
+
+    def model(self) -> Model:
+        """What all rows so far come to. Those that do not make a minibatch yet count as a small one."""
+        if self._steps is None or self._pending is None:
+            rows, weights = np.concatenate(self._first), np.concatenate(self._weights)
+            spec = MatrixSpec(len(rows), rows.shape[1], rows.dtype)
+            return in_memory(self._ppca.routes(spec)[0].method, rows, weights)
+        steps = copy(self._steps)
+        steps.step(self._pending)
+        return steps.model(self._ppca.tol)
+
+    def _take(self, rows: Block) -> None:
+        if self._steps is None or self._pending is None:
+            self._first.append(rows.values.astype(np.float64))
+            self._weights.append(cast(Array, rows.weights))
+            if sum(map(len, self._first)) >= self._batch:
+                self._begin(cast(PPCAModel, self.model()))
+            return
+        self._pending.update(rows)
+        if self._pending.count >= self._batch:
+            self._steps.step(self._pending)
+            self._pending = Latent([self._steps.now.factors])
+
+    def _begin(self, first: PPCAModel) -> None:
+        steps = Steps(first.principal, self._ppca.ridge, first.constant_features)
+        full = Latent([steps.now.factors])
+        for values, weights in zip(self._first, self._weights, strict=True):
+            full.update(Block(Span(0, len(values)), values, weights=weights))
+        steps.step(full)
+        self._steps, self._pending = steps, Latent([steps.now.factors])
+        self._first, self._weights = [], []
+
+
+def closed_form(found: PCAModel, k: int) -> PPCAModel:
+    """The maximum of the likelihood, from eigenvalues of the covariance (Tipping and Bishop 1999, equations 7 and 8)."""
+    k = min(k, found.n_components)
+    d, values = found.n_features, found.explained_variance[:k]
+    kept = found.explained_variance[k:]
+    noise = (found.reconstruction_error + float(kept.sum())) / (d - k)
+    noise = max(noise, 1e-13 * found.total_variance / d)
+    values = np.maximum(values, noise)
+    nats = -0.5 * (d * np.log(2 * np.pi) + float(np.log(values).sum()) + (d - k) * np.log(noise) + d)
+    return PPCAModel(
+        mean=found.mean,
+        components=found.components[:k],
+        explained_variance=values,
+        noise_variance=noise,
+        n_samples=found.n_samples,
+        n_observed=found.n_samples * d,
+        solver="closed_form",
+        log_likelihood=float(nats),
+        log_likelihoods=np.zeros(0),
+    )
+
+
+def chosen(models: Sequence[PPCAModel], criteria: Sequence[float]) -> Model:
+    """The model of the smallest criterion, which remembers those of the others."""
+    best = models[int(np.argmin(criteria))]
+    if len(models) == 1:
+        return best
+    sizes = np.array([model.n_components for model in models], np.float64)
+    return replace(best, candidates=sizes, criteria=np.array(criteria, np.float64))
+
+
+def require(condition: object, parameter: str, message: str) -> None:
+    """Refuse a parameter unless the condition holds."""
+    if not condition:
+        raise ParameterError(parameter, message)
+
+
+def no_values() -> DataError:
+    """For data that is nothing but holes."""
+    return DataError("every value is missing: there is nothing to fit")
+
+
+def require_finite(full: Latent) -> None:
+    """Refuse a likelihood that is no number although all values are."""
+    if not np.isfinite(full.log_likelihood):
+        raise DataError("the likelihood of the data overflows: rescale the data")

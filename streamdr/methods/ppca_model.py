@@ -1,0 +1,260 @@
+"""The fitted probabilistic PCA: latent variables, what is missing, and how likely a row is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamdr.accumulators.holdout import doubled
+from streamdr.blocks import Array, widen
+from streamdr.methods.em import Principal
+from streamdr.packed import unpacked
+from streamdr.posterior import Factors, Posterior, expect, seen, slabs
+
+_FEATURE = {"dims": ("feature",)}
+_COMPONENT = {"dims": ("component",)}
+
+
+@dataclass(frozen=True, eq=False)
+class PPCAModel:
+    """x = W z + mean + noise, with z standard normal: the loadings W in principal axes."""
+
+    holes: ClassVar[bool] = True
+
+    mean: Array = field(metadata=_FEATURE)
+    """NaN for features that were never observed."""
+    components: Array = field(metadata={"dims": ("component", "feature")})
+    explained_variance: Array = field(metadata=_COMPONENT)
+    """The variance along each component, noise included."""
+    noise_variance: float
+    n_samples: float
+    """Rows that have any value, or the sum of their weights."""
+    n_observed: float
+    """Values, or the sum of their weights."""
+    solver: str
+    log_likelihood: float
+    """Of a row, on average over those that the model was fitted to, as of the last time it was looked at."""
+    log_likelihoods: Array = field(metadata={"dims": ("iteration",)})
+    """The same for each iteration of EM, at its beginning."""
+    converged: bool = True
+    change: float = 0.0
+    """How far the last step of EM would have gone, in nats a value."""
+    empty_rows: int = 0
+    constant_features: int = 0
+    new_features: int = 0
+    """Values of features that were unknown to the model that the fit began with."""
+    held_out: Array | None = field(default=None, metadata={"dims": ("measure",)})
+    """Of the values that were held out: how many, their mean log-density, and their root mean square error."""
+    candidates: Array | None = field(default=None, metadata={"dims": ("candidate",)})
+    """The numbers of components that were tried."""
+    criteria: Array | None = field(default=None, metadata={"dims": ("candidate",)})
+    """What each came to: minus the held-out log-density of a value, or BIC. The smallest was chosen."""
+
+    @property
+    def n_features(self) -> int:
+        """How many columns `transform` takes."""
+        return len(self.mean)
+
+    @property
+    def n_components(self) -> int:
+        """How many latent variables there are."""
+        return len(self.components)
+
+    @property
+    def n_outputs(self) -> int:
+        """How many columns `transform` gives."""
+        return self.n_components
+
+    @property
+    def outputs_are_features(self) -> bool:
+        """Latent variables are no features."""
+        return False
+
+    @property
+    def n_iter(self) -> int:
+        """How many iterations of EM there were."""
+        return len(self.log_likelihoods)
+
+    @property
+    def loadings(self) -> Array:
+        """W, features x components, orthogonal columns by falling length."""
+        return self.principal.loadings
+
+    @property
+    def total_variance(self) -> float:
+        """The variance of all features that were ever observed."""
+        left = int(np.isfinite(self.mean).sum()) - self.n_components
+        return float(self.explained_variance.sum()) + left * self.noise_variance
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """Each component's share of the total variance."""
+        return np.clip(self.explained_variance / self.total_variance, 0.0, 1.0)
+
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers the model is free to choose."""
+        d, k = int(np.isfinite(self.mean).sum()), self.n_components
+        return d + d * k - k * (k - 1) // 2 + 1
+
+    @property
+    def bic(self) -> float:
+        """The Bayesian information criterion: the smaller, the better."""
+        return self.n_parameters * float(np.log(self.n_samples)) - 2 * self.n_samples * self.log_likelihood
+
+    @cached_property
+    def principal(self) -> Principal:
+        """The parameters."""
+        return Principal(self.mean, self.components, self.explained_variance, self.noise_variance)
+
+    @property
+    def factors(self) -> Factors:
+        """The parameters as the E step takes them."""
+        return self.principal.factors
+
+    def summary(self) -> dict[str, Any]:
+        """How many components, how likely the rows are, and what was done about what is missing."""
+        return {
+            "solver": self.solver,
+            "n_components": self.n_components,
+            "explained_variance_ratio": [float(ratio) for ratio in self.explained_variance_ratio[:1000]],
+            "noise_variance": self.noise_variance,
+            "total_variance": self.total_variance,
+            "log_likelihood": self.log_likelihood,
+            "n_iter": self.n_iter,
+            "converged": self.converged,
+            "missing": self.missing,
+            "notes": self.notes(),
+        }
+
+    @property
+    def missing(self) -> float:
+        """The part of all values that was missing, rows without any included."""
+        rows = self.n_samples + self.empty_rows
+        return max(0.0, 1.0 - self.n_observed / (rows * self.n_features))
+
+    def notes(self) -> list[str]:
+        """What a user should know of how the data was treated."""
+        unseen = int(np.isnan(self.mean).sum())
+        told = []
+        if not self.converged:
+            told.append(
+                f"stopped at max_iter={self.n_iter}, when a step still moved the model by {self.change:.1e} nats "
+                "a value: usable, and better with more iterations or a larger tol"
+            )
+        if self.empty_rows:
+            told.append(f"{self.empty_rows:,} rows have no value: they were left out, and map to the mean")
+        if unseen:
+            told.append(f"{unseen:,} features were never observed: they are left out, and stay NaN")
+        if self.constant_features:
+            told.append(
+                f"{self.constant_features:,} features are constant where observed: noise is all they share"
+            )
+        if self.n_observed < 2 * self.n_components * self.n_samples:
+            told.append(
+                f"{self.n_observed / self.n_samples:.1f} values a row for {self.n_components} components: "
+                "few; a ridge, or a holdout, guards against overfitting"
+            )
+        if self.held_out is not None:
+            count, density, error = (float(number) for number in self.held_out)
+            told.append(f"{count:,.0f} values were held out: rms error {error:.4g}, {density:.4g} nats each")
+        if self.candidates is not None and self.criteria is not None:
+            tried = ", ".join(
+                f"{k:.0f}: {c:.6g}" for k, c in zip(self.candidates, self.criteria, strict=True)
+            )
+            word = "BIC" if self.held_out is None else "held-out loss"
+            told.append(f"n_components by {word}: {tried}")
+        return told
+
+    def transform(self, values: Array) -> Array:
+        """The mean of each row's latent variables given what was observed of it."""
+        return self._mapped(values, self.n_components, lambda rows, posterior: posterior.latent.T)
+
+    def latent(self, values: Array) -> tuple[Array, Array]:
+        """The mean (rows x k) and the covariance (rows x k x k) of each row's latent variables."""
+        k = self.n_components
+        square = self._mapped(
+            values,
+            k * k,
+            lambda rows, posterior: (
+                self.noise_variance * unpacked(posterior.of_rows(posterior.precision), k).reshape(k * k, -1).T
+            ),
+        )
+        return self.transform(values), square.reshape(len(square), k, k)
+
+    def inverse_transform(self, scores: Array) -> Array:
+        """The rows that latent variables stand for."""
+        latent = widen(scores)
+        rows: Array = latent @ self.loadings.T.astype(latent.dtype)
+        rows += self.mean.astype(rows.dtype)
+        return rows
+
+    def impute(self, values: Array) -> Array:
+        """The rows with what is missing filled by its expectation; what was observed stays as it is."""
+
+        def filled(rows: Array, posterior: Posterior) -> Array:
+            expected = posterior.latent.T @ self.factors.loadings.T
+            expected += self.mean
+            return np.where(np.isnan(rows), expected, rows)
+
+        return self._mapped(values, self.n_features, filled)
+
+    def impute_variance(self, values: Array) -> Array:
+        """The variance of each value that `impute` fills in; 0 for those that were observed."""
+        weights = doubled(self.factors.products)
+
+        def variance(rows: Array, posterior: Posterior) -> Array:
+            spread = posterior.of_rows(posterior.precision).T @ weights
+            unsure = self.noise_variance * (1.0 + spread)
+            if self.factors.known is not None:
+                unsure[:, ~self.factors.known] = np.nan
+            return np.where(np.isnan(rows), unsure, 0.0)
+
+        return self._mapped(values, self.n_features, variance)
+
+    def score_samples(self, values: Array) -> Array:
+        """The log-likelihood of what was observed of each row, in nats: outliers have little."""
+        rows = self._mapped(values, 1, lambda rows, posterior: posterior.log_likelihood[:, None], np.float64)
+        return rows[:, 0]
+
+    def sample(self, n_samples: int, rng: np.random.Generator) -> Array:
+        """Rows drawn from the model."""
+        latent = rng.standard_normal((n_samples, self.n_components))
+        noise = rng.standard_normal((n_samples, self.n_features))
+        return self.inverse_transform(latent) + np.sqrt(self.noise_variance) * noise
+
+    def get_covariance(self) -> Array:
+        """W W' + noise, the covariance of the features that the model describes."""
+        covariance = self.loadings @ self.loadings.T
+        covariance.flat[:: self.n_features + 1] += self.noise_variance
+        return covariance
+
+    def get_precision(self) -> Array:
+        """The inverse of the covariance."""
+        shrunk = 1.0 - self.noise_variance / self.explained_variance
+        precision = -(self.components.T * shrunk) @ self.components
+        precision.flat[:: self.n_features + 1] += 1.0
+        precision /= self.noise_variance
+        return precision
+
+    def scores_by_columns(self, n_rows: int) -> None:
+        """Which values of a row are there decides how all others count: rows are read whole."""
+
+    def _mapped(
+        self,
+        values: Array,
+        n_outputs: int,
+        function: Callable[[Array, Posterior], Array],
+        dtype: Any = None,
+    ) -> Array:
+        """Map rows, a slab at a time, by what their posteriors say, in the floating type of the rows."""
+        rows = widen(values)
+        mapped = np.empty((len(rows), n_outputs), dtype or rows.dtype)
+        for slab in slabs(len(rows), self.n_components):
+            here = rows[slab]
+            mapped[slab] = function(here, expect(seen(here, self.factors), self.factors))
+        return mapped

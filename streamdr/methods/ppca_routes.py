@@ -1,0 +1,48 @@
+"""What EM for probabilistic PCA takes, in memory and arithmetic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamdr.blocks import MatrixSpec
+from streamdr.methods.base import Route
+from streamdr.methods.stepwise import PAIRWISE_COLUMNS, SAMPLE_ROWS
+from streamdr.packed import at_once, packed_length
+
+if TYPE_CHECKING:
+    from streamdr.methods.ppca import PPCA
+
+_USUAL_ITERATIONS = 8
+
+
+def em_route(ppca: PPCA, data: MatrixSpec) -> Route:
+    """A look at a part to start from, and a pass an iteration."""
+    n, d, sizes = data.n_rows, data.n_cols, ppca.sizes
+    latent = sum(latent_bytes(d, k) for k in sizes)
+    pairwise = 24 * d * d if d <= PAIRWISE_COLUMNS else 0
+    sample = 0 if pairwise else 8 * SAMPLE_ROWS * d
+    k = max(sizes)
+    return Route(
+        method=ppca,
+        name=ppca.method,
+        exact=False,
+        axis="rows",
+        passes=ppca.max_iter + 2,
+        accumulator_bytes=max(latent, pairwise, sample),
+        scratch_bytes=max(e_step_bytes(d, k), 2 * pairwise + 5 * 8 * 1024 * d if pairwise else 2 * sample),
+        scratch_per_block=0.0,
+        solve_bytes=max(8 * d * (k + 1) ** 2 * 4 + 8 * 8 * d * k, pairwise, 3 * sample),
+        flops=_USUAL_ITERATIONS * sum(2.0 * n * d * (2 * packed_length(k) + 4 * k) for k in sizes),
+    )
+
+
+def latent_bytes(n_cols: int, n_components: int) -> int:
+    """The expected statistics of one component."""
+    return 8 * (n_cols + 1) * (packed_length(n_components) + 2 * n_components + 2)
+
+
+def e_step_bytes(n_cols: int, n_components: int) -> int:
+    """What the E step of some rows allocates, whatever the block."""
+    rows, p = at_once(n_components), packed_length(n_components)
+    each = 8 * (3 * n_cols + 3 * p + 2 * n_components * (n_components + 1) + 8 * n_components)
+    return rows * each + 2 * latent_bytes(n_cols, n_components)

@@ -1,0 +1,120 @@
+"""Stepwise EM: a step after each minibatch, from statistics that forget (Cappe and Moulines 2009)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from streamdr.accumulators import Latent, Pairwise
+from streamdr.accumulators.latent import Statistics
+from streamdr.blocks import Array
+from streamdr.linalg import constant_columns
+from streamdr.methods.em import Principal, carried, divergence, maximise, pairwise_start, sample_start
+from streamdr.methods.ppca_model import PPCAModel
+
+PAIRWISE_COLUMNS = 2048
+"""Up to so many features, EM starts from the covariance of each pair."""
+SAMPLE_ROWS = 1024
+"""Beyond, it starts from so many rows."""
+
+FORGETTING = 0.7
+"""The t-th minibatch weighs t^-0.7: enough to forget the start, little enough to average the noise."""
+
+
+class Beginning(NamedTuple):
+    """Where EM starts: what a look at some of the data has shown."""
+
+    pairs: Pairwise | None
+    sample: Array | None
+
+    def principal(self, n_components: int) -> Principal:
+        """Parameters to start from."""
+        if self.pairs is not None:
+            return pairwise_start(self.pairs, n_components)
+        assert self.sample is not None  # one of them is there
+        return sample_start(self.sample, n_components)
+
+    @property
+    def constant(self) -> int:
+        """How many features had one value only, as far as that is known."""
+        if self.pairs is None:
+            return 0
+        still = constant_columns(np.diag(self.pairs.covariance()), np.nan_to_num(self.pairs.mean))
+        return int(np.count_nonzero(self.pairs.counts[still] > 0))
+
+
+class Steps:
+    """Parameters on their way through minibatches, and the statistics of a row that they rest on."""
+
+    def __init__(self, now: Principal, ridge: float, constant: int) -> None:
+        self.now = now
+        self.ridge = ridge
+        self.constant = constant
+        self.taken = 0
+        self.statistics: Statistics | None = None
+        self.totals, self.held = np.zeros(6), np.zeros(3)
+        self.log_likelihood = np.nan
+        """Of a row of the last minibatches, each before its own step, averaged like the statistics."""
+        self.change = np.inf
+
+    def step(self, full: Latent) -> None:
+        """Take in one minibatch, which was seen with the parameters of now."""
+        if full.count == 0:
+            return
+        self.totals, self.held = self.totals + full.totals, self.held + full.held
+        if full.rows == 0:
+            return
+        self.taken += 1
+        weight = float(self.taken) ** -FORGETTING
+        new = Statistics(*(array / full.rows for array in full.statistics[0]))
+        nats = full.log_likelihood / full.rows
+        if self.statistics is not None:
+            old = self.statistics
+            new = Statistics(*((1 - weight) * a + weight * b for a, b in zip(old, new, strict=True)))
+            nats = (1 - weight) * self.log_likelihood + weight * nats
+        step = maximise(new, self.now.factors, ridge=self.ridge / float(self.totals[0]))
+        self.change = divergence(self.now.factors, step.after.factors)
+        # Statistics of before a step are of other latent variables than those after it: they are turned along.
+        self.statistics = carried(new, self.now.factors, step)
+        self.now, self.log_likelihood = step.after, nats
+
+    def model(self, tol: float) -> PPCAModel:
+        """Where they are now."""
+        history, settled = [self.log_likelihood], self.change <= tol
+        return fitted(
+            self.now, self.totals, self.held, history, "minibatch", self.change, settled, self.constant
+        )
+
+
+def fitted(
+    now: Principal,
+    totals: Array,
+    held: Array,
+    history: Sequence[float],
+    solver: str,
+    change: float,
+    converged: bool,
+    constant: int,
+) -> PPCAModel:
+    """A model of parameters, and of what the passes that led to them have counted."""
+    rows, empty_rows, observed, _, _, unknown = totals
+    count, density, squares = held
+    return PPCAModel(
+        mean=now.mean,
+        components=now.components,
+        explained_variance=now.explained_variance,
+        noise_variance=now.noise,
+        n_samples=float(rows),
+        n_observed=float(observed),
+        solver=solver,
+        log_likelihood=history[-1],
+        log_likelihoods=np.array(history),
+        converged=converged,
+        change=change,
+        empty_rows=int(empty_rows),
+        constant_features=constant,
+        new_features=int(unknown),
+        held_out=np.array([count, density / count, np.sqrt(squares / count)]) if count else None,
+    )

@@ -1,0 +1,96 @@
+"""Many small symmetric matrices at once: a row of memory for each entry of the lower triangle, a column a matrix.
+
+Laid out like this, a step of a factorisation is one vector operation over all matrices, and what goes in
+and comes out are the factors of ordinary matrix products.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+
+from streamdr.blocks import Array
+from streamdr.scratch import scratch
+
+_CACHED_BYTES = 2 << 20
+_FEWEST, _MOST = 64, 4096
+_TURN = threading.Lock()
+"""Held through a run of short numpy calls.
+
+Each of them lets go of the interpreter and wants it back microseconds later; two threads that do so at once
+spend more time on waking each other than on arithmetic. So one thread factorises while others multiply.
+"""
+
+
+def packed_length(order: int) -> int:
+    """How many entries the lower triangle of a matrix has."""
+    return order * (order + 1) // 2
+
+
+def at_once(order: int) -> int:
+    """How many matrices of this order are worked on at a time: as many as stay in cache."""
+    return max(_FEWEST, min(_MOST, _CACHED_BYTES // (8 * order * order)))
+
+
+def triangle(order: int) -> Iterator[tuple[int, slice]]:
+    """Each row of the lower triangle, and where its entries lie when packed."""
+    start = 0
+    for row in range(order):
+        yield row, slice(start, start + row + 1)
+        start += row + 1
+
+
+def add_outer(packed: Array, vectors: Array) -> None:
+    """`packed += v v'` for each of the vectors, which are columns."""
+    for row, entries in triangle(len(vectors)):
+        packed[entries] += vectors[row] * vectors[: row + 1]
+
+
+def outer(vectors: Array) -> Array:
+    """`v v'`, packed, for each of the vectors, which are columns."""
+    packed = np.zeros((packed_length(len(vectors)), vectors.shape[1]))
+    add_outer(packed, vectors)
+    return packed
+
+
+def unpacked(packed: Array, order: int) -> Array:
+    """Packed matrices as an array of order x order x however many."""
+    full = np.empty((order, order, *packed.shape[1:]))
+    for row, entries in triangle(order):
+        full[row, : row + 1] = packed[entries]
+        full[: row + 1, row] = packed[entries]
+    return full
+
+
+def invert(packed: Array, vectors: Array) -> tuple[Array, Array, Array]:
+    """Replace positive definite matrices A by their inverses; return A^-1 v, v'A^-1 v and ln det A for each.
+
+    With L the Cholesky factor and X its inverse, A^-1 is X'X. The vector rides along as one more row of A: its row
+    of L is (X v)'. Matrices that are not positive definite come out as NaN.
+    """
+    order, number = vectors.shape
+    lower = scratch("factor", (order + 1, order, number), packed.dtype)
+    inverse = scratch("inverse factor", (order, order, number), packed.dtype)
+    with _TURN, np.errstate(invalid="ignore", divide="ignore"):
+        for row, entries in triangle(order):
+            lower[row, : row + 1] = packed[entries]
+            inverse[row, row + 1 :] = 0.0
+        lower[order] = vectors
+        for j in range(order):
+            column = lower[j:, j]
+            if j:
+                column -= np.einsum("imn,mn->in", lower[j:, :j], lower[j, :j])
+            pivot = np.divide(1.0, np.sqrt(column[0], out=inverse[j, j]), out=inverse[j, j])
+            column[1:] *= pivot
+            if j:
+                np.einsum("mn,mjn->jn", lower[j, :j], inverse[:j, :j], out=inverse[j, :j])
+                inverse[j, :j] *= -pivot
+        for i, entries in triangle(order):
+            np.einsum("mn,mjn->jn", inverse[i:, i], inverse[i:, : i + 1], out=packed[entries])
+        halves = lower[order]
+        solved = np.einsum("mn,mjn->jn", halves, inverse)
+        quadratic = np.einsum("mn,mn->n", halves, halves)
+        log_determinant = -2.0 * np.log(np.einsum("iin->in", inverse)).sum(axis=0)
+    return solved, quadratic, log_determinant

@@ -1,0 +1,162 @@
+"""What rows with holes say of their latent variables, under x = W z + mean + noise: the E step, and all that rests on it.
+
+With M the 0/1 mask of what was observed, R = M o (X - mean) and A_i = W' diag(m_i) W + s2 I, a row's latent
+variables are normal with mean A_i^-1 W' r_i and covariance s2 A_i^-1 (Tipping and Bishop 1999, for the observed part of
+each row). The A_i of all rows are one matrix product, of M with the packed w_j w_j'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from streamdr.blocks import Array
+from streamdr.packed import at_once, invert, outer, packed_length, unpacked
+from streamdr.scratch import scratch
+
+LN_2PI = float(np.log(2 * np.pi))
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """The parameters of one probabilistic PCA. A feature that was never observed has a mean of NaN."""
+
+    mean: Array
+    loadings: Array
+    """W, features x components."""
+    noise: float
+
+    @property
+    def order(self) -> int:
+        """How many components there are."""
+        return self.loadings.shape[1]
+
+    @cached_property
+    def known(self) -> Array | None:
+        """Which features were ever observed; None where all were."""
+        known: Array = np.isfinite(self.mean)
+        return None if known.all() else known
+
+    @cached_property
+    def centre(self) -> Array:
+        """The mean, 0 where there is none."""
+        return self.mean if self.known is None else np.where(self.known, self.mean, 0.0)
+
+    @cached_property
+    def products(self) -> Array:
+        """w_j w_j' of each feature, packed: a column a feature."""
+        return outer(np.ascontiguousarray(self.loadings.T))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # what is cached stays here
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Some rows as a model sees them."""
+
+    residual: Array
+    """X - mean where it was observed, else 0."""
+    mask: Array
+    """1.0 where it was observed, else 0."""
+
+    @cached_property
+    def observed(self) -> Array:
+        """How many values each row has."""
+        return self.mask @ np.ones(self.mask.shape[1])
+
+    @cached_property
+    def squares(self) -> Array:
+        """The sum of squares of each row's residual."""
+        return np.einsum("ij,ij->i", self.residual, self.residual)
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Where the latent variables of some rows are: a column for each row."""
+
+    latent: Array
+    """Their means, components x rows."""
+    precision: Array
+    """A^-1, packed, a column for each pattern of holes. The covariance is this times the noise."""
+    log_likelihood: Array
+    """Of each row, in nats."""
+    pattern: Array | None
+    """Which column of `precision` is each row's, where rows share patterns; None where each has its own."""
+
+    def of_rows(self, packed: Array) -> Array:
+        """What is given for each pattern, for each row."""
+        return packed if self.pattern is None else packed[:, self.pattern]
+
+
+def slabs(n_rows: int, order: int) -> Iterator[slice]:
+    """Runs of rows whose small matrices stay in cache."""
+    step = at_once(order)
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
+
+
+def seen(values: Array, factors: Factors, hidden: Array | None = None) -> Seen:
+    """Take the mean off what was observed and is not hidden; NaN stands for a hole."""
+    shape = values.shape
+    there = np.equal(values, values, out=scratch("there", shape, np.dtype(bool)))
+    if factors.known is not None:
+        there &= factors.known
+    if hidden is not None:
+        there &= ~hidden
+    residual = np.subtract(values, factors.centre, out=scratch("residual", shape, np.dtype(np.float64)))
+    mask = scratch("mask", shape, np.dtype(np.float64))
+    # A bit pattern of ones keeps a value, one of zeros makes it 0.0, be it NaN or not.
+    keep = mask.view(np.int64)
+    np.copyto(keep, there)
+    np.negative(keep, out=keep)
+    np.bitwise_and(residual.view(np.int64), keep, out=residual.view(np.int64))
+    np.copyto(mask, there)
+    return Seen(residual, mask)
+
+
+def expect(rows: Seen, factors: Factors) -> Posterior:
+    """The posterior of each row's latent variables, and the row's log-likelihood."""
+    k, noise = factors.order, factors.noise
+    patterns, pattern = _patterns(rows.mask)
+    shape = (packed_length(k), len(patterns))
+    precision = np.matmul(factors.products, patterns.T, out=scratch("precision", shape, np.dtype(np.float64)))
+    diagonal = np.cumsum(np.arange(1, k + 1)) - 1
+    precision[diagonal] += noise
+    projected = factors.loadings.T @ rows.residual.T
+    if pattern is None:
+        latent, explained, log_det = invert(precision, projected)
+    else:
+        log_det = invert(precision, np.zeros((k, len(patterns))))[2][pattern]
+        latent = np.einsum("ijn,jn->in", unpacked(precision[:, pattern], k), projected)
+        explained = np.einsum("ij,ij->j", projected, latent)
+    log_likelihood = -0.5 * (
+        rows.observed * LN_2PI
+        + log_det
+        + (rows.observed - k) * np.log(noise)
+        + (rows.squares - explained) / noise
+    )
+    return Posterior(latent, precision, log_likelihood, pattern)
+
+
+def _patterns(mask: Array) -> tuple[Array, Array | None]:
+    """The distinct rows of a mask, and which of them each row is, where that makes them much fewer."""
+    n_rows, n_cols = mask.shape
+    signature = mask @ _signs(n_cols)
+    _, first, which = np.unique(signature, return_index=True, return_inverse=True)
+    if 4 * len(first) > n_rows:
+        return mask, None
+    patterns = mask[first]
+    for start in range(0, n_rows, 256):  # signatures may be equal by chance
+        part = slice(start, start + 256)
+        if not np.array_equal(patterns[which[part]], mask[part]):
+            return mask, None
+    return patterns, which
+
+
+def _signs(length: int) -> Array:
+    return np.random.default_rng(length).random(length)

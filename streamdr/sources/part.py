@@ -1,0 +1,99 @@
+"""A part of a source that is like all of it, as a matrix of its own: what a minibatch reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamdr.blocks import Array, Axis, Block, Part, Span
+from streamdr.scratch import scratch
+from streamdr.sources.base import Source
+from streamdr.sources.snapshot import Snapshot
+
+
+class PartSource(Source):
+    """Every so manyth band of rows, one after the other. Errors and blocks tell the rows of the whole."""
+
+    def __init__(self, whole: Source, part: Part) -> None:
+        self.name = whole.name
+        self.part = part
+        self.chunks = whole.chunks
+        self.feature_names = whole.feature_names
+        self._whole = whole
+        self._bands = part.bands(whole.spec.n_rows, whole.chunks[0], whole.spec.line_bytes("rows"))
+        self.spec = replace(whole.spec, n_rows=sum(len(band) for band in self._bands))
+
+    def read(self, rows: Span, cols: Span) -> Array:
+        """The region."""
+        return self._gathered(np.empty((len(rows), len(cols)), self.spec.dtype), rows, cols)
+
+    def borrow(self, rows: Span, cols: Span) -> Array:
+        """The region, in memory that lasts until this thread borrows again."""
+        memory = scratch("part", (len(rows), len(cols)), self.spec.dtype)
+        return self._gathered(memory, rows, cols)
+
+    def _gathered(self, memory: Array, rows: Span, cols: Span) -> Array:
+        start = 0
+        for piece in self._pieces(rows):
+            memory[start : start + len(piece)] = self._whole.borrow(piece, cols)
+            start += len(piece)
+        return memory
+
+    def block(self, span: Span, axis: Axis = "rows", *, holes: bool = False) -> Block:
+        """The rows, each checked where it stands in the whole."""
+        parts = [self._whole.block(piece, axis, holes=holes) for piece in self._pieces(span)]
+        return self._numbered(
+            Block(span, np.concatenate([part.values for part in parts]), weights=self._weights(span))
+        )
+
+    def loan(self, span: Span, axis: Axis = "rows", *, holes: bool = False) -> Block:
+        """The rows, to be used up at once."""
+        return self._numbered(super().loan(span, axis, holes=holes))
+
+    def overhead(self, n_rows: int, n_cols: int) -> int:
+        """What the whole needs for a band, and the band itself."""
+        return self._whole.overhead(n_rows, n_cols) + n_rows * n_cols * self.spec.dtype.itemsize
+
+    def _snapshot(self) -> Snapshot:
+        return PartSnapshot(self._whole.snapshot(), self)
+
+    @property
+    def identity(self) -> str:
+        """Which part it is, of what, and in what bands."""
+        return f"{self._whole.identity}, part {self.part.number} of {self.part.of} by {len(self._bands[0])}"
+
+    def stop(self, rows: int) -> int:
+        """Where in the whole the first so many rows end."""
+        return max((piece.stop for piece in self._pieces(Span(0, rows))), default=0)
+
+    def _numbered(self, block: Block) -> Block:
+        numbers = [np.arange(piece.start, piece.stop) for piece in self._pieces(block.span)]
+        return replace(block, rows=np.concatenate(numbers))
+
+    def _weights(self, rows: Span) -> Array | None:
+        weights = [self._whole._weights(piece) for piece in self._pieces(rows)]
+        known = [array for array in weights if array is not None]
+        return np.concatenate(known) if known else None
+
+    def _pieces(self, rows: Span) -> Iterator[Span]:
+        """Where in the whole some rows lie."""
+        length = len(self._bands[0])
+        for number in range(rows.start // length, -(-rows.stop // length)):
+            band, first = self._bands[number], number * length
+            yield Span(
+                band.start + max(rows.start - first, 0), band.start + min(rows.stop - first, len(band))
+            )
+
+
+@dataclass(frozen=True)
+class PartSnapshot:
+    """What the rows of a part were: a digest of the whole up to where they end."""
+
+    whole: Snapshot
+    part: PartSource
+
+    def digest(self, rows: int) -> str:
+        """What the first so many rows were."""
+        return self.whole.digest(self.part.stop(rows))
