@@ -6,8 +6,8 @@ one immutable `model_`; its arrays show under the names that people know, `compo
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any, Self, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -21,11 +21,9 @@ from sklearn.utils.validation import (
 
 from streamdr import fitting, methods, store
 from streamdr.addresses import Place, parse_place
-from streamdr.blocks import Array, MatrixSpec, Span
-from streamdr.engines import merged
-from streamdr.errors import ParameterError
+from streamdr.blocks import Array, Span
 from streamdr.lazy import RowMap, is_streamed, mapped
-from streamdr.methods import Method, Model
+from streamdr.methods import Method, OnePass, Streaming
 from streamdr.segments import BLOCK_BYTES
 from streamdr.settings import current
 from streamdr.sources import Source, open_source
@@ -36,8 +34,9 @@ else:
     _Method = object
 
 
-def _can_invert(estimator: Any) -> bool:
-    return hasattr(type(estimator).model, "inverse_transform")
+def _of_models_that(name: str) -> Any:
+    """Show a method only where the model has one of that name."""
+    return available_if(lambda estimator: hasattr(type(estimator).model, name))
 
 
 class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, _Method):  # type: ignore[misc]
@@ -52,7 +51,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         `sample_weight` counts a row as if it were there that many times. `y` is ignored.
         """
         source = self._source(X, sample_weight, first=True)
-        self.__dict__.pop("accumulator_", None)
+        self.__dict__.pop("stream_", None)
         self.model_ = fitting.fit(self, source, current()).model
         self.n_rows_ = source.spec.n_rows
         return self
@@ -62,38 +61,96 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         It continues earlier calls of `partial_fit`; `fit` starts over.
         """
-        begun = "accumulator_" in vars(self)
+        begun = "stream_" in vars(self)
         source = self._source(X, sample_weight, first=not begun)
         data = source.spec
         if not begun:
-            endless = MatrixSpec(sys.maxsize, data.n_cols, data.dtype)
-            self.accumulator_ = next(self._incremental(endless).passes(endless)).empty
-            self.dtype_, self.n_rows_ = data.dtype, 0
+            own = self.stream(data.n_cols) if isinstance(self, Streaming) else None
+            self.stream_ = OnePass(self, data.n_cols, data.dtype) if own is None else own
+            self.n_rows_ = 0
         self.__dict__.pop("model_", None)
         with fitting.one_blas_thread():
             for span in _blocks(data.n_rows, data.line_bytes("rows")):
-                self.accumulator_.update(source.block(span))
+                self.stream_.update(source.block(span, holes=self._takes_holes))
                 self.n_rows_ += len(span)
         return self
 
     def transform(self, X: Any) -> Any:
         """Map rows to their embedding: numpy to numpy, lazy to lazy (dask), a DataArray to a labelled one."""
         check_is_fitted(self)
-        if is_streamed(X) and not isinstance(X, np.memmap):
-            fitting.require_features(self.model_, open_source(X))
-            names = self.get_feature_names_out()
-            return mapped(X, self.model_.transform, names, keep_features=self.model_.outputs_are_features)
-        values = validate_data(self, X, reset=False, dtype="numeric")
-        return _in_blocks(self.model_.transform, values, self.model_.n_outputs)
+        same = self.model_.outputs_are_features
+        return self._rows(X, self.model_.transform, self.get_feature_names_out(), keep_features=same)
 
-    @available_if(_can_invert)  # type: ignore[untyped-decorator]
+    @_of_models_that("inverse_transform")  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Any) -> Any:
         """Map embedded rows back to the features, as closely as the model can."""
         check_is_fitted(self)
         if is_streamed(X) and not isinstance(X, np.memmap):
-            names = [f"x{i}" for i in range(self.n_features_in_)]
-            return mapped(X, self.model_.inverse_transform, getattr(self, "feature_names_in_", names))
+            return mapped(X, self.model_.inverse_transform, self._features)
         return _in_blocks(self.model_.inverse_transform, np.asarray(X), self.n_features_in_)
+
+    @_of_models_that("impute")  # type: ignore[untyped-decorator]
+    def impute(self, X: Any) -> Any:
+        """The rows with what is missing (NaN) filled by its expectation given what is there."""
+        check_is_fitted(self)
+        return self._rows(X, self.model_.impute, self._features, keep_features=True)
+
+    @_of_models_that("impute_variance")  # type: ignore[untyped-decorator]
+    def impute_variance(self, X: Any) -> Any:
+        """The variance of each value that `impute` fills in; 0 for those that are there."""
+        check_is_fitted(self)
+        return self._rows(X, self.model_.impute_variance, self._features, keep_features=True)
+
+    @_of_models_that("latent")  # type: ignore[untyped-decorator]
+    def latent(self, X: Any) -> tuple[Array, Array]:
+        """The mean and the covariance of the latent variables of each row, which must fit in memory."""
+        check_is_fitted(self)
+        moments: tuple[Array, Array] = self.model_.latent(self._validated(X))
+        return moments
+
+    @_of_models_that("score_samples")  # type: ignore[untyped-decorator]
+    def score_samples(self, X: Any) -> Any:
+        """The log-likelihood of each row, in nats: outliers have little."""
+        check_is_fitted(self)
+        return self._rows(X, _as_column(self.model_.score_samples), ["log_likelihood"])[:, 0]
+
+    @_of_models_that("score_samples")  # type: ignore[untyped-decorator]
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean log-likelihood of the rows. `y` is ignored."""
+        return float(self.score_samples(X).mean())
+
+    @_of_models_that("predict")  # type: ignore[untyped-decorator]
+    def predict(self, X: Any) -> Any:
+        """The number of the component that each row most likely comes from."""
+        check_is_fitted(self)
+        return self._rows(X, _as_column(self.model_.predict), ["label"], dtype=np.dtype(np.int64))[:, 0]
+
+    @_of_models_that("predict_proba")  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Any:
+        """The probability of each component for each row: what it is responsible for."""
+        check_is_fitted(self)
+        names = [f"component{number}" for number in range(self.model_.n_mixtures)]
+        return self._rows(X, self.model_.predict_proba, names)
+
+    @_of_models_that("sample")  # type: ignore[untyped-decorator]
+    def sample(self, n_samples: int = 1, random_state: int | None = None) -> Any:
+        """Rows drawn from the model, by the given seed."""
+        check_is_fitted(self)
+        return self.model_.sample(n_samples, np.random.default_rng(random_state))
+
+    @_of_models_that("get_covariance")  # type: ignore[untyped-decorator]
+    def get_covariance(self) -> Array:
+        """The covariance of the features that the model describes."""
+        check_is_fitted(self)
+        covariance: Array = self.model_.get_covariance()
+        return covariance
+
+    @_of_models_that("get_precision")  # type: ignore[untyped-decorator]
+    def get_precision(self) -> Array:
+        """The inverse of the covariance."""
+        check_is_fitted(self)
+        precision: Array = self.model_.get_precision()
+        return precision
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """The names of the embedding's columns: those of the features where the columns are the features."""
@@ -122,39 +179,58 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return int(self.model_.n_outputs)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return "model_" in vars(self) or "accumulator_" in vars(self)
+        return "model_" in vars(self) or "stream_" in vars(self)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._takes_holes
+        return tags
 
     def __getattr__(self, name: str) -> Any:
         # Called only for names that are not there: the model's own, with a trailing underscore.
         if self.__sklearn_is_fitted__():
             if name == "model_":
-                self.model_ = self._solved()
+                with fitting.one_blas_thread():
+                    self.model_ = self.stream_.model()
                 return self.model_
             if name.endswith("_") and _shows(type(self).model, name[:-1]):
                 return getattr(self.model_, name[:-1])
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def _solved(self) -> Model:
-        data = MatrixSpec(self.n_rows_, self.n_features_in_, self.dtype_)
-        passes = self._incremental(data).passes(data)
-        next(passes)
-        try:
-            passes.send(merged(self.accumulator_.empty_like(), self.accumulator_))
-        except StopIteration as finished:
-            return cast(Model, finished.value)
-        raise AssertionError("a route of one pass asked for another")
+    @property
+    def _takes_holes(self) -> bool:
+        return bool(type(self).model.holes)  # type: ignore[attr-defined]  # as models have
 
-    def _incremental(self, data: MatrixSpec) -> Method:
-        for route in self.routes(data):
-            if route.passes == 1 and route.axis == "rows":
-                return route.method
-        raise ParameterError(
-            "solver", "partial_fit needs a solver that reads rows once, such as 'covariance'"
-        )
+    @property
+    def _features(self) -> Sequence[str]:
+        return [str(name) for name in _check_feature_names_in(self)]
+
+    def _validated(self, X: Any, *, first: bool = False) -> Array:
+        finite = "allow-nan" if self._takes_holes else True
+        rows: Array = validate_data(self, X, reset=first, dtype="numeric", ensure_all_finite=finite)
+        return rows
+
+    def _rows(
+        self,
+        X: Any,
+        function: RowMap,
+        names: Sequence[str],
+        *,
+        keep_features: bool = False,
+        dtype: np.dtype[Any] | None = None,
+    ) -> Any:
+        """Map rows as they were given: what is in memory now, all else lazily."""
+        if is_streamed(X) and not isinstance(X, np.memmap):
+            fitting.require_features(self.model_, open_source(X))
+            return mapped(
+                X, function, names, keep_features=keep_features, holes=self._takes_holes, dtype=dtype
+            )
+        with fitting.one_blas_thread():
+            return _in_blocks(function, self._validated(X), len(names))
 
     def _source(self, X: Any, sample_weight: Any, *, first: bool) -> Source:
         if not is_streamed(X):
-            X = validate_data(self, X, reset=first, dtype="numeric")
+            X = self._validated(X, first=first)
             if sample_weight is not None:
                 sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
             return open_source(X, weights=sample_weight)
@@ -176,6 +252,10 @@ class PCA(Estimator, methods.PCA):  # noqa: D101  (its words are the method's ow
     __doc__ = methods.PCA.__doc__
 
 
+class PPCA(Estimator, methods.PPCA):  # noqa: D101
+    __doc__ = methods.PPCA.__doc__
+
+
 ESTIMATORS: dict[str, Any] = {estimator.name: estimator for estimator in Estimator.__subclasses__()}
 
 
@@ -193,6 +273,11 @@ def load_model(path: str | Place) -> Estimator:
 
 def _shows(model: type, name: str) -> bool:
     return name in model.__dataclass_fields__ or isinstance(getattr(model, name, None), property)  # type: ignore[attr-defined]
+
+
+def _as_column(function: Callable[[Array], Array]) -> RowMap:
+    """A map that gives one value a row, as one that gives one column."""
+    return lambda rows: function(rows)[:, None]
 
 
 def _blocks(n_rows: int, row_bytes: int) -> list[Span]:

@@ -23,25 +23,38 @@ def is_streamed(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] in ("zarr", "dask", "xarray") and not _is_dataset(data)
 
 
-def mapped(data: Any, function: RowMap, outputs: Sequence[str], *, keep_features: bool = False) -> Any:
-    """Apply a map of rows to each block: DataArray to DataArray, anything else to a dask array."""
+def mapped(
+    data: Any,
+    function: RowMap,
+    outputs: Sequence[str],
+    *,
+    keep_features: bool = False,
+    holes: bool = False,
+    dtype: np.dtype[Any] | None = None,
+) -> Any:
+    """Apply a map of rows to each block: DataArray to DataArray, anything else to a dask array.
+
+    `holes` may be in the rows if the map can do with them. The type is that of the rows unless given.
+    """
     if _is_dataarray(data):
-        return _map_dataarray(data, function, outputs, keep_features=keep_features)
+        return _map_dataarray(data, function, outputs, keep_features=keep_features, dtype=dtype)
     if type(data).__module__.startswith("dask"):
-        return _map_dask(data, function, len(outputs))
-    return _map_source(open_source(data), function, len(outputs))
+        return _map_dask(data, function, len(outputs), dtype)
+    return _map_source(open_source(data), function, len(outputs), holes, dtype)
 
 
-def _map_dask(array: Any, function: RowMap, n_outputs: int) -> Any:
+def _map_dask(array: Any, function: RowMap, n_outputs: int, given: np.dtype[Any] | None) -> Any:
     matrix = array.reshape(array.shape[0], math.prod(array.shape[1:])) if array.ndim != 2 else array
     whole_rows = matrix.rechunk({1: -1})
-    dtype = working_dtype(array.dtype)
+    dtype = given or working_dtype(array.dtype)
     return whole_rows.map_blocks(
         function, dtype=dtype, chunks=(whole_rows.chunks[0], (n_outputs,)), meta=np.empty((0, 0), dtype)
     )
 
 
-def _map_source(source: Source, function: RowMap, n_outputs: int) -> Any:
+def _map_source(
+    source: Source, function: RowMap, n_outputs: int, holes: bool, given: np.dtype[Any] | None
+) -> Any:
     import dask.array as da
 
     data: MatrixSpec = source.spec
@@ -50,13 +63,21 @@ def _map_source(source: Source, function: RowMap, n_outputs: int) -> Any:
 
     def mapped_block(block_info: Any = None) -> Array:
         (start, stop), _ = block_info[None]["array-location"]
-        return function(source.block(Span(start, stop)).values)
+        return function(source.block(Span(start, stop), holes=holes).values)
 
     chunks = (tuple(len(span) for span in spans), (n_outputs,))
-    return da.map_blocks(mapped_block, chunks=chunks, dtype=data.working, meta=np.empty((0, 0), data.working))
+    dtype = given or data.working
+    return da.map_blocks(mapped_block, chunks=chunks, dtype=dtype, meta=np.empty((0, 0), dtype))
 
 
-def _map_dataarray(data: Any, function: RowMap, outputs: Sequence[str], *, keep_features: bool) -> Any:
+def _map_dataarray(
+    data: Any,
+    function: RowMap,
+    outputs: Sequence[str],
+    *,
+    keep_features: bool,
+    dtype: np.dtype[Any] | None,
+) -> Any:
     import xarray
 
     sample = data.dims[0]
@@ -65,7 +86,7 @@ def _map_dataarray(data: Any, function: RowMap, outputs: Sequence[str], *, keep_
     if data.chunks is None:
         values = function(data.values.reshape(len(data), -1))
     else:
-        values = _map_dask(data.data, function, len(outputs))
+        values = _map_dask(data.data, function, len(outputs), dtype)
     labels = {name: coord for name, coord in data.coords.items() if coord.dims == (sample,)}
     if keep_features and data.ndim == 2:
         labels |= {name: coord for name, coord in data.coords.items() if coord.dims == (data.dims[1],)}

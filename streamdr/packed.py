@@ -1,4 +1,4 @@
-"""Many small symmetric matrices at once: a row of memory for each entry of the lower triangle, a column a matrix.
+"""Many small symmetric matrices at once: a row of memory for each entry, a column for each matrix.
 
 Laid out like this, a step of a factorisation is one vector operation over all matrices, and what goes in
 and comes out are the factors of ordinary matrix products.
@@ -67,8 +67,8 @@ def unpacked(packed: Array, order: int) -> Array:
 def invert(packed: Array, vectors: Array) -> tuple[Array, Array, Array]:
     """Replace positive definite matrices A by their inverses; return A^-1 v, v'A^-1 v and ln det A for each.
 
-    With L the Cholesky factor and X its inverse, A^-1 is X'X. The vector rides along as one more row of A: its row
-    of L is (X v)'. Matrices that are not positive definite come out as NaN.
+    With L the Cholesky factor and X its inverse, A^-1 is X'X. The vector rides along as one more row of A:
+    its row of L is (X v)'. Matrices that are not positive definite come out as NaN.
     """
     order, number = vectors.shape
     lower = scratch("factor", (order + 1, order, number), packed.dtype)

@@ -1,8 +1,8 @@
-"""What rows with holes say of their latent variables, under x = W z + mean + noise: the E step, and all that rests on it.
+"""What rows with holes say of their latent variables, under x = W z + mean + noise: the E step.
 
 With M the 0/1 mask of what was observed, R = M o (X - mean) and A_i = W' diag(m_i) W + s2 I, a row's latent
-variables are normal with mean A_i^-1 W' r_i and covariance s2 A_i^-1 (Tipping and Bishop 1999, for the observed part of
-each row). The A_i of all rows are one matrix product, of M with the packed w_j w_j'.
+variables are normal with mean A_i^-1 W' r_i and covariance s2 A_i^-1 (Tipping and Bishop 1999, for the
+observed part of each row). The A_i of all rows are one matrix product, of M with the packed w_j w_j'.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Factors:
     @property
     def order(self) -> int:
         """How many components there are."""
-        return self.loadings.shape[1]
+        return int(self.loadings.shape[1])
 
     @cached_property
     def known(self) -> Array | None:
@@ -67,12 +67,14 @@ class Seen:
     @cached_property
     def observed(self) -> Array:
         """How many values each row has."""
-        return self.mask @ np.ones(self.mask.shape[1])
+        counts: Array = self.mask @ np.ones(self.mask.shape[1])
+        return counts
 
     @cached_property
     def squares(self) -> Array:
         """The sum of squares of each row's residual."""
-        return np.einsum("ij,ij->i", self.residual, self.residual)
+        squares: Array = np.einsum("ij,ij->i", self.residual, self.residual)
+        return squares
 
 
 @dataclass(frozen=True, eq=False)

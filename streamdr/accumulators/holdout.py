@@ -41,11 +41,12 @@ class Holdout:
 
 
 def doubled(packed: Array) -> Array:
-    """Packed matrices with what is off the diagonal counted twice: so that w'A w is a product of two packed."""
+    """Packed matrices, what is off the diagonal counted twice: so that w'A w is a product of two packed."""
     order = int((np.sqrt(8 * len(packed) + 1) - 1) / 2)
     factor = np.full(len(packed), 2.0)
     factor[np.cumsum(np.arange(1, order + 1)) - 1] = 1.0
-    return packed * factor[:, None]
+    twice: Array = packed * factor[:, None]
+    return twice
 
 
 def mixed(numbers: Array, seed: int) -> Array:

@@ -1,4 +1,4 @@
-"""What an EM step of (mixtures of) probabilistic PCA needs to know of the data, holes and all: a pass each."""
+"""What a step of EM for (mixtures of) probabilistic PCA needs to know of the data, holes and all."""
 
 from __future__ import annotations
 
@@ -123,15 +123,18 @@ class Latent:
         known = self.factors[0].known
         weight = np.ones(len(values)) if weights is None else weights
         some = rows.observed > 0
-        self.totals += [
-            float(weight @ some),
-            float(np.count_nonzero(~some)),
-            float(weight @ rows.observed),
-            float(weight @ likelihood),
-            len(values),
-            0 if known is None else np.count_nonzero(np.isfinite(values[:, ~known])),
-        ]
-        if held is not None and len(self.factors) == 1:
+        self.totals += np.array(
+            [
+                weight @ some,
+                np.count_nonzero(~some),
+                weight @ rows.observed,
+                weight @ likelihood,
+                len(values),
+                0 if known is None else np.count_nonzero(np.isfinite(values[:, ~known])),
+            ],
+            np.float64,
+        )
+        if self.holdout is not None and held is not None and len(self.factors) == 1:
             self.held += self.holdout.judged(values, held, self.factors[0], posterior)
 
     def _collect(self, number: int, rows: Seen, posterior: Posterior, weights: Array | None) -> None:

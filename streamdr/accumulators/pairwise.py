@@ -43,14 +43,16 @@ class Pairwise:
     @property
     def mean(self) -> Array:
         """Each feature's mean over the rows that have it; NaN where none has."""
-        return self.origin + np.diag(self.sums) / np.where(self.counts > 0, self.counts, np.nan)
+        mean: Array = self.origin + np.diag(self.sums) / np.where(self.counts > 0, self.counts, np.nan)
+        return mean
 
     def covariance(self) -> Array:
         """For each pair, over the rows that have both, about the means of each; 0 where none has."""
         offset = np.nan_to_num(self.mean - self.origin)
         crossed = offset[:, None] * self.sums.T
         centred = self.products - crossed - crossed.T + np.outer(offset, offset) * self.pairs
-        return centred / np.maximum(self.pairs, 1e-300) * (self.pairs > 0)
+        covariance: Array = centred / np.where(self.pairs > 0, self.pairs, np.inf)
+        return covariance
 
     def update(self, block: Block) -> None:
         """Fold one block of rows in."""

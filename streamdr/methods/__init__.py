@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamdr.methods.base import Method, Model, Pass, Passes, Route, Stream, Streaming, in_memory
+from streamdr.methods.one_pass import OnePass
 from streamdr.methods.pca import PCA
 from streamdr.methods.ppca import PPCA
 
@@ -14,6 +15,7 @@ __all__ = [
     "PPCA",
     "Method",
     "Model",
+    "OnePass",
     "Pass",
     "Passes",
     "Route",

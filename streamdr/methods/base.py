@@ -127,7 +127,7 @@ class Method(Protocol):
 
 
 def in_memory(method: Method, rows: Array, weights: Array | None = None) -> Model:
-    """Fit a route's method to rows that are at hand, each pass over one block: the plainest driver there is."""
+    """Fit a route's method to rows that are at hand, each pass over one block: the plainest driver."""
     passes = method.passes(MatrixSpec(rows.shape[0], rows.shape[1], rows.dtype))
     request = next(passes)
     while True:

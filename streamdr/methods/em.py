@@ -1,8 +1,8 @@
 """Expectation maximisation for probabilistic PCA: where it begins, the M step, and how far a step went.
 
-The E step is a pass (`accumulators.latent`). The M step is followed by parameter expansion (Liu, Rubin and Wu 1998):
-the latent variables are made standard normal again by moving the mean and the loadings, which is what
-turns hundreds of iterations into a handful.
+The E step is a pass (`accumulators.latent`). The M step is followed by parameter expansion (Liu, Rubin and Wu
+1998): the latent variables are made standard normal again by moving the mean and the loadings, which is
+what turns hundreds of iterations into a handful.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def pairwise_start(pairs: Pairwise, n_components: int) -> Principal:
 
 
 class Step(NamedTuple):
-    """What an M step came to, and how latent variables of before read after it: z becomes turn (z - centre)."""
+    """What an M step came to, and what becomes of latent variables z: turn (z - centre)."""
 
     after: Principal
     turn: Array
@@ -83,8 +83,9 @@ class Step(NamedTuple):
 def maximise(statistics: Statistics, now: Factors, *, ridge: float = 0.0, floor: float = 0.0) -> Step:
     """The M step, with parameter expansion.
 
-    For each feature j the normal equations [[G_j, s_j], [s_j', n_j]] [w_j; dmean_j] = [c_j; t_j] of its regression
-    on the latent variables and 1; the noise is what they leave. `ridge` is added to the diagonal of G_j.
+    For each feature j the normal equations [[G_j, s_j], [s_j', n_j]] [w_j; dmean_j] = [c_j; t_j] of its
+    regression on the latent variables and 1; the noise is what they leave. `ridge` is added to the
+    diagonal of G_j.
     """
     k, p = now.order, packed_length(now.order)
     n_cols = len(now.mean)

@@ -1,4 +1,4 @@
-"""Probabilistic PCA: in closed form where nothing is missing, by expectation maximisation where something is."""
+"""Probabilistic PCA: in closed form where nothing is missing, by EM where something is."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class PPCA:
         How many latent variables; of a list the best is chosen, by the likelihood of held-out values where
         `holdout` is set, else by BIC. All of them are fitted with one reading of the data.
     method : "auto", "closed_form", "em" or "minibatch"
-        `"closed_form"` is exact in one pass for complete data; `"em"` takes missing values, and reads the data
-        as often as it takes; `"minibatch"` begins with one read of steps after each part of the data, and
+        `"closed_form"` is exact in one pass for complete data; `"em"` takes missing values, and reads the
+        data as often as it takes; `"minibatch"` begins with one read of steps after each part of the data, and
         goes on like `"em"`. `"auto"` is `"closed_form"` until a value is found missing.
     batch_rows : int or None
         Rows of a minibatch; None for a sixteenth of all.
@@ -61,7 +61,7 @@ class PPCA:
     name: ClassVar[str] = "ppca"
     model: ClassVar[type] = PPCAModel
 
-    n_components: int | list[int] = 2
+    n_components: int | list[int] = 1
     _: KW_ONLY
     method: Literal["auto", "closed_form", "em", "minibatch"] = "auto"
     batch_rows: int | None = None
@@ -126,7 +126,7 @@ class PPCA:
         if most >= data.n_cols:
             raise ParameterError(
                 "n_components",
-                f"{most} components leave no direction for the noise of data with n_features = {data.n_cols}: "
+                f"{most} components leave no direction for noise in data of n_features = {data.n_cols}: "
                 f"ask for {data.n_cols - 1} or fewer",
             )
         if most > data.n_rows:
@@ -269,7 +269,7 @@ class PPCA:
 
 
 class PPCAStream:
-    """Rows that arrive a few at a time: the first of them are kept and fitted, then a step after each minibatch."""
+    """Rows that arrive a few at a time: the first are kept and fitted, then a step after each minibatch."""
 
     def __init__(self, ppca: PPCA, n_cols: int) -> None:
         self._ppca = ppca
@@ -321,7 +321,7 @@ class PPCAStream:
 
 
 def closed_form(found: PCAModel, k: int) -> PPCAModel:
-    """The maximum of the likelihood, from eigenvalues of the covariance (Tipping and Bishop 1999, equations 7 and 8)."""
+    """The maximum of the likelihood (Tipping and Bishop 1999, equations 7 and 8)."""
     k = min(k, found.n_components)
     d, values = found.n_features, found.explained_variance[:k]
     kept = found.explained_variance[k:]
@@ -338,7 +338,7 @@ def closed_form(found: PCAModel, k: int) -> PPCAModel:
         n_observed=found.n_samples * d,
         solver="closed_form",
         log_likelihood=float(nats),
-        log_likelihoods=np.zeros(0),
+        log_likelihoods=np.array([nats]),
     )
 
 

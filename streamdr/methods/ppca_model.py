@@ -37,7 +37,7 @@ class PPCAModel:
     """Values, or the sum of their weights."""
     solver: str
     log_likelihood: float
-    """Of a row, on average over those that the model was fitted to, as of the last time it was looked at."""
+    """Of a row, on average over those that the model was fitted to, as of the last look at them."""
     log_likelihoods: Array = field(metadata={"dims": ("iteration",)})
     """The same for each iteration of EM, at its beginning."""
     converged: bool = True
@@ -143,8 +143,8 @@ class PPCAModel:
         told = []
         if not self.converged:
             told.append(
-                f"stopped at max_iter={self.n_iter}, when a step still moved the model by {self.change:.1e} nats "
-                "a value: usable, and better with more iterations or a larger tol"
+                f"stopped at max_iter={self.n_iter}, when a step still moved the model by {self.change:.1e} "
+                "nats a value: usable, and better with more iterations or a larger tol"
             )
         if self.empty_rows:
             told.append(f"{self.empty_rows:,} rows have no value: they were left out, and map to the mean")
@@ -225,7 +225,8 @@ class PPCAModel:
         """Rows drawn from the model."""
         latent = rng.standard_normal((n_samples, self.n_components))
         noise = rng.standard_normal((n_samples, self.n_features))
-        return self.inverse_transform(latent) + np.sqrt(self.noise_variance) * noise
+        rows: Array = self.inverse_transform(latent) + np.sqrt(self.noise_variance) * noise
+        return rows
 
     def get_covariance(self) -> Array:
         """W W' + noise, the covariance of the features that the model describes."""

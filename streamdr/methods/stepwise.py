@@ -76,7 +76,7 @@ class Steps:
             nats = (1 - weight) * self.log_likelihood + weight * nats
         step = maximise(new, self.now.factors, ridge=self.ridge / float(self.totals[0]))
         self.change = divergence(self.now.factors, step.after.factors)
-        # Statistics of before a step are of other latent variables than those after it: they are turned along.
+        # Statistics of before a step are of other latent variables than those after it: they turn along.
         self.statistics = carried(new, self.now.factors, step)
         self.now, self.log_likelihood = step.after, nats
 

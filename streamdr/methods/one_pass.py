@@ -1,0 +1,49 @@
+"""Rows that arrive a few at a time, for methods that need one pass: statistics now, the solve when asked."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from streamdr.accumulators import copied
+from streamdr.blocks import Block, MatrixSpec
+from streamdr.errors import ParameterError
+from streamdr.methods.base import Method, Model
+
+
+class OnePass:
+    """The accumulator of a method's one pass, filled as rows come."""
+
+    def __init__(self, method: Method, n_cols: int, dtype: np.dtype[Any]) -> None:
+        self._method = method
+        self._n_cols = n_cols
+        self._dtype = dtype
+        self._n_rows = 0
+        endless = MatrixSpec(sys.maxsize, n_cols, dtype)
+        self._accumulator = next(_incremental(method, endless).passes(endless)).empty
+
+    def update(self, block: Block) -> None:
+        """Take more rows."""
+        self._accumulator.update(block)
+        self._n_rows += len(block.values)
+
+    def model(self) -> Model:
+        """What all rows so far come to."""
+        data = MatrixSpec(self._n_rows, self._n_cols, self._dtype)
+        passes = _incremental(self._method, data).passes(data)
+        next(passes)
+        try:
+            passes.send(copied(self._accumulator))
+        except StopIteration as finished:
+            model: Model = finished.value
+            return model
+        raise AssertionError("a route of one pass asked for another")
+
+
+def _incremental(method: Method, data: MatrixSpec) -> Method:
+    for route in method.routes(data):
+        if route.passes == 1 and route.axis == "rows":
+            return route.method
+    raise ParameterError("solver", "partial_fit needs a solver that reads rows once, such as 'covariance'")
