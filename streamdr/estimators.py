@@ -256,6 +256,12 @@ class PPCA(Estimator, methods.PPCA):  # noqa: D101
     __doc__ = methods.PPCA.__doc__
 
 
+class PPCAMixture(Estimator, methods.PPCAMixture):  # noqa: D101
+    __doc__ = methods.PPCAMixture.__doc__
+
+    partial_fit = property()  # it is not there: a mixture is not learned row by row
+
+
 ESTIMATORS: dict[str, Any] = {estimator.name: estimator for estimator in Estimator.__subclasses__()}
 
 

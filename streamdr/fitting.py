@@ -117,7 +117,9 @@ def _answered(passes: Passes, request: Pass, runner: Runner) -> Pass:
     try:
         full = runner.run(request)
     except MissingValuesError as missing:
-        return passes.throw(missing)
+        following = passes.throw(missing)  # which raises it again where nothing can be done without the value
+        runner.progress.message(f"values are missing: going on with {following.label}")
+        return following
     give_back()
     return passes.send(full)
 

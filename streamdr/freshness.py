@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from streamdr import store
-from streamdr.addresses import Place
+from streamdr.addresses import Place, parse_place
 from streamdr.config import Run
 from streamdr.errors import DataError, StoreError
 from streamdr.sources import Source
@@ -43,6 +43,8 @@ class Wanted:
                 "path": self.source.name,
                 "sample_axis": given.sample_axis,
                 "weights": None if self.source.weights is None else self.source.weights.name,
+                "mask": None if given.mask is None else str(parse_place(given.mask)),
+                "missing_value": given.missing_value,
                 "allow_missing_chunks": given.allow_missing_chunks,
             },
         }
@@ -84,6 +86,8 @@ class ModelState(State):
     """The state of a model, and the model if it is fresh."""
 
     saved: SavedModel | None = None
+    start: Any = None
+    """The model that is there, where rows were appended since: a fit that iterates may go on from it."""
 
 
 def model_state(wanted: Wanted, place: Place, *, fresh: bool = False) -> ModelState:
@@ -105,7 +109,8 @@ def model_state(wanted: Wanted, place: Place, *, fresh: bool = False) -> ModelSt
     if recipe != wanted.recipe:
         return ModelState(False, _changes(recipe, wanted.recipe))
     _require_comparable(facts, wanted.source, str(place))
-    return ModelState(False, _input_change(facts, wanted), ours=True)
+    start = saved.model if _unchanged_rows(facts, wanted.snapshot, wanted.source) else None
+    return ModelState(False, _input_change(facts, wanted), ours=True, start=start)
 
 
 def embedding_state(wanted: Wanted, place: Place, model: SavedModel | None, *, fresh: bool = False) -> State:

@@ -153,6 +153,7 @@ def _fit(stage: Stage, planned: Planned, fence: Fence) -> Report:
             stop=stage.stop,
             fresh=stage.fresh,
             planned=lambda chosen: planned(plan_report(source, chosen)),
+            start=state.start,
         )
     store.save_model(
         stage.model,
@@ -244,7 +245,9 @@ def _saved_model(stage: Stage) -> SavedModel:
 def _stages(stage: Stage, wanted: Wanted, model: ModelState) -> list[Report]:
     spec, to_fit = wanted.source.spec, 0
     if not model.fresh:
-        to_fit = fitting.outlook(stage.run.method, wanted.source, stage.execution(), fresh=stage.fresh)
+        to_fit = fitting.outlook(
+            stage.run.method, wanted.source, stage.execution(), fresh=stage.fresh, start=model.start
+        )
     stages = [stage_report(stage, "fit", stage.model, model, to_fit)]
     if stage.run.output.embedding is not None:
         state = embedding_state(wanted, stage.embedding, model.saved, fresh=stage.fresh)

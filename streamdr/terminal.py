@@ -158,18 +158,27 @@ def _missing(missing: Report) -> str:
 
 def _summary(summary: Report) -> list[tuple[str, str]]:
     """What a model says of itself: in words where its words are known, else as it says it."""
-    if "explained_variance_ratio" not in summary:
-        return [(name.replace("_", " "), str(value)) for name, value in summary.items()]
-    explained = sum(summary["explained_variance_ratio"])
-    lost, total = summary["reconstruction_error"], summary["total_variance"]
-    facts = [
-        ("solver", summary["solver"]),
-        ("components", f"{summary['n_components']:,}, which explain {explained:.2%} of the variance"),
-        ("left out", f"{lost:.6g} of a variance of {total:.6g}"),
-    ]
-    if summary["rank"] < summary["n_components"]:
-        facts.append(("rank", f"{summary['rank']:,}: the data has no variance in the other directions"))
-    return facts
+    known = {**summary}
+    facts = []
+    if "explained_variance_ratio" in summary:
+        explained = sum(known.pop("explained_variance_ratio"))
+        number = f"{known.pop('n_components'):,}, which explain {explained:.2%} of the variance"
+        facts += [("solver", known.pop("solver")), ("components", number)]
+    if "reconstruction_error" in summary:
+        lost, total = known.pop("reconstruction_error"), known.pop("total_variance")
+        facts.append(("left out", f"{lost:.6g} of a variance of {total:.6g}"))
+        if known.pop("rank") < summary["n_components"]:
+            facts.append(("rank", f"{summary['rank']:,}: the data has no variance in the other directions"))
+    if "log_likelihood" in summary:
+        nats = f"{known.pop('log_likelihood'):.6g} nats a row"
+        facts.append(("likelihood", f"{nats} after {_count(known.pop('n_iter'), 'iteration')}"))
+    notes = known.pop("notes", [])
+    facts += [(name.replace("_", " "), _plainly(value)) for name, value in known.items()]
+    return facts + [("note", note) for note in notes]
+
+
+def _plainly(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _effort(report: Report) -> list[tuple[str, str]]:

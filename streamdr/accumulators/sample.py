@@ -23,24 +23,28 @@ class Sample:
         self.seed = seed
         self.lots = np.zeros(0, np.uint64)
         self.rows = np.zeros((0, n_cols))
+        self.weights = np.zeros(0)
 
     def update(self, block: Block) -> None:
         """Fold one block of rows in. A row of weight zero is as good as not there."""
         lots = mixed(block.numbers.astype(np.uint64), self.seed)
-        chosen = np.arange(len(lots)) if block.weights is None else np.flatnonzero(block.weights > 0)
+        weights = np.ones(len(lots)) if block.weights is None else block.weights
+        chosen = np.flatnonzero(weights > 0)
         if np.isinf(block.values).any():
             block.suspect()
         best = chosen[np.argsort(lots[chosen], kind="stable")[: self.size]]
-        self._absorb(lots[best], block.values[best].astype(np.float64))
+        self._absorb(lots[best], block.values[best].astype(np.float64), weights[best])
 
     def merge(self, later: Self) -> None:
         """Fold in the sample of the rows that follow."""
-        self._absorb(later.lots, later.rows)
+        self._absorb(later.lots, later.rows, later.weights)
 
-    def _absorb(self, lots: Array, rows: Array) -> None:
-        lots, rows = np.concatenate([self.lots, lots]), np.concatenate([self.rows, rows])
+    def _absorb(self, lots: Array, rows: Array, weights: Array) -> None:
+        lots = np.concatenate([self.lots, lots])
         order = np.argsort(lots, kind="stable")[: self.size]
-        self.lots, self.rows = lots[order], rows[order]
+        self.lots = lots[order]
+        self.rows = np.concatenate([self.rows, rows])[order]
+        self.weights = np.concatenate([self.weights, weights])[order]
 
     def empty_like(self) -> Self:
         """A fresh one of the same size."""
@@ -51,13 +55,13 @@ class Sample:
         return {"n_cols": self.n_cols, "size": self.size, "seed": self.seed}
 
     def value(self) -> dict[str, Array]:
-        """The lots, by which they are in order, and the rows."""
-        return {"lots": self.lots.astype(np.float64), "rows": self.rows}
+        """The lots, by which they are in order, and the rows with their weights."""
+        return {"lots": self.lots.astype(np.float64), "rows": self.rows, "weights": self.weights}
 
     def arrays(self) -> dict[str, Array]:
         """The state as plain arrays."""
-        return {"lots": self.lots, "rows": self.rows}
+        return {"lots": self.lots, "rows": self.rows, "weights": self.weights}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up a saved state."""
-        self.lots, self.rows = arrays["lots"], arrays["rows"]
+        self.lots, self.rows, self.weights = arrays["lots"], arrays["rows"], arrays["weights"]

@@ -6,8 +6,9 @@ from streamdr.methods.base import Method, Model, Pass, Passes, Route, Stream, St
 from streamdr.methods.one_pass import OnePass
 from streamdr.methods.pca import PCA
 from streamdr.methods.ppca import PPCA
+from streamdr.methods.ppca_mixture import PPCAMixture
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (PCA, PPCA)}
+METHODS: dict[str, type[Method]] = {method.name: method for method in (PCA, PPCA, PPCAMixture)}
 
 __all__ = [
     "METHODS",
@@ -16,6 +17,7 @@ __all__ = [
     "Method",
     "Model",
     "OnePass",
+    "PPCAMixture",
     "Pass",
     "Passes",
     "Route",

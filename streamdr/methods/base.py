@@ -118,8 +118,8 @@ class Method(Protocol):
         """Yield the passes one by one, receive each accumulator full, return the model.
 
         Deterministic: resuming replays finished passes by `send`. Called on a route's method only. A value
-        that is missing, met by an accumulator that has no use for holes, is thrown at the yield. What iterates
-        may begin at `start`, its own model of rows that were the first of these.
+        that is missing, met by an accumulator that has no use for holes, is thrown at the yield. What
+        iterates may begin at `start`, its own model of rows that were the first of these.
         """
 
     def using(self, route: str) -> Self:

@@ -162,16 +162,15 @@ def divergence(old: Factors, new: Factors) -> float:
     lower = scipy.linalg.cholesky(inner, lower=True, check_finite=False)
 
     def whitened(columns: Array) -> float:
-        """The squared length of columns in the metric of the new model's inverse covariance."""
-        across = scipy.linalg.solve_triangular(lower, w1.T @ columns, lower=True, check_finite=False)
-        return (float(np.sum(columns**2)) - float(np.sum(across**2))) / new.noise
+        """The squared length of columns in the metric of the new model's inverse covariance.
 
-    trace = (
-        whitened(w0)
-        + old.noise
-        * (d - float(np.sum(scipy.linalg.solve_triangular(lower, w1.T, lower=True, check_finite=False) ** 2)))
-        / new.noise
-    )
+        As a sum of squares: a difference of squares would be lost where there is little noise.
+        """
+        latent = scipy.linalg.cho_solve((lower, True), w1.T @ columns, check_finite=False)
+        return float(np.sum((columns - w1 @ latent) ** 2)) / new.noise + float(np.sum(latent**2))
+
+    across = scipy.linalg.solve_triangular(lower, w1.T, lower=True, check_finite=False)
+    trace = whitened(w0) + old.noise * (d - float(np.sum(across**2))) / new.noise
     apart = log_determinant(new, d, lower) - log_determinant(old, d)
     return max(0.0, 0.5 * (trace - d + whitened(shift[:, None]) + apart)) / d
 
@@ -184,19 +183,30 @@ def log_determinant(factors: Factors, n_cols: int, lower: Array | None = None) -
     return 2.0 * float(np.log(np.diag(lower)).sum()) + (n_cols - factors.order) * float(np.log(factors.noise))
 
 
-def sample_start(rows: Array, n_components: int) -> Principal:
+def sample_start(rows: Array, weights: Array, n_components: int) -> Principal:
     """The principal axes of a few rows, holes filled by the means of the columns: for very many features."""
+    mean = column_means(rows, weights)
     there = np.isfinite(rows)
-    counts = there.sum(axis=0)
-    mean = np.where(counts > 0, np.where(there, rows, 0.0).sum(axis=0) / np.maximum(counts, 1), 0.0)
     centred = np.where(there, rows - mean, 0.0)
-    variance = float(np.sum(centred**2)) / max(int(there.sum()), 1)
-    axes, lengths, _ = scipy.linalg.svd(centred.T, full_matrices=False, check_finite=False)
-    share = max(float(there.mean()), 1e-3)
+    observed = float(weights @ there.sum(axis=1))
+    variance = float(weights @ np.einsum("ij,ij->i", centred, centred)) / max(observed, 1e-300)
+    axes, lengths, _ = scipy.linalg.svd(
+        (centred * np.sqrt(weights)[:, None]).T, full_matrices=False, check_finite=False
+    )
+    total = float(weights.sum())
+    share = max(observed / (total * rows.shape[1]), 1e-3)
     signal = np.zeros(n_components)
     found = min(n_components, len(lengths))
-    signal[:found] = lengths[:found] ** 2 / (len(rows) * share**2)
+    signal[:found] = lengths[:found] ** 2 / (total * share**2)
     directions = np.zeros((rows.shape[1], n_components))
     directions[:, :found] = axes[:, :found]
     noise = max(variance - float(signal.sum()) / rows.shape[1], 0.1 * variance, np.finfo(np.float64).tiny)
     return Principal.of(mean, directions * np.sqrt(np.maximum(signal - noise, 1e-3 * noise)), noise)[0]
+
+
+def column_means(rows: Array, weights: Array) -> Array:
+    """The mean of what is there of each column; 0 where nothing is."""
+    there = np.isfinite(rows)
+    counts = weights @ there
+    means: Array = (weights @ np.where(there, rows, 0.0)) / np.where(counts > 0, counts, 1.0)
+    return means

@@ -39,8 +39,8 @@ class PPCA:
         `holdout` is set, else by BIC. All of them are fitted with one reading of the data.
     method : "auto", "closed_form", "em" or "minibatch"
         `"closed_form"` is exact in one pass for complete data; `"em"` takes missing values, and reads the
-        data as often as it takes; `"minibatch"` begins with one read of steps after each part of the data, and
-        goes on like `"em"`. `"auto"` is `"closed_form"` until a value is found missing.
+        data as often as it takes; `"minibatch"` begins with one read of steps after each part of the data,
+        and goes on like `"em"`. `"auto"` is `"closed_form"` until a value is found missing.
     batch_rows : int or None
         Rows of a minibatch; None for a sixteenth of all.
     tol : float
@@ -75,7 +75,6 @@ class PPCA:
     def check(self) -> None:
         """Refuse impossible parameter values."""
         wanted = self.sizes
-        require(wanted, "n_components", "an empty list leaves nothing to choose from")
         for k in wanted:
             require(k >= 1, "n_components", f"{k} is not at least 1")
         methods = ("auto", "closed_form", "em", "minibatch")
@@ -100,14 +99,7 @@ class PPCA:
     @property
     def sizes(self) -> list[int]:
         """The numbers of components to choose from."""
-        given: Any = self.n_components
-        if isinstance(given, Integral) and not isinstance(given, bool):
-            return [int(given)]
-        if isinstance(given, (list, tuple, range, np.ndarray)) and all(
-            isinstance(k, Integral) and not isinstance(k, bool) for k in given
-        ):
-            return sorted({int(k) for k in given})
-        raise ParameterError("n_components", f"{given!r} is not a whole number, or a list of them")
+        return whole_numbers("n_components", self.n_components)
 
     def using(self, route: str) -> Self:
         """The same with its method, or the solver of its closed form, fixed."""
@@ -133,26 +125,28 @@ class PPCA:
             raise ParameterError(
                 "n_components", f"{most} components need as many rows, and the data has {data.n_rows}"
             )
-        by_em = em_route(self, data)
-        if self.method in ("em", "minibatch"):
+        by_em = em_route(self if self.method == "minibatch" else self.using("em"), data)
+        if self.method in ("em", "minibatch") or self.ridge or self.holdout:
             return [by_em]
-        may_have_holes = data.dtype.kind == "f"
-        if self.ridge or self.holdout:
-            return [replace(by_em, name="em", method=self.using("em"))]
-        routes = [replace(route, method=self.using(route.name)) for route in self._pca(most).routes(data)]
-        if self.method == "closed_form" or not may_have_holes:
-            return routes
-        routes = [
-            replace(
-                route,
-                passes=route.passes + by_em.passes,
-                accumulator_bytes=max(route.accumulator_bytes, by_em.accumulator_bytes),
-                scratch_bytes=max(route.scratch_bytes, by_em.scratch_bytes),
-                solve_bytes=max(route.solve_bytes, by_em.solve_bytes),
-            )
-            for route in routes
-        ]
-        return [*routes, replace(by_em, name="em", method=self.using("em"))]
+        closed = self._pca(most).routes(data)
+        if self.method == "closed_form" or data.dtype.kind != "f":
+            return [
+                replace(route, method=self.using(route.name), name=f"closed form by {route.name}")
+                for route in closed
+            ]
+        return [*(self._either(route, by_em) for route in closed), by_em]
+
+    def _either(self, closed: Route, by_em: Route) -> Route:
+        """The closed form until a value is found missing, and EM from then on."""
+        return replace(
+            closed,
+            method=self.using(closed.name),
+            name=f"{closed.name}, or em if values are missing",
+            passes=closed.passes + by_em.passes,
+            accumulator_bytes=max(closed.accumulator_bytes, by_em.accumulator_bytes),
+            scratch_bytes=max(closed.scratch_bytes, by_em.scratch_bytes),
+            solve_bytes=max(closed.solve_bytes, by_em.solve_bytes),
+        )
 
     def passes(self, data: MatrixSpec, start: PPCAModel | None = None) -> Passes:
         """The passes of the chosen method."""
@@ -204,11 +198,10 @@ class PPCA:
         part = Part(0, parts) if parts > 1 else None
         if data.n_cols > PAIRWISE_COLUMNS:
             sample = Sample(data.n_cols, SAMPLE_ROWS, self.random_state)
-            full = yield Pass(sample, label="a sample to start from", part=part)
-            rows = cast(Sample, full).rows
-            if not np.isfinite(rows).any():
+            sample = cast(Sample, (yield Pass(sample, label="a sample to start from", part=part)))
+            if not np.isfinite(sample.rows).any():
                 raise no_values()
-            return Beginning(None, rows)
+            return Beginning(None, sample)
         empty = Pairwise(data.n_cols, self._holdout)
         pairs = cast(Pairwise, (yield Pass(empty, label="covariances to start from", part=part)))
         if part is not None and not (pairs.counts > 1).all():  # what a part lacks may be in the rest
@@ -222,7 +215,7 @@ class PPCA:
     def _iterations(self, now: Principal, constant: int, done: Sequence[float] = ()) -> Passes:
         """EM until a step hardly moves the model: then that is the model, and its likelihood is known."""
         history = list(done)
-        label = "EM 1"
+        label = f"EM {len(history) + 1}"
         while True:
             number = len(history) + 1
             full = cast(Latent, (yield Pass(Latent([now.factors], holdout=self._holdout), label=label)))
@@ -349,6 +342,17 @@ def chosen(models: Sequence[PPCAModel], criteria: Sequence[float]) -> Model:
         return best
     sizes = np.array([model.n_components for model in models], np.float64)
     return replace(best, candidates=sizes, criteria=np.array(criteria, np.float64))
+
+
+def whole_numbers(parameter: str, given: Any) -> list[int]:
+    """A number, or several to choose from, as a list without repetitions."""
+    several = isinstance(given, (list, tuple, range, np.ndarray))
+    numbers = list(given) if several else [given]
+    require(numbers, parameter, "an empty list leaves nothing to choose from")
+    for number in numbers:
+        whole = isinstance(number, Integral) and not isinstance(number, bool)
+        require(whole, parameter, f"{given!r} is not a whole number, or a list of them")
+    return sorted({int(number) for number in numbers})
 
 
 def require(condition: object, parameter: str, message: str) -> None:

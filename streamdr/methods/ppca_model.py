@@ -48,7 +48,7 @@ class PPCAModel:
     new_features: int = 0
     """Values of features that were unknown to the model that the fit began with."""
     held_out: Array | None = field(default=None, metadata={"dims": ("measure",)})
-    """Of the values that were held out: how many, their mean log-density, and their root mean square error."""
+    """Of the values that were held out: how many, their mean log-density and root mean square error."""
     candidates: Array | None = field(default=None, metadata={"dims": ("candidate",)})
     """The numbers of components that were tried."""
     criteria: Array | None = field(default=None, metadata={"dims": ("candidate",)})

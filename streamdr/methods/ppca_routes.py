@@ -11,6 +11,7 @@ from streamdr.packed import at_once, packed_length
 
 if TYPE_CHECKING:
     from streamdr.methods.ppca import PPCA
+    from streamdr.methods.ppca_mixture import PPCAMixture
 
 _USUAL_ITERATIONS = 8
 
@@ -33,6 +34,24 @@ def em_route(ppca: PPCA, data: MatrixSpec) -> Route:
         scratch_per_block=0.0,
         solve_bytes=max(8 * d * (k + 1) ** 2 * 4 + 8 * 8 * d * k, pairwise, 3 * sample),
         flops=_USUAL_ITERATIONS * sum(2.0 * n * d * (2 * packed_length(k) + 4 * k) for k in sizes),
+    )
+
+
+def mixture_route(mixture: PPCAMixture, data: MatrixSpec, sample_rows: int) -> Route:
+    """A sample to start from, and a pass an iteration over each component."""
+    n, d, sizes = data.n_rows, data.n_cols, mixture.sizes
+    k, sample = max(k for _, k in sizes), 8 * sample_rows * d
+    return Route(
+        method=mixture,
+        name="em",
+        exact=False,
+        axis="rows",
+        passes=mixture.max_iter + 1,
+        accumulator_bytes=max(sum(c * latent_bytes(d, k) for c, k in sizes), sample),
+        scratch_bytes=max(e_step_bytes(d, k), 2 * sample),
+        scratch_per_block=0.0,
+        solve_bytes=8 * d * (k + 1) ** 2 * 4 + 8 * 8 * d * k + 6 * sample,
+        flops=_USUAL_ITERATIONS * sum(2.0 * n * d * c * (3 * packed_length(k) + 5 * k) for c, k in sizes),
     )
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamdr.accumulators import Latent, Pairwise
+from streamdr.accumulators import Latent, Pairwise, Sample
 from streamdr.accumulators.latent import Statistics
 from streamdr.blocks import Array
 from streamdr.linalg import constant_columns
@@ -27,14 +27,14 @@ class Beginning(NamedTuple):
     """Where EM starts: what a look at some of the data has shown."""
 
     pairs: Pairwise | None
-    sample: Array | None
+    sample: Sample | None
 
     def principal(self, n_components: int) -> Principal:
         """Parameters to start from."""
         if self.pairs is not None:
             return pairwise_start(self.pairs, n_components)
         assert self.sample is not None  # one of them is there
-        return sample_start(self.sample, n_components)
+        return sample_start(self.sample.rows, self.sample.weights, n_components)
 
     @property
     def constant(self) -> int:
