@@ -13,10 +13,11 @@ import zarr
 from zarr.storage import LocalStore, ObjectStore
 
 from streamdr.addresses import Address, parse_place
-from streamdr.errors import DataError
+from streamdr.errors import DataError, ParameterError
 from streamdr.remote import opened_objects
 from streamdr.sources.arrays import ArraySource, MappedSource, open_npy
 from streamdr.sources.base import Source
+from streamdr.sources.holes import HolesSource, layout_of, stored_value
 from streamdr.sources.layout import Layout
 from streamdr.sources.lazy import DaskSource, XarraySource
 from streamdr.sources.locate import locate
@@ -33,6 +34,8 @@ def open_source(
     array: str | None = None,
     sample_axis: int | str = 0,
     weights: Any = None,
+    mask: Any = None,
+    missing_value: Any = None,
     allow_missing_chunks: bool = False,
 ) -> Source:
     """Open a path, an address, a zarr array or group, a dask, xarray or numpy array as rows x features.
@@ -40,8 +43,16 @@ def open_source(
     `array` names an array in a group, `sample_axis` the axis (or named dimension) that holds the
     samples, `weights` whatever holds one number a row. A chunk that is not stored is an error unless
     `allow_missing_chunks` says that it stands for the fill value.
+
+    Values are missing where they are NaN, where they are `missing_value` (a number, or "fill_value" for
+    that of the zarr store), and where `mask` is true: whatever holds booleans, or 0 and 1, in the shape of
+    the data. They arrive as NaN.
     """
     source = _open(data, array, sample_axis, allow_missing_chunks)
+    hole = None if missing_value is None else stored_value(missing_value, source)
+    if mask is not None or hole is not None:
+        flags = None if mask is None else _open_mask(mask, source, sample_axis, allow_missing_chunks)
+        source = HolesSource(source, mask=flags, missing_value=hole)
     if weights is None:
         return source
     weighted = copy.copy(source)
@@ -49,7 +60,9 @@ def open_source(
     return weighted
 
 
-def _open(data: Any, array: str | None, sample_axis: int | str, allow_missing: bool) -> Source:
+def _open(
+    data: Any, array: str | None, sample_axis: int | str, allow_missing: bool, name: str = "array"
+) -> Source:
     if isinstance(data, str):
         data = parse_place(data)
     node = _zarr_node(data)
@@ -64,8 +77,10 @@ def _open(data: Any, array: str | None, sample_axis: int | str, allow_missing: b
         return MappedSource(open_npy(data), sample_axis=sample_axis)
     if isinstance(data, np.memmap) and MappedSource.can_map(data):
         return MappedSource(data, sample_axis=sample_axis)
+    if isinstance(data, np.ma.MaskedArray):
+        return _open_masked(data, sample_axis, name)
     if isinstance(data, (np.ndarray, list, tuple)):
-        return ArraySource(data, sample_axis=sample_axis)
+        return ArraySource(data, sample_axis=sample_axis, name=name)
     if _is(data, "dask.array", "Array"):
         return DaskSource(data, sample_axis=sample_axis)
     if _is(data, "xarray", "DataArray"):
@@ -117,10 +132,24 @@ def _open_labelled(data: Any, sample_axis: int | str) -> Source:
     return source
 
 
+def _open_masked(data: np.ma.MaskedArray[Any, Any], sample_axis: int | str, name: str) -> Source:
+    values = _open(np.ma.getdata(data), None, sample_axis, False, name)
+    if data.mask is np.ma.nomask:
+        return values
+    return HolesSource(values, mask=ArraySource(data.mask, sample_axis=sample_axis, name=f"mask of {name}"))
+
+
+def _open_mask(mask: Any, source: Source, sample_axis: int | str, allow_missing: bool) -> Source:
+    layout = layout_of(source)
+    axis = sample_axis if isinstance(sample_axis, str) else layout.sample_axis
+    try:
+        return _open(mask, None, axis, allow_missing, "mask")
+    except ParameterError as error:
+        raise DataError(f"{error}; a mask needs the shape {layout.shape} of {source.name}") from error
+
+
 def _open_weights(weights: Any, source: Source) -> Source:
-    opened = open_source(weights)
-    if isinstance(opened, ArraySource):
-        opened.name = "weights"
+    opened = _open(weights, None, 0, False, "weights")
     n_rows, n_cols = opened.spec.n_rows, opened.spec.n_cols
     if (n_rows, n_cols) != (source.spec.n_rows, 1):
         given = str(n_rows) if n_cols == 1 else f"{n_rows} x {n_cols}"

@@ -121,7 +121,9 @@ def open_npy(path: Path) -> np.memmap[Any, Any]:
 def require_unmasked(array: object, name: str) -> None:
     """Refuse masked arrays: what they mask would be taken for values."""
     if isinstance(array, np.ma.MaskedArray):
-        raise DataError(f"{name}: masked arrays cannot be used; fill what is masked first")
+        raise DataError(
+            f"{name}: masked arrays cannot be read; give data and mask apart, or fill what is masked"
+        )
 
 
 def digest_contents(source: Source) -> hashlib.blake2b:

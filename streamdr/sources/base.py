@@ -12,6 +12,7 @@ from streamdr.errors import DataError, MissingValuesError
 from streamdr.sources.snapshot import Snapshot, WeightedSnapshot
 
 _MEND = "remove or fill these values before fitting"
+_TAKES_HOLES = "or use the method ppca, which takes missing values"
 
 
 class Source(ABC):
@@ -36,6 +37,11 @@ class Source(ABC):
     def identity(self) -> str:
         """What the ledger calls it: its name, and that of its weights."""
         return self.name if self.weights is None else f"{self.name} by {self.weights.name}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What errors may call it and what comes with it."""
+        return (self.name,) if self.weights is None else (self.name, self.weights.name)
 
     @abstractmethod
     def read(self, rows: Span, cols: Span) -> Array:
@@ -124,7 +130,7 @@ class Source(ABC):
             f"({len(bad)} such values in {self._region(rows, cols)}); "
         )
         if np.isnan(value):
-            raise MissingValuesError(told + _MEND)
+            raise MissingValuesError(f"{told}{_MEND}, {_TAKES_HOLES}")
         raise DataError(f"{told}{'make them NaN if they stand for missing values' if holes else _MEND}")
 
     def _column(self, column: int) -> str:

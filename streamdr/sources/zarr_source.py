@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -51,6 +52,11 @@ class ZarrSource(Source):
         self._metadata = metadata
         self._allow_missing = allow_missing
         self._reader = chunk_reader(node, metadata, allow_missing=allow_missing)
+
+    @property
+    def fill_value(self) -> Any:
+        """What a chunk that was never written stands for; None where the store does not say."""
+        return self._node.open(self._metadata.zarr_format).fill_value
 
     def read(self, rows: Span, cols: Span) -> Array:
         """The region, in native byte order."""
