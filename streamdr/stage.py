@@ -92,6 +92,8 @@ class Stage:
             array=given.array,
             sample_axis=given.sample_axis,
             weights=given.weights,
+            mask=given.mask,
+            missing_value=given.missing_value,
             allow_missing_chunks=given.allow_missing_chunks,
         )
 
@@ -102,9 +104,10 @@ class Stage:
     def check_output(self, target: Place, state: State) -> None:
         """Refuse, before anything is read, an output that could not or should not be written."""
         given = self.run.input
+        inputs = (given.path, given.weights, given.mask)
         store.check_output(
             target,
-            inputs=[parse_place(path) for path in (given.path, given.weights) if path is not None],
+            inputs=[parse_place(path) for path in inputs if path is not None],
             overwrite=self.may_replace(state),
             other_outputs=[output for output in self.outputs if output != target],
         )
@@ -148,7 +151,6 @@ def naming(source: Source) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        named = [source.name] if source.weights is None else [source.name, source.weights.name]
-        if str(error).startswith(tuple(named)):
+        if str(error).startswith(source.names):
             raise
         raise DataError(f"{source.name}: {error}") from error

@@ -142,6 +142,36 @@ CASES: dict[str, tuple[Callable[[Path], Any], dict[str, Any], list[str]]] = {
         {"input": {"path": "x.zarr", "weights": "w.npy"}},
         ["w.npy: row 36"],
     ),
+    "a mask of another shape": (
+        lambda p: (write_store(p, X), np.save(p.with_name("m.npy"), np.zeros((COLS, ROWS), bool))),
+        {"input": {"path": "x.zarr", "mask": "m.npy"}},
+        ["m.npy: a mask of shape (6, 40) for x.zarr of shape (40, 6)"],
+    ),
+    "a mask of fractions": (
+        lambda p: (write_store(p, X), np.save(p.with_name("m.npy"), X)),
+        {"input": {"path": "x.zarr", "mask": "m.npy"}},
+        ["m.npy: values of type float32 do not make a mask"],
+    ),
+    "a mask of other numbers": (
+        lambda p: (write_store(p, X), np.save(p.with_name("m.npy"), np.full(X.shape, 255, "u1"))),
+        {"input": {"path": "x.zarr", "mask": "m.npy"}},
+        ["m.npy: 255 at row 0, column 0", "0 and 1"],
+    ),
+    "a mask that is not there": (
+        lambda p: write_store(p, X),
+        {"input": {"path": "x.zarr", "mask": "m.npy"}},
+        ["m.npy: no such file"],
+    ),
+    "a missing value that cannot be stored": (
+        lambda p: write_store(p, X.astype("u1")),
+        {"input": {"path": "x.zarr", "missing_value": -9999}},
+        ["config.yaml:3:18: input.missing_value: -9999 cannot be among the values of x.zarr", "uint8"],
+    ),
+    "an output inside the mask": (
+        lambda p: (write_store(p, X), write_store(p.with_name("m.zarr"), np.ones_like(X, bool))),
+        {"input": {"path": "x.zarr", "mask": "m.zarr"}, "output": {"model": "m.zarr/model"}},
+        ["m.zarr/model", "inside the input"],
+    ),
     "an output inside the input": (
         lambda p: write_store(p, X),
         {"output": {"model": "x.zarr/model"}},

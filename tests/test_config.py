@@ -33,6 +33,8 @@ input:
   array: X
   sample_axis: 1
   weights: data/x.zarr/w
+  mask: data/x.zarr/m
+  missing_value: -9999
   allow_missing_chunks: true
   synthetic: {n_rows: 2000, n_cols: 25, rank: 3, noise: 0.5, offset: 100, dtype: float64, seed: 7}
 method:
@@ -116,6 +118,8 @@ def test_every_key_reaches_its_field():
         array="X",
         sample_axis=1,
         weights="data/x.zarr/w",
+        mask="data/x.zarr/m",
+        missing_value=-9999,
         allow_missing_chunks=True,
         synthetic=Synthetic(2000, 25, rank=3, noise=0.5, offset=100.0, dtype="float64", seed=7),
     )
@@ -184,6 +188,26 @@ def test_numbers_and_words_are_those_of_yaml_1_2(written, meant):
         value = parse(text).method.n_components
         assert value == meant
         assert type(value) is type(meant)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("-9999", -9999),
+        ("255", 255),
+        ("999999999999999999", 10**18 - 1),
+        ("1e20", 1e20),
+        ("-9999.9", -9999.9),
+        ("fill_value", "fill_value"),
+        ("null", None),
+    ],
+)
+def test_a_missing_value_is_a_number_or_that_of_the_store(written, meant):
+    text, _ = with_line("input", f"missing_value: {written}")
+    value = parse(text).input.missing_value
+    assert value == meant
+    assert type(value) is type(meant)
+    assert parse(json.dumps(parse(text).to_dict())).input.missing_value == meant
 
 
 @pytest.mark.parametrize("word", ["yes", "no", "on", "off", "y", "n"])
@@ -336,6 +360,7 @@ def test_problems_in_what_an_override_replaced_are_gone():
 
 COUNT = "expected a whole number of at least 1 or null"
 COMPONENTS = "expected a whole number, a fraction, 'mle' or null"
+MISSING = "expected a whole number, a fraction, 'fill_value' or null"
 SCHEDULER = (
     "is not 'threads', 'processes', an address such as 'tcp://host:8786' "
     "or the path of a scheduler file (.json)"
@@ -358,6 +383,11 @@ SCHEDULER = (
         ("input.array", "''", "expected text that is not empty or null, not ''"),
         ("input.array", "{a: 1}", """expected text that is not empty or null, not {"a": 1}"""),
         ("input.sample_axis", "0.5", "expected a whole number, not 0.5"),
+        ("input.mask", "''", "expected text that is not empty or null, not ''"),
+        ("input.mask", "true", "expected text that is not empty or null, not true"),
+        ("input.missing_value", "fill-value", f"{MISSING}, not 'fill-value'; did you mean 'fill_value'?"),
+        ("input.missing_value", "true", f"{MISSING}, not true"),
+        ("input.missing_value", ".nan", f"{MISSING}, not '.nan'"),
         ("input.synthetic", "5", "expected a section of keys, not 5"),
         ("output.dtype", "int8", "'int8' is not one of 'float32', 'float64', null"),
         (
@@ -392,7 +422,11 @@ def test_a_wrong_value_is_pointed_at(key, written, complaint):
         ("method.n_componets", "did you mean 'n_components'?"),
         ("method.workers", "it belongs in the section execution"),
         ("output.scale", "it belongs in the section method"),
-        ("input.<<", "expected path, array, sample_axis, weights, allow_missing_chunks, synthetic"),
+        (
+            "input.<<",
+            "expected path, array, sample_axis, weights, mask, missing_value, "
+            "allow_missing_chunks, synthetic",
+        ),
         (
             "execution.zzz",
             "expected workers, memory_limit, scheduler, ledger, checkpoint_seconds, cluster, tls, insecure",

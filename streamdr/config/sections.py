@@ -67,6 +67,12 @@ class Input:
         The axis along which the samples lie; all others become features.
     weights : str or None
         The zarr array of one weight a sample, a path or an address.
+    mask : str or None
+        The zarr array, of the shape of the data, that is true (or 1) where a value is missing, a path or an
+        address.
+    missing_value : int, float, "fill_value" or None
+        The number that stands for a missing value, or "fill_value" for the one that the store says. NaN is
+        always missing.
     allow_missing_chunks : bool
         Read chunks that were never written as the fill value. Otherwise a missing chunk is an error.
     synthetic : mapping or None
@@ -77,6 +83,8 @@ class Input:
     array: Text | None = None
     sample_axis: int = 0
     weights: Location | None = None
+    mask: Location | None = None
+    missing_value: int | float | Literal["fill_value"] | None = None
     allow_missing_chunks: bool = False
     synthetic: Synthetic | None = None
 
