@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
 
 from streamdr import fitting, methods, store
 from streamdr.addresses import Place, parse_place
-from streamdr.blocks import Array, Span
+from streamdr.blocks import Array, Span, working_dtype
 from streamdr.lazy import RowMap, is_streamed, mapped
 from streamdr.methods import Method, OnePass, Streaming
 from streamdr.segments import BLOCK_BYTES
@@ -206,6 +206,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return [str(name) for name in _check_feature_names_in(self)]
 
     def _validated(self, X: Any, *, first: bool = False) -> Array:
+        if isinstance(X, np.ma.MaskedArray):  # scikit-learn would take what is masked for values
+            X = np.ma.filled(X.astype(working_dtype(X.dtype)), np.nan)
         finite = "allow-nan" if self._takes_holes else True
         rows: Array = validate_data(self, X, reset=first, dtype="numeric", ensure_all_finite=finite)
         return rows

@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import streamdr
 from streamdr.estimators import ESTIMATORS
 from streamdr.methods import METHODS
+from streamdr.sources import open_source
 
 
 def test_every_method_has_an_estimator():
@@ -133,6 +134,36 @@ def test_a_small_first_batch_waits_for_more(data):
     with pytest.raises(ValueError, match="at least 2 rows"):
         _ = pca.model_
     assert pca.partial_fit(data[1:]).components_.shape == (4, 8)
+
+
+@pytest.mark.parametrize("dtype", ["i2", "f4", "f8"])
+def test_what_is_masked_is_missing(data, dtype):
+    values = (100 * data).astype(dtype)
+    masked = np.ma.masked_array(values, np.random.default_rng(0).random(values.shape) < 0.1)
+    with_nan = np.where(masked.mask, np.nan, values).astype("f8" if dtype == "f8" else "f4")
+    ppca = streamdr.PPCA(2).fit(masked)
+    expected = streamdr.PPCA(2).fit(with_nan)
+    np.testing.assert_array_equal(ppca.components_, expected.components_)
+    np.testing.assert_array_equal(ppca.transform(masked), expected.transform(with_nan))
+    for refused in (streamdr.PCA(2).fit, streamdr.PCA(2).partial_fit, streamdr.PCA(2).fit(values).transform):
+        with pytest.raises(ValueError, match="NaN"):
+            refused(masked)
+
+
+def test_a_source_brings_what_it_knows_of_missing_values(data, tmp_path):
+    values = (100 * data).astype("i2")
+    values[::3, 1] = -9999
+    array = zarr.create_array(
+        tmp_path / "x.zarr", shape=values.shape, chunks=(20, values.shape[1]), dtype="i2"
+    )
+    array[...] = values
+    source = open_source(tmp_path / "x.zarr", missing_value=-9999)
+    with_nan = np.where(values == -9999, np.nan, values).astype("f4")
+    ppca, expected = streamdr.PPCA(2).fit(source), streamdr.PPCA(2).fit(with_nan)
+    np.testing.assert_allclose(np.abs(ppca.components_), np.abs(expected.components_), rtol=1e-5, atol=1e-7)
+    scores = ppca.transform(source)
+    assert isinstance(scores, da.Array)
+    np.testing.assert_allclose(scores.compute(), ppca.transform(with_nan), rtol=1e-3, atol=1e-3)
 
 
 def test_partial_fit_refuses_other_features(data):
