@@ -64,7 +64,7 @@ def verify(stage: Stage) -> Report:
     seen = _Seen()
     with fitting.one_blas_thread():
         for span in rows:
-            _look(seen, saved.model, source.block(span), embedding)
+            _look(seen, saved.model, source.block(span, holes=saved.model.holes), embedding)
     if seen.n_rows:
         checks["sample"] = f"{seen.n_rows:,} of {source.spec.n_rows:,} rows"
     else:

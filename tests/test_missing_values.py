@@ -56,6 +56,8 @@ def test_a_number_is_as_good_as_nan(tmp_path):
     embedding = store.open_embedding(tmp_path / "out/z.zarr")[:]
     expected = model.transform(np.where(missing, np.nan, values).astype("f4"))
     np.testing.assert_allclose(embedding, expected, rtol=1e-4, atol=1e-4)
+    checked = succeed("verify", "config.yaml", "--json", cwd=tmp_path).report
+    assert checked["sampled_rows"] == ROWS
     again = succeed("run", "config.yaml", "--json", cwd=tmp_path).report
     assert (again["reused"], again["bytes_read"]) == (True, 0)
 
