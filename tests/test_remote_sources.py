@@ -66,6 +66,14 @@ def test_weights_come_from_an_address_too(bucket, stored, tmp_path):
     assert np.array_equal(source.block(Span(5, 9)).weights, weights[5:9])
 
 
+def test_a_mask_comes_from_an_address_too(bucket, stored, tmp_path):
+    missing = np.random.default_rng(1).random(VALUES.shape) < 0.5
+    write_store(tmp_path / "m.zarr", missing)
+    source = open_source(stored, mask=bucket.upload(tmp_path / "m.zarr"))
+    source.validate()
+    assert np.array_equal(everything(source), np.where(missing, np.nan, VALUES), equal_nan=True)
+
+
 def test_the_fingerprint_tells_a_changed_object(bucket, stored):
     before = open_source(stored).fingerprint()
     assert open_source(stored).fingerprint() == before
