@@ -38,10 +38,24 @@ HOSTILE: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
 }
 """Data that breaks careless sums. Weak random data hides wrong merges."""
 
+HOLES: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
+    "some": lambda rng, n, d: rng.random((n, d)) < 0.1,
+    "most": lambda rng, n, d: rng.random((n, d)) < 0.6,
+    "a row": lambda rng, n, d: np.broadcast_to(np.arange(n)[:, None] == n // 2, (n, d)),
+    "a column": lambda rng, n, d: np.broadcast_to(np.arange(d) == d // 2, (n, d)),
+}
+"""Which values are missing: for accumulators and methods that take holes."""
 
-def hostile_data(kind: str, n: int, d: int, seed: int = 0) -> Array:
-    """One of the hostile data sets, of n rows and d columns."""
-    return HOSTILE[kind](np.random.default_rng(seed), n, d)
+
+def hostile_data(kind: str, n: int, d: int, seed: int = 0, holes: str | None = None) -> Array:
+    """One of the hostile data sets, of n rows and d columns; with holes (NaN), of a floating type."""
+    rng = np.random.default_rng(seed)
+    data = HOSTILE[kind](rng, n, d)
+    if holes is None:
+        return data
+    data = data if data.dtype.kind == "f" else widen(data)
+    data[HOLES[holes](rng, n, d)] = np.nan
+    return data
 
 
 def check_accumulator(
@@ -51,7 +65,7 @@ def check_accumulator(
     before, saved = data.copy(), _value(empty)
     length = data.shape[0 if axis == "rows" else 1]
     whole = _folded(empty, data, [Span(0, length)], axis, weights)
-    scale = {name: float(np.max(np.abs(array), initial=0.0)) for name, array in _value(whole).items()}
+    scale = {name: float(np.nanmax(np.abs(array), initial=0.0)) for name, array in _value(whole).items()}
 
     def same(got: Accumulator, law: str) -> None:
         _require_close(_value(got), _value(whole), scale, widen(data).dtype, law)

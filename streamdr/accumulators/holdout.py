@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamdr.blocks import Array
-from streamdr.packed import outer
 from streamdr.posterior import LN_2PI, Factors, Posterior
 
 
@@ -23,21 +22,25 @@ class Holdout:
         cell = rows.astype(np.uint64)[:, None] * np.uint64(n_cols) + np.arange(n_cols, dtype=np.uint64)
         return mixed(cell, self.seed) < np.uint64(self.fraction * 2.0**64)
 
-    def judged(self, values: Array, held: Array, factors: Factors, posterior: Posterior) -> Array:
-        """How many values were held out, the log-density of these, and the sum of their squared errors.
+    def judged(
+        self, values: Array, held: Array, weights: Array | None, factors: Factors, posterior: Posterior
+    ) -> Array:
+        """The weight of the values that were held out, of their log-density, and of their squared errors.
 
         Each is normal given what was observed of its row, with mean w_j'z + mean_j and variance
         s2 (1 + w_j' A^-1 w_j).
         """
         error = values - (posterior.latent.T @ factors.loadings.T + factors.centre)
-        spread = posterior.of_rows(posterior.precision).T @ doubled(outer(factors.loadings.T))
+        spread = posterior.of_rows(posterior.precision).T @ doubled(factors.products)
         variance = factors.noise * (1.0 + spread)
-        there = held & np.isfinite(error)
+        there = held & (values == values)
         if factors.known is not None:
             there &= factors.known
+        weight = np.ones(np.count_nonzero(there)) if weights is None else weights[np.nonzero(there)[0]]
         error, variance = error[there], variance[there]
-        density = -0.5 * float(np.sum(LN_2PI + np.log(variance) + error**2 / variance))
-        return np.array([np.count_nonzero(there), density, float(error @ error)])
+        squares = error**2
+        density = -0.5 * (LN_2PI + np.log(variance) + squares / variance)
+        return np.array([weight.sum(), weight @ density, weight @ squares])
 
 
 def doubled(packed: Array) -> Array:

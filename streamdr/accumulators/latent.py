@@ -96,13 +96,13 @@ class Latent:
 
     def update(self, block: Block) -> None:
         """Fold one block of rows in."""
-        before = self.totals[3]
+        before = self.totals[3] + self.held[1]
         for slab in slabs(len(block.values), max(one.order for one in self.factors)):
             values = block.values[slab]
             weights = None if block.weights is None else block.weights[slab]
             held = None if self.holdout is None else self.holdout.chosen(block.numbers[slab], values.shape[1])
             self._take(values, weights, held)
-        if not np.isfinite(self.totals[3] - before):
+        if not np.isfinite(self.totals[3] + self.held[1] - before):
             block.suspect()
 
     def _take(self, values: Array, weights: Array | None, held: Array | None) -> None:
@@ -130,12 +130,12 @@ class Latent:
                 weight @ rows.observed,
                 weight @ likelihood,
                 len(values),
-                0 if known is None else np.count_nonzero(np.isfinite(values[:, ~known])),
+                0 if known is None else _unknown(values, known, weights, held),
             ],
             np.float64,
         )
         if self.holdout is not None and held is not None and len(self.factors) == 1:
-            self.held += self.holdout.judged(values, held, self.factors[0], posterior)
+            self.held += self.holdout.judged(values, held, weights, self.factors[0], posterior)
 
     def _collect(self, number: int, rows: Seen, posterior: Posterior, weights: Array | None) -> None:
         """Add what some rows say of one component."""
@@ -218,3 +218,11 @@ def _positive(weights: Array | None, rows: Seen) -> Array | None:
     if some.all():
         return weights
     return some.astype(np.float64) if weights is None else weights * some
+
+
+def _unknown(values: Array, known: Array, weights: Array | None, held: Array | None) -> int:
+    """How many values that count for anything there are of features that are not known."""
+    there = values[:, ~known] == values[:, ~known]
+    if held is not None:
+        there &= ~held[:, ~known]
+    return int(np.count_nonzero(there if weights is None else there[weights > 0]))

@@ -43,12 +43,17 @@ class Pairwise:
     @property
     def mean(self) -> Array:
         """Each feature's mean over the rows that have it; NaN where none has."""
-        mean: Array = self.origin + np.diag(self.sums) / np.where(self.counts > 0, self.counts, np.nan)
-        return mean
+        return self.origin + self.offset
+
+    @property
+    def offset(self) -> Array:
+        """How far that is from the origin: the mean itself is rounded to what doubles there are near it."""
+        offset: Array = np.diag(self.sums) / np.where(self.counts > 0, self.counts, np.nan)
+        return offset
 
     def covariance(self) -> Array:
         """For each pair, over the rows that have both, about the means of each; 0 where none has."""
-        offset = np.nan_to_num(self.mean - self.origin)
+        offset = np.nan_to_num(self.offset)
         crossed = offset[:, None] * self.sums.T
         centred = self.products - crossed - crossed.T + np.outer(offset, offset) * self.pairs
         covariance: Array = centred / np.where(self.pairs > 0, self.pairs, np.inf)
@@ -60,7 +65,8 @@ class Pairwise:
             slab = slice(start, start + _SLAB)
             weights = None if block.weights is None else block.weights[slab]
             self._take(widen(block.values[slab]), weights, block.numbers[slab])
-        if not np.isfinite(np.trace(self.products)):
+        hidden_too = self.holdout is not None and np.isinf(block.values).any()
+        if hidden_too or not np.isfinite(np.trace(self.products)):
             block.suspect()
 
     def _take(self, values: Array, weights: Array | None, numbers: Array) -> None:

@@ -5,45 +5,129 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamdr.accumulators import ACCUMULATORS, Accumulator, Gram, Loadings, Moments, Products, Scores
-from streamdr.testing import HOSTILE, check_accumulator, check_bounded, hostile_data
+from streamdr.accumulators import (
+    ACCUMULATORS,
+    Accumulator,
+    Gram,
+    Latent,
+    Loadings,
+    Moments,
+    Pairwise,
+    Products,
+    Sample,
+    Scores,
+    Several,
+)
+from streamdr.accumulators.holdout import Holdout
+from streamdr.posterior import Factors
+from streamdr.testing import HOLES, HOSTILE, check_accumulator, check_bounded, hostile_data
 
 N, D, K = 37, 6, 3
-ALONG = {"moments": "rows", "products": "rows", "gram": "columns", "loadings": "columns", "scores": "columns"}
+ALONG = {
+    "moments": "rows",
+    "products": "rows",
+    "gram": "columns",
+    "loadings": "columns",
+    "scores": "columns",
+    "pairwise": "rows",
+    "latent": "rows",
+    "sample": "rows",
+    "several": "rows",
+}
+TAKE_HOLES = ("pairwise", "latent", "sample", "several")
+HIDDEN = Holdout(0.2, seed=4)
 
 
-def examples(kind: str) -> list[Accumulator]:
+def factors(data: np.ndarray, k: int) -> Factors:
+    """Parameters near the data's: its principal axes, holes filled by means, and a share of it as noise.
+
+    Latent variables are counted in units of their own, so that rounding in the data's units counts signal
+    over noise times as much in theirs, in whatever order rows are summed. The laws are of sums: they look
+    at noise that is not lost beside the signal.
+    """
+    rows = data.astype(np.float64)
+    there = np.isfinite(rows)
+    counts = there.sum(axis=0)
+    mean = np.where(there, rows, 0.0).sum(axis=0) / np.where(counts > 0, counts, np.nan)
+    centred = np.where(there, rows - mean, 0.0)
+    values, vectors = np.linalg.eigh(centred.T @ centred / len(rows))
+    loadings = vectors[:, -k:] * np.sqrt(np.maximum(values[-k:], 0.0))
+    return Factors(mean, loadings, 0.3 * float(values.mean()))
+
+
+def examples(kind: str, data: np.ndarray) -> list[Accumulator]:
     rng = np.random.default_rng(1)
     tall, wide = rng.normal(size=(D, K)), rng.normal(size=(N, K))
     wide -= wide.mean(axis=0)  # as eigenvectors of centred products are
+    one, two, three = (factors(data, k) for k in (K, 1, 2))
     return {
-        "moments": [Moments(D), Moments(D, double=True)],
-        "products": [Products(tall), Products(tall, squares=False), Products(tall, double=True)],
-        "gram": [Gram(N), Gram(N, scale=True), Gram(N, double=True)],
-        "loadings": [Loadings(wide), Loadings(wide, scale=True)],
-        "scores": [Scores(N, rng.normal(size=D), tall)],
-    }[kind]
+        "moments": lambda: [Moments(D), Moments(D, double=True)],
+        "products": lambda: [Products(tall), Products(tall, squares=False), Products(tall, double=True)],
+        "gram": lambda: [Gram(N), Gram(N, scale=True), Gram(N, double=True)],
+        "loadings": lambda: [Loadings(wide), Loadings(wide, scale=True)],
+        "scores": lambda: [Scores(N, rng.normal(size=D), tall)],
+        "pairwise": lambda: [Pairwise(D), Pairwise(D, HIDDEN)],
+        "latent": lambda: [
+            Latent([one]),
+            Latent([two]),
+            Latent([one, two, three], np.array([0.5, 0.2, 0.3])),
+            Latent([one], holdout=HIDDEN),
+        ],
+        "sample": lambda: [Sample(D, 5), Sample(D, 5, seed=1), Sample(D, 2 * N)],
+        "several": lambda: [
+            Several([Pairwise(D), Latent([one]), Latent([two], holdout=HIDDEN), Sample(D, 4)]),
+            Several([Sample(D, 1, seed) for seed in range(12)]),  # so many that numbers begin alike
+        ],
+    }[kind]()
 
 
 def test_every_accumulator_is_under_the_laws():
     assert ALONG.keys() == ACCUMULATORS.keys()
 
 
-@pytest.mark.parametrize("data", HOSTILE)
+def test_those_that_take_holes_say_so():
+    data = hostile_data("kind", N, D)
+    assert {kind for kind in ACCUMULATORS if all(one.holes for one in examples(kind, data))} == {*TAKE_HOLES}
+    assert not Several([Pairwise(D), Moments(D)]).holes, "one of several that needs all values needs them"
+
+
+@pytest.mark.parametrize("kind_of_data", HOSTILE)
 @pytest.mark.parametrize("kind", ACCUMULATORS)
-def test_laws(kind, data):
-    for empty in examples(kind):
-        check_accumulator(empty, hostile_data(data, N, D), axis=ALONG[kind])
+def test_laws(kind, kind_of_data):
+    data = hostile_data(kind_of_data, N, D)
+    for empty in examples(kind, data):
+        check_accumulator(empty, data, axis=ALONG[kind])
+
+
+@pytest.mark.parametrize("holes", HOLES)
+@pytest.mark.parametrize("kind_of_data", HOSTILE)
+@pytest.mark.parametrize("kind", TAKE_HOLES)
+def test_laws_with_holes(kind, kind_of_data, holes):
+    data = hostile_data(kind_of_data, N, D, holes=holes)
+    for empty in examples(kind, data):
+        check_accumulator(empty, data)
 
 
 @pytest.mark.parametrize("kind", ACCUMULATORS)
 def test_laws_with_weights(kind):
     weights = np.random.default_rng(2).integers(0, 4, size=N).astype(float)
-    for empty in examples(kind):
-        check_accumulator(empty, hostile_data("kind", N, D), axis=ALONG[kind], weights=weights)
+    data = hostile_data("kind", N, D)
+    for empty in examples(kind, data):
+        check_accumulator(empty, data, axis=ALONG[kind], weights=weights)
+
+
+@pytest.mark.parametrize("holes", HOLES)
+@pytest.mark.parametrize("kind", TAKE_HOLES)
+def test_laws_with_weights_and_holes(kind, holes):
+    weights = np.random.default_rng(2).integers(0, 4, size=N).astype(float)
+    data = hostile_data("big offset", N, D, holes=holes)
+    for empty in examples(kind, data):
+        check_accumulator(empty, data, weights=weights)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ACCUMULATORS if kind != "loadings"])
 def test_state_is_bounded(kind):
-    for empty in examples(kind):
-        check_bounded(empty, hostile_data("kind", N, D), axis=ALONG[kind])
+    data = hostile_data("kind", N, D)
+    for empty in examples(kind, data):
+        if not (isinstance(empty, Sample) and empty.size > N):  # it has not seen enough yet
+            check_bounded(empty, data, axis=ALONG[kind])
