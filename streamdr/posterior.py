@@ -19,6 +19,8 @@ from streamdr.packed import at_once, invert, outer, packed_length, unpacked
 from streamdr.scratch import scratch
 
 LN_2PI = float(np.log(2 * np.pi))
+_SHARP = 1e4
+"""From this ratio of signal to noise on, squares are not subtracted: that would lose as many digits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,11 @@ class Factors:
     def centre(self) -> Array:
         """The mean, 0 where there is none."""
         return self.mean if self.known is None else np.where(self.known, self.mean, 0.0)
+
+    @cached_property
+    def sharp(self) -> bool:
+        """Whether there is so little noise that a difference of squares would lose it."""
+        return float(np.sum(self.loadings**2)) > _SHARP * self.noise * len(self.mean)
 
     @cached_property
     def products(self) -> Array:
@@ -136,13 +143,24 @@ def expect(rows: Seen, factors: Factors) -> Posterior:
         log_det = invert(precision, np.zeros((k, len(patterns))))[2][pattern]
         latent = np.einsum("ijn,jn->in", unpacked(precision[:, pattern], k), projected)
         explained = np.einsum("ij,ij->j", projected, latent)
+    if factors.sharp:
+        unexplained = _unexplained(rows, factors, latent)
+    else:
+        unexplained = rows.squares - explained
     log_likelihood = -0.5 * (
-        rows.observed * LN_2PI
-        + log_det
-        + (rows.observed - k) * np.log(noise)
-        + (rows.squares - explained) / noise
+        rows.observed * LN_2PI + log_det + (rows.observed - k) * np.log(noise) + unexplained / noise
     )
     return Posterior(latent, precision, log_likelihood, pattern)
+
+
+def _unexplained(rows: Seen, factors: Factors, latent: Array) -> Array:
+    """The squares of each row less what its latent variables explain of them, as a sum of squares."""
+    left = latent.T @ factors.loadings.T
+    left *= rows.mask
+    np.subtract(rows.residual, left, out=left)
+    squares: Array = np.einsum("ij,ij->i", left, left)
+    squares += factors.noise * np.einsum("ij,ij->j", latent, latent)
+    return squares
 
 
 def _patterns(mask: Array) -> tuple[Array, Array | None]:
