@@ -54,6 +54,26 @@ class Principal:
         """As the E step takes it."""
         return Factors(self.mean, np.ascontiguousarray(self.loadings), self.noise)
 
+    def vector(self, frame: Array) -> Array:
+        """All parameters in a row, the loadings rotated to be as near to those of a `frame` as can be."""
+        left, _, right = np.linalg.svd(self.loadings.T @ frame)
+        aligned = self.loadings @ (left @ right)
+        return np.concatenate([aligned.ravel(), np.nan_to_num(self.mean), [np.log(self.noise)]])
+
+    def at(self, vector: Array) -> Principal:
+        """The same kind of model at other parameters."""
+        shape = self.loadings.shape
+        loadings, mean = vector[: self.loadings.size].reshape(shape), vector[self.loadings.size : -1]
+        mean = np.where(np.isnan(self.mean), np.nan, mean)
+        return Principal.of(mean, loadings, float(np.exp(vector[-1])))[0]
+
+    def scale(self) -> Array:
+        """The units in which differences of parameters matter alike: those of the noise."""
+        ones = np.ones(self.loadings.size + len(self.mean) + 1)
+        ones[:-1] /= np.sqrt(self.noise)
+        ones[-1] = np.sqrt(len(self.mean))
+        return ones
+
 
 def start_from(mean: Array, covariance: Array, n_components: int, known: Array) -> Principal:
     """The closed form for an estimate of the covariance that need not be positive semidefinite."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
+from itertools import count
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self, cast
 
@@ -14,6 +15,7 @@ from streamdr.accumulators import Accumulator, Latent, Pairwise, Sample
 from streamdr.accumulators.holdout import Holdout
 from streamdr.blocks import Array, Block, MatrixSpec, Part, Span
 from streamdr.errors import DataError, MissingValuesError, ParameterError
+from streamdr.methods.acceleration import ROUNDING, Anderson
 from streamdr.methods.base import Model, Pass, Passes, Route, Stream, in_memory
 from streamdr.methods.em import Principal, divergence, maximise
 from streamdr.methods.pca import PCA
@@ -66,7 +68,7 @@ class PPCA:
     method: Literal["auto", "closed_form", "em", "minibatch"] = "auto"
     batch_rows: int | None = None
     tol: float = 1e-7
-    max_iter: int = 50
+    max_iter: int = 100
     ridge: float = 0.0
     holdout: float = 0.0
     random_state: int = 0
@@ -213,24 +215,42 @@ class PPCA:
         return Beginning(pairs, None)
 
     def _iterations(self, now: Principal, constant: int, done: Sequence[float] = ()) -> Passes:
-        """EM until a step hardly moves the model: then that is the model, and its likelihood is known."""
-        history = list(done)
+        """EM until a step hardly moves the model: then that is the model, and its likelihood is known.
+
+        Steps are extrapolated. One that makes the data less likely is taken back.
+        """
+        history, path, frame = list(done), Anderson(), now.loadings
+        best: tuple[float, Principal] | None = None
         label = f"EM {len(history) + 1}"
-        while True:
-            number = len(history) + 1
+        for number in count(len(history) + 1):
             full = cast(Latent, (yield Pass(Latent([now.factors], holdout=self._holdout), label=label)))
-            require_finite(full)
-            history.append(full.log_likelihood / full.rows)
-            after = maximise(full.statistics[0], now.factors, ridge=self.ridge).after
-            change = divergence(now.factors, after.factors)
-            if change <= self.tol or number >= self.max_iter or full.unknown:
-                settled = change <= self.tol
-                last = now if settled else after
-                counts = full.statistics[0].masked[-1]
-                last = replace(last, mean=np.where(counts > 0, last.mean, np.nan))
-                return fitted(last, full.totals, full.held, history, self._solver, change, settled, constant)
+            if best is None:
+                require_finite(full)
+            worth = full.log_likelihood - self.ridge * float(np.sum(now.loadings**2)) / (2 * now.noise)
+            if best is not None and not worth >= best[0] - ROUNDING * abs(best[0]):
+                now, change = best[1], np.inf
+                path.forget()
+            else:
+                history.append(full.log_likelihood / full.rows)
+                after = maximise(full.statistics[0], now.factors, ridge=self.ridge).after
+                change = divergence(now.factors, after.factors)
+                if change <= self.tol or full.unknown:
+                    return self._fitted(now, full, history, change, constant)
+                best = worth, after
+                ahead = path.step(now.vector(frame), after.vector(frame), now.scale())
+                now = after.at(ahead)
+            if number >= self.max_iter:
+                return self._fitted(best[1], full, history, change, constant)
             label = f"EM {number + 1}, {history[-1]:.6g} nats a row, change {change:.1e}"
-            now = after
+        raise AssertionError("counting has no end")
+
+    def _fitted(
+        self, now: Principal, full: Latent, history: Sequence[float], change: float, constant: int
+    ) -> Model:
+        seen = full.statistics[0].masked[-1] > 0
+        now = replace(now, mean=np.where(seen, now.mean, np.nan))
+        settled = change <= self.tol
+        return fitted(now, full.totals, full.held, history, self._solver, change, settled, constant)
 
     def _minibatches(self, data: MatrixSpec, now: Principal, constant: int) -> Passes:
         """One read of steps after each part, and then full iterations."""

@@ -187,7 +187,10 @@ class PPCAMixture:
         return Mixture(parts, weights / weights.sum())
 
     def _iterations(self, now: Mixture, sample: Some | None, floor: float) -> Passes:
-        """EM until a step hardly moves the model."""
+        """EM until a step hardly moves the model.
+
+        A component that is left with too few rows is begun anew where the others explain least.
+        """
         history: list[float] = []
         restarts, label = 0, "EM 1"
         while True:
@@ -195,19 +198,17 @@ class PPCAMixture:
             full = cast(Latent, (yield Pass(empty, label=label)))
             require_finite(full)
             history.append(full.log_likelihood / full.rows)
-            after = _maximised(full, now, self.ridge, floor)
+            after, change = _maximised(full, now, self.ridge, floor), np.inf
             starved = _starved(full)
-            if sample is not None and len(starved) and restarts < _MOST_RESTARTS:
+            if sample is not None and starved and restarts < _MOST_RESTARTS:
                 restarts += len(starved)
                 after = _restarted(after, starved, sample, floor)
-                change = np.inf
             else:
                 change = _change(now, after)
-            number = len(history)
-            if change <= self.tol or number >= self.max_iter or full.unknown:
-                settled = change <= self.tol
+            settled = change <= self.tol
+            if settled or len(history) >= self.max_iter or full.unknown:
                 return _model(now if settled else after, full, history, change, settled, restarts, floor)
-            label = f"EM {number + 1}, {history[-1]:.6g} nats a row, change {change:.1e}"
+            label = f"EM {len(history) + 1}, {history[-1]:.6g} nats a row, change {change:.1e}"
             now = after
 
     def _floor_of(self, start: PPCAMixtureModel) -> float:

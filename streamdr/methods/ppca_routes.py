@@ -32,7 +32,7 @@ def em_route(ppca: PPCA, data: MatrixSpec) -> Route:
         accumulator_bytes=max(latent, pairwise, sample),
         scratch_bytes=max(e_step_bytes(d, k), 2 * pairwise + 5 * 8 * 1024 * d if pairwise else 2 * sample),
         scratch_per_block=0.0,
-        solve_bytes=max(8 * d * (k + 1) ** 2 * 4 + 8 * 8 * d * k, pairwise, 3 * sample),
+        solve_bytes=max(solve_bytes(d, k) * len(sizes), pairwise, 3 * sample),
         flops=_USUAL_ITERATIONS * sum(2.0 * n * d * (2 * packed_length(k) + 4 * k) for k in sizes),
     )
 
@@ -50,7 +50,7 @@ def mixture_route(mixture: PPCAMixture, data: MatrixSpec, sample_rows: int) -> R
         accumulator_bytes=max(sum(c * latent_bytes(d, k) for c, k in sizes), sample),
         scratch_bytes=max(e_step_bytes(d, k), 2 * sample),
         scratch_per_block=0.0,
-        solve_bytes=8 * d * (k + 1) ** 2 * 4 + 8 * 8 * d * k + 6 * sample,
+        solve_bytes=sum(c * solve_bytes(d, k) for c, k in sizes) + 6 * sample,
         flops=_USUAL_ITERATIONS * sum(2.0 * n * d * c * (3 * packed_length(k) + 5 * k) for c, k in sizes),
     )
 
@@ -58,6 +58,11 @@ def mixture_route(mixture: PPCAMixture, data: MatrixSpec, sample_rows: int) -> R
 def latent_bytes(n_cols: int, n_components: int) -> int:
     """The expected statistics of one component."""
     return 8 * (n_cols + 1) * (packed_length(n_components) + 2 * n_components + 2)
+
+
+def solve_bytes(n_cols: int, n_components: int) -> int:
+    """The M step of one component, and the steps that are remembered to look ahead from."""
+    return 8 * n_cols * (4 * (n_components + 1) ** 2 + 24 * (n_components + 1))
 
 
 def e_step_bytes(n_cols: int, n_components: int) -> int:
