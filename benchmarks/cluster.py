@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import sha256
 
 import numpy as np
@@ -22,7 +23,7 @@ def bits(found: Solution) -> dict[str, float | str]:
     return {"digest": sha256(everything).hexdigest()[:16]}
 
 
-def run(settings: Settings) -> Report:
+def run(settings: Settings) -> Iterator[Report]:
     """Race the schedulers on the store of the covariance benchmark."""
     rows = covariance.scaled_rows(settings)
     store = data.tall(settings.data, rows, covariance.COLS)
@@ -41,7 +42,7 @@ def run(settings: Settings) -> Report:
         Target("schedulers whose bits differ from those of threads", differing(outcomes), 0),
     ]
     title = f"Cluster: {rows:,} x {covariance.COLS:,} float32, k={covariance.K}"
-    return Report(title, outcomes, targets, ["threads"])
+    yield Report(title, outcomes, targets, ["threads"])
 
 
 def differing(outcomes: list[Outcome]) -> float:

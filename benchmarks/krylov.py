@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from benchmarks import data, floors, ours, peers
 from benchmarks.contender import Contender, Solution
 from benchmarks.cosine import CosineMatrix
@@ -16,7 +18,7 @@ WIDTH = K + 10
 EQUALLY_ACCURATE = ((50, 4), (120, 2))
 
 
-def run(settings: Settings) -> Report:
+def run(settings: Settings) -> Iterator[Report]:
     """Race streamdr and dask's randomised decomposition at equal accuracy; the scale shrinks both sides."""
     rows, cols = max(int(ROWS * settings.scale), 2000), max(int(COLS * settings.scale), 1000)
     matrix = CosineMatrix(rows, cols)
@@ -53,4 +55,4 @@ def run(settings: Settings) -> Report:
         Target("streamdr / fastest dask", ratio_to_best(outcomes, own, not_peers=[floor]), 1.0),
         Target("peak / smallest dask's", ratio_to_best(outcomes, own, not_peers=[floor], of=peak), 1.0),
     ]
-    return Report(f"Krylov: {rows:,} x {cols:,} float32, k={K}", outcomes, targets, [floor, own])
+    yield Report(f"Krylov: {rows:,} x {cols:,} float32, k={K}", outcomes, targets, [floor, own])

@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def copied(store: str) -> Path:
     return place
 
 
-def run(settings: Settings) -> Report:
+def run(settings: Settings) -> Iterator[Report]:
     """Race the second night against a fit of everything, on the larger store of the covariance benchmark."""
     rows = covariance.scaled_rows(settings)
     store = data.repeated(data.tall(settings.data, rows, covariance.COLS), TIMES)
@@ -90,4 +91,4 @@ def run(settings: Settings) -> Report:
         Target("fits whose bits differ from those of the full one", differing(outcomes), 0),
     ]
     title = f"Nightly: {TIMES * rows:,} x {covariance.COLS:,} float32, k={covariance.K}"
-    return Report(title, outcomes, targets, [FULL])
+    yield Report(title, outcomes, targets, [FULL])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from benchmarks import data, ours, peers, references
 from benchmarks.contender import Contender
 from benchmarks.harness import Settings, race
@@ -11,7 +13,7 @@ ROWS, COLS, K = 200_000, 256, 20
 OFFSET = 1e4
 
 
-def run(settings: Settings) -> Report:
+def run(settings: Settings) -> Iterator[Report]:
     """Run everything on the shifted data."""
     rows = max(int(ROWS * settings.scale), 4096)
     store = data.tall(settings.data, rows, COLS, offset=OFFSET)
@@ -39,6 +41,6 @@ def run(settings: Settings) -> Report:
     ]
     outcomes = race(contenders, settings, judge)
     targets = [Target("variance error", verdict(outcomes, "streamdr", "variance error"), 1e-6)]
-    return Report(
+    yield Report(
         f"Offset: {rows:,} x {COLS:,} float32, mean/std {OFFSET:g}, k={K}", outcomes, targets, ["streamdr"]
     )

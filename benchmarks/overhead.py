@@ -6,6 +6,7 @@ never more than seconds apart; IncrementalPCA, which takes longer than all of th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks import data, floors, ours, peers, references
@@ -18,7 +19,7 @@ ROUNDS = 7
 INCREMENTAL = "scikit-learn IncrementalPCA"
 
 
-def run(settings: Settings) -> Report:
+def run(settings: Settings) -> Iterator[Report]:
     """Race streamdr against its floors, best of seven, and against IncrementalPCA."""
     rows = scaled_rows(settings)
     store = data.tall(settings.data, rows, COLS)
@@ -41,4 +42,4 @@ def run(settings: Settings) -> Report:
         Target("streamdr / floor, read by zarr-python", ratio(outcomes, "streamdr", SOFT_FLOOR), 1.15),
         Target("streamdr / scikit-learn IncrementalPCA", ratio(outcomes, "streamdr", INCREMENTAL), 1 / 20),
     ]
-    return Report(f"Overhead: {rows:,} x {COLS:,} float32, k={K}", outcomes, targets, ["floor", "streamdr"])
+    yield Report(f"Overhead: {rows:,} x {COLS:,} float32, k={K}", outcomes, targets, ["floor", "streamdr"])
