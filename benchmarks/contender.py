@@ -20,6 +20,11 @@ class Solution:
     variances: np.ndarray
     components: np.ndarray
     notes: Mapping[str, float | str] = field(default_factory=dict)
+    mean: np.ndarray = field(default_factory=lambda: np.empty(0))
+    noise: float = 0.0
+    """The variance in every direction, of models that have such a thing."""
+    aside: float = 0.0
+    """Seconds of the fit in which it only looked how far it was: they do not count."""
 
     @classmethod
     def nothing(cls, **notes: float | str) -> Solution:

@@ -28,14 +28,14 @@ def chunk_slices(shape: tuple[int, int], chunks: tuple[int, int]) -> list[tuple[
     return [(r, c) for r in rows for c in cols]
 
 
-def build(path: Path, shape: tuple[int, int], chunks: tuple[int, int], fill: Fill) -> Path:
-    """Write a float32 store chunk by chunk, unless it is there; it appears under its name when complete."""
+def build(path: Path, shape: tuple[int, int], chunks: tuple[int, int], fill: Fill, dtype: str = "f4") -> Path:
+    """Write a store chunk by chunk, unless it is there; it appears under its name when complete."""
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     array = zarr.create_array(
-        partial, shape=shape, chunks=chunks, dtype="f4", compressors=BloscCodec(cname="lz4"), overwrite=True
+        partial, shape=shape, chunks=chunks, dtype=dtype, compressors=BloscCodec(cname="lz4"), overwrite=True
     )
     for rows, cols in track(chunk_slices(shape, chunks), description=path.name):
         array[rows, cols] = fill(rows, cols)
@@ -73,7 +73,7 @@ def repeated(store: Path, times: int) -> Path:
         partial,
         shape=(times * rows, cols),
         chunks=array.chunks,
-        dtype="f4",
+        dtype=array.dtype,
         compressors=BloscCodec(cname="lz4"),
     )
     whole = max(rows // height, 1)

@@ -108,3 +108,36 @@ def krylov(store: str, width: int) -> Fit:
         return Solution.nothing(read=floor.read(), products=floor.multiply(lambda y: drop(y.T @ (y @ basis))))
 
     return fit
+
+
+def latent(store: str, k: int) -> Fit:
+    """One read, and the products of an E step over every block: a single iteration of EM for PPCA.
+
+    For each slab of rows, with M its mask, R its values without the mean, and symmetric k x k matrices packed
+    as p numbers: the matrices of all rows (p x d times M'), W'R', and the sums for the M step (p + k + 1 x n
+    times M, k + 1 x n times R). Solving the k x k systems is not in it.
+    """
+    from streamdr.packed import at_once, packed_length
+
+    floor = Floor(store, through_zarr=False)
+    floor.block = np.nan_to_num(floor.block.astype(np.float64))
+    cols, height, p = floor.block.shape[1], at_once(k), packed_length(k)
+    random = np.random.default_rng(0).random
+    mask = (random((height, cols)) < 0.75).astype(np.float64)
+    packed, loadings, table = random((p, cols)), random((k, cols)), random((p + k + 1, height))
+
+    def products(residual: np.ndarray) -> None:
+        matrices, projected = np.empty((p, height)), np.empty((k, height))
+        masked, sums = np.empty((p + k + 1, cols)), np.empty((k + 1, cols))
+        for start in range(0, len(residual), height):
+            rows = residual[start : start + height]
+            n = len(rows)
+            np.matmul(packed, mask[:n].T, out=matrices[:, :n])
+            np.matmul(loadings, rows.T, out=projected[:, :n])
+            np.matmul(table[:, :n], mask[:n], out=masked)
+            np.matmul(table[p:, :n], rows, out=sums)
+
+    def fit() -> Solution:
+        return Solution.nothing(read=floor.read(), products=floor.multiply(products))
+
+    return fit

@@ -125,7 +125,9 @@ def run_once(contender: Contender, settings: Settings, judge: Judge) -> Outcome:
         if "failure" in outcome:
             return Outcome(contender.name, failure=outcome["failure"])
         with np.load(spec.with_name("solution.npz")) as found:
-            solution = Solution(found["variances"], found["components"])
+            solution = Solution(
+                found["variances"], found["components"], mean=found["mean"], noise=float(found["noise"])
+            )
         return Outcome(
             name=contender.name,
             seconds=outcome["seconds"],

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import time
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.contender import CORES, Fit, Solution
+
+if TYPE_CHECKING:
+    from streamdr.methods import PPCAModel
 
 
 def threads(store: str, k: int, memory_limit: str) -> Fit:
@@ -49,3 +54,52 @@ def fitted(store: str, k: int, memory_limit: str, scheduler: object) -> Fit:
         return Solution(model.explained_variance_, model.components_, {"solver": model.solver_})
 
     return fit
+
+
+def ppca(store: str, k: int, memory_limit: str, **parameters: Any) -> Fit:
+    """Probabilistic PCA on a thread pool, by default until it has converged."""
+    import streamdr
+
+    execution, PPCA = streamdr.execution, streamdr.PPCA
+
+    def fit() -> Solution:
+        start = time.perf_counter()
+        with execution(workers=CORES, memory_limit=memory_limit):
+            model: PPCAModel = PPCA(n_components=k, **parameters).fit(store).model_
+        return likely(model, time.perf_counter() - start)
+
+    return fit
+
+
+def ppca_pass(store: str, k: int, memory_limit: str) -> Fit:
+    """One iteration of EM, from parameters that a few rows have given before the clock starts."""
+    import zarr
+
+    from streamdr.fitting import fit as fit_source
+    from streamdr.methods import PPCA
+    from streamdr.settings import Execution
+    from streamdr.sizes import parse_bytes
+    from streamdr.sources import open_source
+
+    method = PPCA(k, method="em", max_iter=1)
+    array = zarr.open_array(store, mode="r")
+    first: Any = array[: array.chunks[0]]
+    execution = Execution(workers=CORES, memory_limit=parse_bytes(memory_limit))
+    begun = fit_source(method, open_source(first), execution).model
+
+    def fit() -> Solution:
+        start = time.perf_counter()
+        found: Any = fit_source(method, open_source(store), execution, start=begun).model
+        return likely(found, time.perf_counter() - start)
+
+    return fit
+
+
+def likely(model: PPCAModel, seconds: float) -> Solution:
+    """Return what a probabilistic PCA has found, and how it got there; the start is part of an iteration."""
+    notes = {
+        "iterations": model.n_iter,
+        "seconds an iteration": seconds / model.n_iter,
+        "converged": float(model.converged),
+    }
+    return Solution(model.explained_variance, model.components, notes, model.mean, model.noise_variance)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -144,5 +145,34 @@ def incremental(model: Any, store: str, times_columns: int | None = None) -> Fit
         for first in range(0, array.shape[0], height):
             model.partial_fit(array[first : first + height])
         return Solution(np.asarray(model.explained_variance_), np.asarray(model.components_))
+
+    return fit
+
+
+def ppca_rs(store: str, k: int, goal: float, within: float, iterations: int) -> Fit:
+    """ppca_rs on the whole array, until a row is as likely as `goal` (nats), or as often as that."""
+    import zarr
+    from ppca_rs import Dataset, PPCAModel
+
+    def fit() -> Solution:
+        dataset = Dataset(zarr.open_array(store, mode="r")[:])
+        model = PPCAModel.init(k, dataset)
+        iterating = looking = 0.0
+        for done in range(1, iterations + 1):  # noqa: B007
+            start = time.perf_counter()
+            model = model.iterate(dataset)
+            looked = time.perf_counter()
+            nats = model.llk(dataset) / len(dataset)
+            iterating, looking = iterating + looked - start, looking + time.perf_counter() - looked
+            if nats >= goal - within * abs(goal):
+                break
+        noise = model.isotropic_noise**2
+        axes, lengths, _ = np.linalg.svd(model.transform, full_matrices=False)
+        notes = {
+            "iterations": done,
+            "seconds an iteration": iterating / done,
+            "short of the goal by, nats a row": max(0.0, goal - nats),
+        }
+        return Solution(lengths**2 + noise, axes.T, notes, np.ravel(model.mean), noise, looking)
 
     return fit

@@ -13,7 +13,17 @@ from pathlib import Path
 from benchmarks.contender import CORES
 from benchmarks.harness import Outcome, Settings
 
-PACKAGES = ("numpy", "scipy", "zarr", "dask", "scikit-learn", "scikit-learn-intelex", "dask-ml", "streamdr")
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "zarr",
+    "dask",
+    "scikit-learn",
+    "scikit-learn-intelex",
+    "dask-ml",
+    "ppca_rs",
+    "streamdr",
+)
 
 BUSY = 0.5
 """With more tasks than this wanting one of the cores, timings say little."""
@@ -153,6 +163,11 @@ def figure(outcomes: Sequence[Outcome], name: str, of: Figure) -> float | None:
 def verdict(outcomes: Sequence[Outcome], name: str, column: str) -> float | None:
     """Return a figure that the judge gave the outcome of that name."""
     return figure(outcomes, name, lambda outcome: float(outcome.verdict[column]))
+
+
+def note(outcomes: Sequence[Outcome], name: str, key: str) -> float | None:
+    """Return a figure that the contender of that name noted itself."""
+    return figure(outcomes, name, lambda outcome: float(outcome.notes[key]))
 
 
 def ratio(outcomes: Sequence[Outcome], above: str, below: str, of: Figure = seconds) -> float | None:

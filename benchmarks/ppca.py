@@ -1,0 +1,116 @@
+"""Probabilistic PCA with missing values: beside ppca_rs, above its floor, and on four times the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from benchmarks import data, floors, ours, peers
+from benchmarks.contender import Contender
+from benchmarks.harness import Outcome, Settings, race
+from benchmarks.holes import NATS, Holes, likelihood_of
+from benchmarks.report import Report, Target, figure, megabytes, note, peak, ratio, reads, verdict
+
+SMALL = Holes(rows=100_000, cols=200, k=16, missing=0.2, dtype="f8")
+TALL = Holes(rows=250_000, cols=500, k=20, missing=0.3, dtype="f4")
+TIMES = 4
+WITHIN, ITERATIONS = 1e-6, 20
+OWN, MINIBATCHES, PEER, FLOOR = "streamdr", "streamdr, minibatches, one read", "ppca_rs", "floor"
+LARGER = f"streamdr, {TIMES} times the rows"
+PACE = "seconds an iteration"
+
+# scikit-learn's IterativeImputer and pyppca are not here: of such data they take many minutes.
+
+
+def run(settings: Settings) -> Iterator[Report]:
+    """Race on a store that the peer can hold, one iteration against its floor, and on more and more rows."""
+    small, tall = scaled(SMALL, settings), scaled(TALL, settings)
+    yield beside_peers(small, settings)
+    yield above_floor(small, "500MB", settings)
+    yield above_floor(tall, "1GiB", settings)
+    yield as_it_grows(tall, settings)
+
+
+def scaled(whole: Holes, settings: Settings) -> Holes:
+    """Return the same with fewer rows, but still many times its columns."""
+    return replace(whole, rows=max(int(whole.rows * settings.scale), 10 * whole.cols))
+
+
+def beside_peers(holes: Holes, settings: Settings) -> Report:
+    """Race streamdr, to its end and with one read, and the same method elsewhere, to the same likelihood."""
+    store, k = holes.store(settings.data), holes.k
+    judge, chosen = likelihood_of(store), {"k": k, "memory_limit": "500MB"}
+    outcomes = race(
+        [
+            Contender(OWN, ours.ppca, store, chosen),
+            Contender(MINIBATCHES, ours.ppca, store, chosen | {"method": "minibatch", "max_iter": 1}),
+        ],
+        settings,
+        judge,
+    )
+    goal = verdict(outcomes, OWN, NATS)
+    if goal is not None:
+        until = {"k": k, "goal": goal, "within": WITHIN, "iterations": ITERATIONS}
+        outcomes += race([Contender(PEER, peers.ppca_rs, store, until)], settings, judge)
+    targets = [
+        Target("streamdr / ppca_rs, to the same likelihood", ratio(outcomes, OWN, PEER), 1 / 30),
+        Target("an iteration, streamdr / ppca_rs", pace(outcomes), 1 / 10),
+        Target("peak, MB", figure(outcomes, OWN, megabytes), 500),
+        Target("fits that have not converged", unconverged(outcomes, [OWN]), 0),
+        Target("reads by minibatches", figure(outcomes, MINIBATCHES, reads), 1.05),
+        Target("likelihood by minibatches, relative error", off(outcomes, MINIBATCHES), 0.01),
+    ]
+    return Report(f"PPCA: {holes.title}", outcomes, targets, [OWN])
+
+
+def above_floor(holes: Holes, memory_limit: str, settings: Settings) -> Report:
+    """Race one iteration of EM against the reading and the products that are in it."""
+    store = holes.store(settings.data)
+    outcomes = race(
+        [
+            Contender(FLOOR, floors.latent, store, {"k": holes.k}, blas_threads=1),
+            Contender(OWN, ours.ppca_pass, store, {"k": holes.k, "memory_limit": memory_limit}),
+        ],
+        settings,
+        lambda found: {},
+    )
+    targets = [Target("streamdr / floor", ratio(outcomes, OWN, FLOOR), 1.5)]
+    return Report(f"PPCA, one iteration: {holes.title}", outcomes, targets, [FLOOR])
+
+
+def as_it_grows(holes: Holes, settings: Settings) -> Report:
+    """Fit a store, and one of four times the rows."""
+    store, chosen = holes.store(settings.data), {"k": holes.k, "memory_limit": "1GiB"}
+    outcomes = race(
+        [
+            Contender(OWN, ours.ppca, store, chosen),
+            Contender(LARGER, ours.ppca, data.repeated(store, TIMES), chosen),
+        ],
+        settings,
+        lambda found: {},
+    )
+    targets = [
+        Target("reads of the larger store, the start included", figure(outcomes, LARGER, reads), 8),
+        Target("fits that have not converged", unconverged(outcomes, [OWN, LARGER]), 0),
+        Target("seconds at 4 times the rows / seconds", ratio(outcomes, LARGER, OWN), 4.6),
+        Target("peak at 4 times the rows / peak", ratio(outcomes, LARGER, OWN, of=peak), 1.05),
+        Target("peak, MB (the limit was 1 GiB)", figure(outcomes, LARGER, megabytes), 2**30 / 1e6),
+    ]
+    return Report(f"PPCA, the whole fit: {holes.title}, and {TIMES} times the rows", outcomes, targets, [OWN])
+
+
+def pace(outcomes: Sequence[Outcome]) -> float | None:
+    """Return what an iteration of streamdr takes, the start included, over one of ppca_rs, without it."""
+    mine, its = note(outcomes, OWN, PACE), note(outcomes, PEER, PACE)
+    return None if mine is None or its is None else mine / its
+
+
+def off(outcomes: Sequence[Outcome], name: str) -> float | None:
+    """Return how far a likelihood is from that of streamdr, relative to it."""
+    other, own = verdict(outcomes, name, NATS), verdict(outcomes, OWN, NATS)
+    return None if other is None or own is None else abs(other - own) / abs(own)
+
+
+def unconverged(outcomes: Sequence[Outcome], names: Sequence[str]) -> float:
+    """Return how many of those fits did not converge, those that failed included."""
+    return float(sum(note(outcomes, name, "converged") != 1.0 for name in names))
