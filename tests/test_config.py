@@ -335,7 +335,7 @@ def test_an_override_mends_the_file():
         ("methd.whiten=zca", "methd: unknown key; did you mean 'method'?"),
         ("method.whiten=zcaa", "method.whiten: 'zcaa' is not one of 'pca', 'zca', null; did you mean 'zca'?"),
         ("method.n_components=-1", "method.n_components: -1 is not at least 1"),
-        ("method.name=pcaa", "method.name: 'pcaa' is not one of 'pca'; did you mean 'pca'?"),
+        ("method.name=pcaa", "method.name: 'pcaa' is not one of 'pca', 'ppca', 'ppca_mixture'; did you mean 'pca'?"),
         ("input.synthetic.n_rows=50", "input.synthetic.n_cols: required key is missing"),
         ("input.path.deep=1", "input.path: 'data/x.zarr' is not a section and has no keys"),
         ("method.whiten=[zca", "while parsing a flow sequence, expected ',' or ']', but got '<stream end>'"),
@@ -494,13 +494,13 @@ output: {}
             "{}",
             [
                 "1:1: input.path: required key is missing",
-                "1:1: method.name: required key is missing; choose pca",
+                "1:1: method.name: required key is missing; choose pca, ppca, ppca_mixture",
                 "1:1: output.model: required key is missing",
             ],
         ),
         (SMALL.replace("path", "pth"), ["2:3: input.pth: unknown key; did you mean 'path'?"]),
         (SMALL.replace("name", "nam"), ["4:3: method.nam: unknown key; did you mean 'name'?"]),
-        (SMALL.replace("pca", "7"), ["4:9: method.name: 7 is not one of 'pca'"]),
+        (SMALL.replace("pca", "7"), ["4:9: method.name: 7 is not one of 'pca', 'ppca', 'ppca_mixture'"]),
         (SMALL.replace("  name: pca", "  [pca]"), ['4:3: method: expected a section of keys, not ["pca"]']),
         (SMALL.replace("  path: data/x.zarr", ""), ["1:1: input.path: required key is missing"]),
     ],
@@ -692,7 +692,7 @@ def test_the_schema_knows_the_defaults():
     assert properties["execution"]["properties"]["checkpoint_seconds"]["default"] == 5.0
     assert properties["input"]["properties"]["array"]["default"] is None
     assert "default" not in properties["input"]["properties"]["path"]
-    (pca,) = properties["method"]["oneOf"]
+    pca = next(method for method in properties["method"]["oneOf"] if method["title"] == "pca")
     assert pca["properties"]["name"]["const"] == "pca"
     assert pca["properties"]["solver"]["default"] == "auto"
     assert pca["properties"]["solver"]["enum"] == ["auto", "covariance", "gram", "krylov"]

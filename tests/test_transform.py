@@ -15,7 +15,7 @@ from streamdr.methods import PCA
 from streamdr.progress import Silent
 from streamdr.settings import Execution
 from streamdr.sources import open_source
-from streamdr.testing import solve
+from streamdr.methods import in_memory
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def transform(model, path, target, **settings):
 @pytest.mark.parametrize("dtype", [None, "float32", "float64"])
 @pytest.mark.parametrize("chunks", [(70, 12), (2000, 12), (1, 12), (333, 5)])
 def test_every_row_is_mapped(data, tmp_path, whiten, dtype, chunks):
-    model = solve(PCA(4, solver="covariance", whiten=whiten), data)
+    model = in_memory(PCA(4, solver="covariance", whiten=whiten), data)
     path = write(tmp_path / "x.zarr", data, chunks)
     done = transform(model, path, tmp_path / "z.zarr", dtype=dtype)
     embedding = store.open_embedding(tmp_path / "z.zarr")
@@ -59,7 +59,7 @@ def test_every_row_is_mapped(data, tmp_path, whiten, dtype, chunks):
 
 
 def test_same_bits_on_any_number_of_workers(data, tmp_path):
-    model = solve(PCA(4, solver="covariance"), data)
+    model = in_memory(PCA(4, solver="covariance"), data)
     path = write(tmp_path / "x.zarr", data, (70, 12))
     for workers in (1, 2, 5):
         transform(model, path, tmp_path / f"{workers}.zarr", execution={"workers": workers})
@@ -72,7 +72,7 @@ def test_same_bits_on_any_number_of_workers(data, tmp_path):
 @pytest.mark.parametrize("whiten", [None, "pca"])
 def test_wide_rows_are_read_by_columns(tmp_path, whiten, monkeypatch):
     data = (np.random.default_rng(0).normal(size=(40, 3000)) + 7).astype(np.float32)
-    model = solve(PCA(3, solver="gram", whiten=whiten), data)
+    model = in_memory(PCA(3, solver="gram", whiten=whiten), data)
     path = write(tmp_path / "x.zarr", data, (40, 50))
     source = open_source(path)
     by_rows = memory.plan_transform(model, source, Execution(workers=1), np.dtype("f4"))
@@ -98,7 +98,7 @@ class StopAfter(Silent):
 
 
 def test_an_interrupted_transform_resumes(data, tmp_path):
-    model = solve(PCA(4, solver="covariance"), data)
+    model = in_memory(PCA(4, solver="covariance"), data)
     path = write(tmp_path / "x.zarr", data, (70, 12))
     stopper = StopAfter(900)
     with pytest.raises(Interrupted):
@@ -113,7 +113,7 @@ def test_an_interrupted_transform_resumes(data, tmp_path):
 
 
 def test_a_bad_row_leaves_no_embedding(data, tmp_path):
-    model = solve(PCA(4, solver="covariance"), data)
+    model = in_memory(PCA(4, solver="covariance"), data)
     data[1500, 3] = np.nan
     path = write(tmp_path / "x.zarr", data, (70, 12))
     with pytest.raises(DataError, match="row 1500, column 3"):
@@ -122,7 +122,7 @@ def test_a_bad_row_leaves_no_embedding(data, tmp_path):
 
 
 def test_refusals(data, tmp_path):
-    model = solve(PCA(4, solver="covariance"), data)
+    model = in_memory(PCA(4, solver="covariance"), data)
     path = write(tmp_path / "x.zarr", data, (70, 12))
     narrow = write(tmp_path / "narrow.zarr", data[:, :5], (70, 5))
     with pytest.raises(DataError, match=r"narrow.zarr: has 5 features, and the model takes 12"):

@@ -171,9 +171,11 @@ class PPCA:
     def _closed_form(self, data: MatrixSpec) -> Passes:
         try:
             found = yield from self._pca(max(self.sizes)).passes(data)
-        except MissingValuesError:
+        except MissingValuesError as missing:
             if self.method == "closed_form":
-                raise
+                raise ParameterError(
+                    "method", f"the closed form needs complete data; set it to auto or em: {missing}"
+                ) from missing
             return (yield from self._em(data, None))
         models = [closed_form(cast(PCAModel, found), k) for k in self.sizes]
         return chosen(models, [model.bic for model in models])
@@ -220,15 +222,16 @@ class PPCA:
         Steps are extrapolated. One that makes the data less likely is taken back.
         """
         history, path, frame = list(done), Anderson(), now.loadings
-        best: tuple[float, Principal] | None = None
+        best: tuple[float, Principal, Latent] | None = None
         label = f"EM {len(history) + 1}"
         for number in count(len(history) + 1):
             full = cast(Latent, (yield Pass(Latent([now.factors], holdout=self._holdout), label=label)))
-            if best is None:
+            plain = best is None or now is best[1]  # a step of EM itself leads astray by rounding at most
+            if plain:
                 require_finite(full)
             worth = full.log_likelihood - self.ridge * float(np.sum(now.loadings**2)) / (2 * now.noise)
-            if best is not None and not worth >= best[0] - ROUNDING * abs(best[0]):
-                now, change = best[1], np.inf
+            if best is not None and not plain and not worth >= best[0] - ROUNDING * abs(best[0]):
+                now = best[1]
                 path.forget()
             else:
                 history.append(full.log_likelihood / full.rows)
@@ -236,11 +239,11 @@ class PPCA:
                 change = divergence(now.factors, after.factors)
                 if change <= self.tol or full.unknown:
                     return self._fitted(now, full, history, change, constant)
-                best = worth, after
+                best = worth, after, full
                 ahead = path.step(now.vector(frame), after.vector(frame), now.scale())
                 now = after.at(ahead)
             if number >= self.max_iter:
-                return self._fitted(best[1], full, history, change, constant)
+                return self._fitted(best[1], best[2], history, change, constant)
             label = f"EM {number + 1}, {history[-1]:.6g} nats a row, change {change:.1e}"
         raise AssertionError("counting has no end")
 

@@ -12,7 +12,7 @@ from reprocess import reprocess
 from streamdr.config import load
 from streamdr.config.keys import keys_of
 from streamdr.config.sections import Execution, Input, Output
-from streamdr.methods import PCA
+from streamdr.methods import METHODS
 
 GOOD = {
     "input": {"path": "x.zarr"},
@@ -31,10 +31,13 @@ def without(document, *path):
 @pytest.mark.parametrize("flow", [fit_transform, reprocess], ids=lambda flow: flow.name)
 def test_the_form_has_every_key_with_its_meaning(flow):
     shown = flow.parameters.definitions["Configuration"]["properties"]
-    for name, section in {"input": Input, "output": Output, "execution": Execution, "method": PCA}.items():
+    sections = {"input": Input, "output": Output, "execution": Execution}
+    forms = [(shown[name], section) for name, section in sections.items()]
+    methods = {form["properties"]["name"]["const"]: form for form in shown["method"]["anyOf"]}
+    assert methods.keys() == METHODS.keys()
+    for form, section in [*forms, *((methods[name], METHODS[name]) for name in METHODS)]:
         for key in keys_of(section).values():
-            assert shown[name]["properties"][key.name]["description"] == key.description
-    assert shown["method"]["properties"]["name"]["const"] == "pca"
+            assert form["properties"][key.name]["description"] == key.description
 
 
 def test_the_parameters_explain_themselves():
