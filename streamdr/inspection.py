@@ -85,7 +85,8 @@ def _store(place: Place, node: Node, record: Report) -> Report:
 def _origin(record: Report) -> str | None:
     if record.get("kind") == "ingested":
         return f"ingested from {record.get('source')}"
-    return "synthetic data" if record.get("kind") == "synthetic" else None
+    made = {"synthetic": "synthetic data", "example": "an example of scikit-learn"}
+    return made.get(record.get("kind", ""))
 
 
 def _array(node: Node, name: str | None, shown: str) -> Report:

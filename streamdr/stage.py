@@ -10,7 +10,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from streamdr import store, synthetic
+from streamdr import examples, store, synthetic
 from streamdr.addresses import Place, parse_place
 from streamdr.config import Run
 from streamdr.errors import ConfigError, DataError, ParameterError, StoreError
@@ -87,6 +87,8 @@ class Stage:
         given = self.run.input
         if given.synthetic is not None:
             synthetic.ensure(Path(given.path), given.synthetic, progress=self.progress)
+        if given.example is not None:
+            examples.ensure(Path(given.path), given.example)
         return open_source(
             given.path,
             array=given.array,

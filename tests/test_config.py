@@ -335,7 +335,10 @@ def test_an_override_mends_the_file():
         ("methd.whiten=zca", "methd: unknown key; did you mean 'method'?"),
         ("method.whiten=zcaa", "method.whiten: 'zcaa' is not one of 'pca', 'zca', null; did you mean 'zca'?"),
         ("method.n_components=-1", "method.n_components: -1 is not at least 1"),
-        ("method.name=pcaa", "method.name: 'pcaa' is not one of 'pca', 'ppca', 'ppca_mixture'; did you mean 'pca'?"),
+        (
+            "method.name=pcaa",
+            "method.name: 'pcaa' is not one of 'pca', 'ppca', 'ppca_mixture'; did you mean 'pca'?",
+        ),
         ("input.synthetic.n_rows=50", "input.synthetic.n_cols: required key is missing"),
         ("input.path.deep=1", "input.path: 'data/x.zarr' is not a section and has no keys"),
         ("method.whiten=[zca", "while parsing a flow sequence, expected ',' or ']', but got '<stream end>'"),
@@ -425,7 +428,7 @@ def test_a_wrong_value_is_pointed_at(key, written, complaint):
         (
             "input.<<",
             "expected path, array, sample_axis, weights, mask, missing_value, "
-            "allow_missing_chunks, synthetic",
+            "allow_missing_chunks, synthetic, example",
         ),
         (
             "execution.zzz",
@@ -677,7 +680,13 @@ def objects_in(node):
 
 def test_every_section_is_closed_and_every_key_described():
     found = list(objects_in(schema()))
-    inner = ["input.synthetic", "execution.cluster", "execution.cluster.adaptive", "execution.tls"]
+    inner = [
+        "input.synthetic",
+        "input.example",
+        "execution.cluster",
+        "execution.cluster.adaptive",
+        "execution.tls",
+    ]
     assert len(found) == 4 + len(inner) + len(METHODS)  # the file, three sections, theirs, and the methods
     for section in found:
         assert section["additionalProperties"] is False

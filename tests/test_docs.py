@@ -12,6 +12,7 @@ import pytest
 from streamdr import config
 from streamdr.config.keys import Key, keys_of
 from streamdr.config.sections import Execution, Input, Output
+from streamdr.examples import Example
 from streamdr.methods import METHODS
 from streamdr.settings import TLS, Adaptive, Cluster
 from streamdr.synthetic import Synthetic
@@ -21,6 +22,7 @@ PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 SECTIONS = {
     "input": Input,
     "input.synthetic": Synthetic,
+    "input.example": Example,
     **METHODS,
     "output": Output,
     "execution": Execution,

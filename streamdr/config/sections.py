@@ -13,6 +13,7 @@ from streamdr.config.problems import Place, Problem
 from streamdr.config.wording import did_you_mean, nearest, show
 from streamdr.config.yaml_source import Parsed
 from streamdr.errors import ConfigError, ParameterError
+from streamdr.examples import Example
 from streamdr.methods import Method
 from streamdr.settings import TLS, Cluster, require_one_place
 from streamdr.sizes import SIZE, parse_bytes
@@ -77,6 +78,8 @@ class Input:
         Read chunks that were never written as the fill value. Otherwise a missing chunk is an error.
     synthetic : mapping or None
         Make the store at `path` on the spot when it is not there.
+    example : mapping or None
+        Make the store at `path` of a data set that ships with scikit-learn when it is not there.
     """
 
     path: Location
@@ -87,10 +90,14 @@ class Input:
     missing_value: int | float | Literal["fill_value"] | None = None
     allow_missing_chunks: bool = False
     synthetic: Synthetic | None = None
+    example: Example | None = None
 
     def __post_init__(self) -> None:
-        if self.synthetic is not None and is_remote(self.path):
-            raise ParameterError("synthetic", "is made on this machine only; give input.path a local path")
+        for name, made in (("synthetic", self.synthetic), ("example", self.example)):
+            if made is not None and is_remote(self.path):
+                raise ParameterError(name, "is made on this machine only; give input.path a local path")
+        if self.synthetic is not None and self.example is not None:
+            raise ParameterError("example", "stands beside synthetic, and one path holds one of them")
 
 
 @dataclass(frozen=True)

@@ -72,10 +72,12 @@ def plan_layout(
     return Layout(shape, tuple(chunks), dtype.newbyteorder("="), _dimension_names(len(shape)))
 
 
-def create_matrix(group: Path, layout: Layout, feature_names: Sequence[str] | None = None) -> zarr.Array:
+def create_matrix(
+    group: Path, layout: Layout, feature_names: Sequence[str] | None = None, *, name: str = NAME
+) -> zarr.Array:
     """Create the array, without data, in the directory that will be its group."""
     return zarr.create_array(
-        group / NAME,
+        group / name,
         shape=layout.shape,
         chunks=layout.chunks,
         dtype=layout.dtype,

@@ -20,7 +20,7 @@ from streamdr.errors import StoreError
 
 SCHEMA = 1
 ROOT = "zarr.json"
-Kind = Literal["model", "embedding", "ingested", "synthetic"]
+Kind = Literal["model", "embedding", "ingested", "synthetic", "example"]
 
 
 @dataclass(frozen=True)
