@@ -1,4 +1,4 @@
-"""The pictures people look at: how much each component explains, and where the samples fall."""
+"""The pictures people look at: what components explain, how EM went, and where the samples fall."""
 
 from __future__ import annotations
 
@@ -35,6 +35,14 @@ class Variances(Protocol):
     @property
     def explained_variance_ratio(self) -> Array:
         """Each component's share of the total."""
+
+
+class Likelihoods(Protocol):
+    """A model that was found step by step, each of which made the data more likely."""
+
+    @property
+    def log_likelihoods(self) -> Array:
+        """Of a row, on average, at the beginning of each iteration."""
 
 
 class Rows(Protocol):
@@ -77,6 +85,35 @@ def explained_variance(model: Variances, path: Path | str | None = None) -> Figu
     )
     for axes in (each, together):
         axes.spines["top"].set_visible(False)
+    _save(figure, path)
+    return figure
+
+
+def log_likelihood(model: Likelihoods, path: Path | str | None = None) -> Figure:
+    """Draw how likely the data is after each iteration, and on a second scale what is left to gain."""
+    history = np.asarray(model.log_likelihoods)
+    if not len(history):
+        raise DataError("the model was found without iterations: there is nothing to draw")
+    figure = _new_figure()
+    from matplotlib.ticker import MaxNLocator
+
+    number = np.arange(1, len(history) + 1)
+    reached = figure.add_subplot()
+    reached.plot(number, history, color=_BLUE, marker="o", markersize=4, linewidth=1.5)
+    reached.set_xlabel("iteration")
+    reached.set_ylabel("log-likelihood (nats a row)", color=_BLUE)
+    reached.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    left = history[-1] - history[:-1]
+    some = left > 0
+    axes = [reached]
+    if some.any():
+        missing = reached.twinx()
+        missing.semilogy(number[:-1][some], left[some], color=_ORANGE, marker="o", markersize=3, linewidth=1)
+        missing.set_ylabel("below the last", color=_ORANGE)
+        axes.append(missing)
+    reached.set_title(f"{_count(len(history), 'iteration')}: {history[-1]:.6g} nats a row", loc="left")
+    for one in axes:
+        one.spines["top"].set_visible(False)
     _save(figure, path)
     return figure
 

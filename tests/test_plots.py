@@ -261,3 +261,20 @@ def test_without_matplotlib_the_extra_is_named() -> None:
             print(error)
     """)
     assert "streamdr[plots]" in said
+
+
+def test_the_curve_is_the_likelihood_of_each_iteration_and_what_was_left_to_gain(tmp_path: Path) -> None:
+    history = np.array([-50.0, -41.0, -40.1, -40.0])
+    figure = plots.log_likelihood(SimpleNamespace(log_likelihoods=history), tmp_path / "em.png")
+    reached, missing = figure.axes
+    np.testing.assert_array_equal(reached.lines[0].get_ydata(), history)
+    np.testing.assert_array_equal(reached.lines[0].get_xdata(), [1, 2, 3, 4])
+    np.testing.assert_allclose(missing.lines[0].get_ydata(), [10.0, 1.0, 0.1])
+    assert missing.get_yscale() == "log"
+    assert image.imread(tmp_path / "em.png").ndim == 3
+
+
+def test_one_iteration_is_a_point_and_none_is_refused() -> None:
+    assert len(plots.log_likelihood(SimpleNamespace(log_likelihoods=np.array([-3.0]))).axes) == 1
+    with pytest.raises(DataError, match="without iterations"):
+        plots.log_likelihood(SimpleNamespace(log_likelihoods=np.zeros(0)))
