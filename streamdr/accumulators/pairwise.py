@@ -12,6 +12,8 @@ from streamdr.blocks import Array, Block, widen
 from streamdr.scratch import scratch
 
 _SLAB = 1024
+_HARDLY = 1e-200
+"""What a row of weight zero counts for where its value is all that there is to count from."""
 
 
 class Pairwise:
@@ -76,9 +78,9 @@ class Pairwise:
         shape, double = values.shape, np.dtype(np.float64)
         mask = scratch("mask", shape, double)
         np.copyto(mask, there)
-        counts = mask.sum(axis=0)
-        total = np.where(there, values, 0.0).sum(axis=0)
-        near = np.where(counts > 0, total / np.maximum(counts, 1.0), np.nan).astype(values.dtype)
+        shares = np.ones(len(values)) if weights is None else np.maximum(weights, _HARDLY)
+        counts, total = shares @ mask, shares @ np.where(there, values, 0.0)
+        near = (total / np.where(counts > 0, counts, np.nan)).astype(values.dtype)
         origin = near.astype(np.float64)
         moved = np.where(there, values - origin, 0.0)
         rows = np.array([len(values), np.count_nonzero(~there.any(axis=1))], np.float64)

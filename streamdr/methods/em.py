@@ -60,12 +60,12 @@ class Principal:
         aligned = self.loadings @ (left @ right)
         return np.concatenate([aligned.ravel(), np.nan_to_num(self.mean), [np.log(self.noise)]])
 
-    def at(self, vector: Array) -> Principal:
-        """The same kind of model at other parameters."""
+    def at(self, vector: Array, least: float) -> Principal:
+        """The same kind of model at other parameters, with no less than the least noise."""
         shape = self.loadings.shape
         loadings, mean = vector[: self.loadings.size].reshape(shape), vector[self.loadings.size : -1]
         mean = np.where(np.isnan(self.mean), np.nan, mean)
-        return Principal.of(mean, loadings, float(np.exp(vector[-1])))[0]
+        return Principal.of(mean, loadings, max(float(np.exp(vector[-1])), least))[0]
 
     def scale(self) -> Array:
         """The units in which differences of parameters matter alike: those of the noise."""
@@ -98,6 +98,8 @@ class Step(NamedTuple):
     after: Principal
     turn: Array
     centre: Array
+    least: float
+    """The noise cannot be less."""
 
 
 def maximise(statistics: Statistics, now: Factors, *, ridge: float = 0.0, floor: float = 0.0) -> Step:
@@ -132,7 +134,7 @@ def maximise(statistics: Statistics, now: Factors, *, ridge: float = 0.0, floor:
         spread = unpacked(statistics.latent[:p], k) / rows - np.outer(centre, centre)
         stretch = scipy.linalg.cholesky(spread, lower=True, check_finite=False)
     after, rotation = Principal.of(mean, loadings @ stretch, noise)
-    return Step(after, rotation.T @ np.linalg.inv(stretch), centre)
+    return Step(after, rotation.T @ np.linalg.inv(stretch), centre, least)
 
 
 def carried(statistics: Statistics, before: Factors, step: Step) -> Statistics:

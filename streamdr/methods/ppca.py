@@ -15,6 +15,7 @@ from streamdr.accumulators import Accumulator, Latent, Pairwise, Sample
 from streamdr.accumulators.holdout import Holdout
 from streamdr.blocks import Array, Block, MatrixSpec, Part, Span
 from streamdr.errors import DataError, MissingValuesError, ParameterError
+from streamdr.linalg import constant_columns
 from streamdr.methods.acceleration import ROUNDING, Anderson
 from streamdr.methods.base import Model, Pass, Passes, Route, Stream, in_memory
 from streamdr.methods.em import Principal, divergence, maximise
@@ -152,7 +153,8 @@ class PPCA:
 
     def passes(self, data: MatrixSpec, start: PPCAModel | None = None) -> Passes:
         """The passes of the chosen method."""
-        if self.method in ("em", "minibatch") or (start is not None and start.solver != "closed_form"):
+        holes_known = self.method == "auto" and start is not None and start.solver != "closed_form"
+        if self.method in ("em", "minibatch") or holes_known:
             return self._em(data, start)
         return self._closed_form(data)
 
@@ -186,13 +188,15 @@ class PPCA:
             if cast(PPCAModel, gone_on).new_features == 0:
                 return gone_on
         beginning = yield from self._beginning(data)
-        constant = beginning.constant
+        constant = self._constant(beginning)
         if self.method == "minibatch":
             runs = [self._minibatches(data, beginning.principal(k), constant) for k in self.sizes]
         else:
             runs = [self._iterations(beginning.principal(k), constant) for k in self.sizes]
         models = cast("list[PPCAModel]", (yield from side_by_side(runs)))
         if self.holdout:
+            if any(model.held_out is None for model in models):
+                raise ParameterError("holdout", f"{self.holdout} of the values are none: ask for more")
             return chosen(models, [-float(cast(Array, model.held_out)[1]) for model in models])
         return chosen(models, [model.bic for model in models])
 
@@ -201,20 +205,32 @@ class PPCA:
         parts = self._parts(data) if self.method == "minibatch" else max(1, data.n_rows // _START_ROWS)
         part = Part(0, parts) if parts > 1 else None
         if data.n_cols > PAIRWISE_COLUMNS:
-            sample = Sample(data.n_cols, SAMPLE_ROWS, self.random_state)
+            sample = Sample(data.n_cols, SAMPLE_ROWS, int(self.random_state))
             sample = cast(Sample, (yield Pass(sample, label="a sample to start from", part=part)))
-            if not np.isfinite(sample.rows).any():
-                raise no_values()
             return Beginning(None, sample)
         empty = Pairwise(data.n_cols, self._holdout)
         pairs = cast(Pairwise, (yield Pass(empty, label="covariances to start from", part=part)))
         if part is not None and not (pairs.counts > 1).all():  # what a part lacks may be in the rest
             pairs = cast(Pairwise, (yield Pass(empty, label="covariances to start from")))
-        if not pairs.counts.any():
-            raise no_values()
-        if float(np.trace(pairs.covariance())) <= 0.0:
-            raise DataError("every column is constant: there is no variance to explain")
         return Beginning(pairs, None)
+
+    def _constant(self, beginning: Beginning) -> int:
+        """How many features had one value only. Data that nothing can be learnt from is refused."""
+        mean, variance = beginning.features()
+        if not len(mean):
+            raise no_values()
+        if not np.isfinite(variance).all():
+            raise DataError("the products of the data's values overflow: rescale the data")
+        constant = len(constant_columns(variance, mean))
+        if constant == len(mean):
+            raise DataError("every column is constant: there is no variance to explain")
+        if max(self.sizes) >= len(mean) and beginning.pairs is not None:
+            raise ParameterError(
+                "n_components",
+                f"{max(self.sizes)} components leave no direction for noise: only {len(mean)} features "
+                "have any value",
+            )
+        return constant
 
     def _iterations(self, now: Principal, constant: int, done: Sequence[float] = ()) -> Passes:
         """EM until a step hardly moves the model: then that is the model, and its likelihood is known.
@@ -235,13 +251,13 @@ class PPCA:
                 path.forget()
             else:
                 history.append(full.log_likelihood / full.rows)
-                after = maximise(full.statistics[0], now.factors, ridge=self.ridge).after
-                change = divergence(now.factors, after.factors)
+                step = maximise(full.statistics[0], now.factors, ridge=self.ridge)
+                after, change = step.after, divergence(now.factors, step.after.factors)
                 if change <= self.tol or full.unknown:
                     return self._fitted(now, full, history, change, constant)
                 best = worth, after, full
                 ahead = path.step(now.vector(frame), after.vector(frame), now.scale())
-                now = after.at(ahead)
+                now = after.at(ahead, step.least)
             if number >= self.max_iter:
                 return self._fitted(best[1], best[2], history, change, constant)
             label = f"EM {number + 1}, {history[-1]:.6g} nats a row, change {change:.1e}"
@@ -281,7 +297,7 @@ class PPCA:
 
     @property
     def _holdout(self) -> Holdout | None:
-        return Holdout(self.holdout, self.random_state) if self.holdout else None
+        return Holdout(float(self.holdout), int(self.random_state)) if self.holdout else None
 
 
 class PPCAStream:

@@ -143,8 +143,8 @@ class PPCAModel:
         told = []
         if not self.converged:
             told.append(
-                f"stopped at max_iter={self.n_iter}, when a step still moved the model by {self.change:.1e} "
-                "nats a value: usable, and better with more iterations or a larger tol"
+                f"stopped by max_iter, when a step still moved the model by {self.change:.1e} nats a value: "
+                "usable, and better with more iterations"
             )
         if self.empty_rows:
             told.append(f"{self.empty_rows:,} rows have no value: they were left out, and map to the mean")

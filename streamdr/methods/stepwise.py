@@ -10,8 +10,15 @@ import numpy as np
 from streamdr.accumulators import Latent, Pairwise, Sample
 from streamdr.accumulators.latent import Statistics
 from streamdr.blocks import Array
-from streamdr.linalg import constant_columns
-from streamdr.methods.em import Principal, carried, divergence, maximise, pairwise_start, sample_start
+from streamdr.methods.em import (
+    Principal,
+    carried,
+    column_means,
+    divergence,
+    maximise,
+    pairwise_start,
+    sample_start,
+)
 from streamdr.methods.ppca_model import PPCAModel
 
 PAIRWISE_COLUMNS = 2048
@@ -36,13 +43,18 @@ class Beginning(NamedTuple):
         assert self.sample is not None  # one of them is there
         return sample_start(self.sample.rows, self.sample.weights, n_components)
 
-    @property
-    def constant(self) -> int:
-        """How many features had one value only, as far as that is known."""
-        if self.pairs is None:
-            return 0
-        still = constant_columns(np.diag(self.pairs.covariance()), np.nan_to_num(self.pairs.mean))
-        return int(np.count_nonzero(self.pairs.counts[still] > 0))
+    def features(self) -> tuple[Array, Array]:
+        """The mean and the variance of each feature that was seen."""
+        if self.pairs is not None:
+            counts, mean = self.pairs.counts, self.pairs.mean
+            return mean[counts > 0], np.diag(self.pairs.covariance())[counts > 0]
+        assert self.sample is not None
+        rows, weights = self.sample.rows, self.sample.weights
+        there = np.isfinite(rows)
+        counts, mean = weights @ there, column_means(rows, weights)
+        with np.errstate(over="ignore"):  # the caller says so, in words that help
+            squares = weights @ np.where(there, rows - mean, 0.0) ** 2
+        return mean[counts > 0], squares[counts > 0] / counts[counts > 0]
 
 
 class Steps:
