@@ -1,0 +1,181 @@
+"""How many components: several fits of one reading, chosen by BIC or by values that were held out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from plain_ppca import conditional, log_likelihoods, low_rank, with_holes
+from scipy.stats import norm
+
+from streamdr.accumulators import Moments, Several
+from streamdr.accumulators.holdout import Holdout
+from streamdr.blocks import Block, MatrixSpec, Part, Span
+from streamdr.errors import ParameterError
+from streamdr.methods import PPCA, Pass, in_memory
+from streamdr.methods.side_by_side import side_by_side
+
+
+def readings(method, x):
+    """How often the data is read, and what comes out."""
+    passes = method.passes(MatrixSpec(*x.shape, x.dtype))
+    request, count = next(passes), 0
+    while True:
+        full = request.empty.empty_like()
+        full.update(Block(Span(0, len(x)), x))
+        count += 1
+        try:
+            request = passes.send(full)
+        except StopIteration as finished:
+            return count, finished.value
+
+
+def same_bits(one, other, *besides):
+    for name, value in vars(one).items():
+        if name not in besides:
+            np.testing.assert_array_equal(value, getattr(other, name), err_msg=name)
+
+
+@pytest.mark.parametrize("method", ["em", "minibatch"])
+@pytest.mark.parametrize("holdout", [0.0, 0.2])
+def test_fits_side_by_side_are_the_bits_of_each_alone(method, holdout):
+    x = with_holes(low_rank(120, 7, 3), "a tenth")
+    settings = {"method": method, "holdout": holdout, "max_iter": 30}
+    alone = {k: in_memory(PPCA(k, **settings), x) for k in (1, 2, 3, 5)}
+    together = in_memory(PPCA([5, 3, 1, 2], **settings), x)
+    np.testing.assert_array_equal(together.candidates, [1, 2, 3, 5])
+    for k, criterion in zip(together.candidates, together.criteria, strict=True):
+        model = alone[int(k)]
+        assert criterion == (-model.held_out[1] if holdout else model.bic), k
+    best = alone[together.n_components]
+    same_bits(best, together, "candidates", "criteria", "principal")
+    assert any(note.startswith("n_components by") for note in together.notes())
+    assert best.candidates is None
+
+
+def test_fits_side_by_side_read_no_more_often_than_the_longest_alone():
+    x = with_holes(low_rank(100, 7, 3), "most")
+    counts = [readings(PPCA(k, method="em"), x)[0] for k in (1, 2, 3)]
+    assert len(set(counts)) > 1, "so that some end before others"
+    assert readings(PPCA([1, 2, 3], method="em"), x)[0] == max(counts)
+
+
+def test_runs_that_ask_for_other_rows_are_read_apart():
+    def run(parts):
+        counts = []
+        for part in parts:
+            full = yield Pass(Moments(2), part=part)
+            counts.append(full.count)
+        return counts
+
+    first, second = Part(0, 3), Part(1, 3)
+    passes = side_by_side([run([first, None]), run([None, second]), run([first])])
+    asked, request = [], next(passes)
+    while True:
+        several = isinstance(request.empty, Several)
+        asked.append((request.part, len(request.empty.parts) if several else 1))
+        rows = len(asked)  # as many as make the pass known
+        full = request.empty.empty_like()
+        full.update(Block(Span(0, rows), np.ones((rows, 2))))
+        try:
+            request = passes.send(full)
+        except StopIteration as finished:
+            results = finished.value
+            break
+    assert asked == [(first, 2), (None, 2), (second, 1)]
+    assert results == [[1, 2], [2, 3], [1]], "each run has its own results, in its own order"
+
+
+@pytest.mark.parametrize("holdout", [0.0, 0.1])
+@pytest.mark.parametrize("true", [1, 3])
+def test_the_right_number_of_components_is_chosen_where_it_is_clear(true, holdout):
+    x = with_holes(low_rank(800, 10, true, noise=0.4), "a tenth")
+    model = in_memory(PPCA([1, 2, 3, 4, 6], method="em", holdout=holdout), x)
+    assert model.n_components == true
+    assert model.criteria.argmin() == list(model.candidates).index(true)
+    word = "held-out loss" if holdout else "BIC"
+    assert any(f"n_components by {word}: 1: " in note for note in model.notes())
+
+
+def test_bic_counts_parameters_of_observed_features_and_rows_with_values():
+    x = with_holes(low_rank(100, 6, 2), "a tenth")
+    x[:, 3] = np.nan
+    x[:5] = np.nan
+    model = in_memory(PPCA(2, method="em", tol=1e-12, max_iter=200), x)
+    nats = log_likelihoods(x, np.nan_to_num(model.mean), model.loadings, model.noise_variance).sum()
+    free = 5 + (5 * 2 - 1) + 1  # means, loadings but for their rotation, noise
+    assert model.bic == pytest.approx(free * np.log(95) - 2 * nats, rel=1e-10)
+
+
+# What is held out
+
+
+def test_about_the_given_part_of_all_values_is_held_out_anywhere():
+    chosen = Holdout(0.3, 1).chosen(np.arange(10_000), 20)
+    assert chosen.mean() == pytest.approx(0.3, abs=5 * np.sqrt(0.21 / 200_000))
+    np.testing.assert_allclose(chosen.mean(axis=0), 0.3, atol=5 * np.sqrt(0.21 / 10_000))
+    pairs = np.corrcoef(chosen.T) - np.eye(20)
+    assert np.abs(pairs).max() < 5 / np.sqrt(10_000), "columns have nothing to do with each other"
+    assert abs(np.corrcoef(chosen[1:].ravel(), chosen[:-1].ravel())[0, 1]) < 5 / np.sqrt(200_000)
+    other = Holdout(0.3, 2).chosen(np.arange(10_000), 20)
+    assert (chosen & other).mean() == pytest.approx(0.09, abs=0.01), "another seed holds out others"
+
+
+@pytest.mark.parametrize("fraction", [1e-12, 0.5, 1 - 1e-12])
+def test_the_extremes_of_what_is_held_out(fraction):
+    assert Holdout(fraction, 0).chosen(np.arange(1000), 5).mean() == pytest.approx(fraction, abs=0.05)
+
+
+def test_the_same_values_are_held_out_however_rows_are_read():
+    whole = Holdout(0.2, 3).chosen(np.arange(1000), 7)
+    rows = np.random.default_rng(0).permutation(1000)
+    np.testing.assert_array_equal(Holdout(0.2, 3).chosen(rows, 7), whole[rows])
+    far = np.arange(2**40, 2**40 + 3)  # numbers of rows that no memory holds
+    np.testing.assert_array_equal(Holdout(0.2, 3).chosen(far[1:], 7), Holdout(0.2, 3).chosen(far, 7)[1:])
+
+
+@pytest.mark.parametrize("mask", ["a tenth", "most"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_held_out_density_is_that_of_values_given_the_others_of_their_rows(mask, weighted):
+    x = with_holes(low_rank(80, 6, 2), mask)
+    x[:, 5] = np.nan  # nothing can be said of it
+    weights = np.random.default_rng(0).integers(0, 3, size=80).astype(float) if weighted else None
+    model = in_memory(PPCA(2, method="em", holdout=0.25, random_state=4), x, weights)
+    assert model.converged, "so that what was judged is what came out"
+    hidden = Holdout(0.25, 4).chosen(np.arange(80), 6) & ~np.isnan(x)
+    mean, whole = np.nan_to_num(model.mean), model.get_covariance()
+    share, count, nats, squares = 0.0, 0.0, 0.0, 0.0
+    for i in range(80):
+        filled, variance = conditional(np.where(hidden[i], np.nan, x[i]), mean, whole)
+        share = 1.0 if weights is None else weights[i]
+        for j in np.flatnonzero(hidden[i]):
+            count += share
+            nats += share * norm(filled[j], np.sqrt(variance[j])).logpdf(x[i, j])
+            squares += share * (filled[j] - x[i, j]) ** 2
+    np.testing.assert_allclose(model.held_out, [count, nats / count, np.sqrt(squares / count)], rtol=1e-9)
+    assert any(f"{count:,.0f} values were held out" in note for note in model.notes())
+
+
+def test_a_feature_whose_only_value_is_held_out_was_never_observed():
+    x = with_holes(low_rank(80, 6, 2), "a tenth")
+    hidden = Holdout(0.2, 0).chosen(np.arange(80), 6)
+    x[:, 2] = np.nan
+    x[np.flatnonzero(hidden[:, 2])[0], 2] = 1.0
+    model = in_memory(PPCA(2, method="em", holdout=0.2), x)
+    assert np.isnan(model.mean[2])
+    assert model.converged
+    assert model.new_features == 0
+
+
+def test_a_holdout_that_hides_nothing_is_an_error():
+    with pytest.raises(ParameterError, match="ask for more") as refused:
+        in_memory(PPCA(2, method="em", holdout=1e-9), low_rank(30, 5, 2))
+    assert refused.value.parameter == "holdout"
+
+
+@pytest.mark.parametrize("seed", [np.int64(3), np.uint8(3), 3])
+def test_seeds_are_numbers_of_any_kind(seed):
+    x = low_rank(40, 5, 2)
+    model = in_memory(PPCA(2, method="em", holdout=0.2, random_state=seed), x)
+    np.testing.assert_array_equal(
+        model.held_out, in_memory(PPCA(2, method="em", holdout=0.2, random_state=3), x).held_out
+    )
