@@ -42,16 +42,16 @@ def triangle(order: int) -> Iterator[tuple[int, slice]]:
         start += row + 1
 
 
-def add_outer(packed: Array, vectors: Array) -> None:
-    """`packed += v v'` for each of the vectors, which are columns."""
+def write_outer(packed: Array, vectors: Array) -> None:
+    """`packed = v v'` for each of the vectors, which are columns."""
     for row, entries in triangle(len(vectors)):
-        packed[entries] += vectors[row] * vectors[: row + 1]
+        np.multiply(vectors[row], vectors[: row + 1], out=packed[entries])
 
 
 def outer(vectors: Array) -> Array:
     """`v v'`, packed, for each of the vectors, which are columns."""
-    packed = np.zeros((packed_length(len(vectors)), vectors.shape[1]))
-    add_outer(packed, vectors)
+    packed = np.empty((packed_length(len(vectors)), vectors.shape[1]))
+    write_outer(packed, vectors)
     return packed
 
 

@@ -1,15 +1,15 @@
 """What rows with holes say of their latent variables, under x = W z + mean + noise: the E step.
 
-With M the 0/1 mask of what was observed, R = M o (X - mean) and A_i = W' diag(m_i) W + s2 I, a row's latent
-variables are normal with mean A_i^-1 W' r_i and covariance s2 A_i^-1 (Tipping and Bishop 1999, for the
-observed part of each row). The A_i of all rows are one matrix product, of M with the packed w_j w_j'.
+With M the 0/1 mask of what was observed, R = M o (X - mean) and A_i = I + W' diag(m_i) W / s2, a row's latent
+variables are normal with covariance A_i^-1 and mean A_i^-1 W' r_i / s2 (Tipping and Bishop 1999, for the
+observed part of each row). The A_i of all rows are one matrix product, of M with the packed w_j w_j' / s2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -55,8 +55,8 @@ class Factors:
 
     @cached_property
     def products(self) -> Array:
-        """w_j w_j' of each feature, packed: a column a feature."""
-        return outer(np.ascontiguousarray(self.loadings.T))
+        """w_j w_j' / s2 of each feature, packed: a column a feature."""
+        return outer(np.ascontiguousarray(self.loadings.T) / np.sqrt(self.noise))
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # what is cached stays here
@@ -90,16 +90,17 @@ class Posterior:
 
     latent: Array
     """Their means, components x rows."""
-    precision: Array
-    """A^-1, packed, a column for each pattern of holes. The covariance is this times the noise."""
+    covariance: Array
+    """Their covariances, packed, a column for each pattern of holes."""
     log_likelihood: Array
     """Of each row, in nats."""
     pattern: Array | None
-    """Which column of `precision` is each row's, where rows share patterns; None where each has its own."""
+    """Which column of `covariance` is each row's, where rows share patterns; None where each has its own."""
 
-    def of_rows(self, packed: Array) -> Array:
-        """What is given for each pattern, for each row."""
-        return packed if self.pattern is None else packed[:, self.pattern]
+    @property
+    def covariances(self) -> Array:
+        """The covariance of each row, packed."""
+        return self.covariance if self.pattern is None else self.covariance[:, self.pattern]
 
 
 def slabs(n_rows: int, order: int) -> Iterator[slice]:
@@ -133,43 +134,43 @@ def expect(rows: Seen, factors: Factors) -> Posterior:
     k, noise = factors.order, factors.noise
     patterns, pattern = _patterns(rows.mask)
     shape = (packed_length(k), len(patterns))
-    precision = np.matmul(factors.products, patterns.T, out=scratch("precision", shape, np.dtype(np.float64)))
-    diagonal = np.cumsum(np.arange(1, k + 1)) - 1
-    precision[diagonal] += noise
-    projected = factors.loadings.T @ rows.residual.T
+    small = np.matmul(factors.products, patterns.T, out=scratch("small", shape, np.dtype(np.float64)))
+    small[np.cumsum(np.arange(1, k + 1)) - 1] += 1.0
+    projected = (factors.loadings.T / noise) @ rows.residual.T
     if pattern is None:
-        latent, explained, log_det = invert(precision, projected)
+        latent, explained, log_det = invert(small, projected)
     else:
-        log_det = invert(precision, np.zeros((k, len(patterns))))[2][pattern]
-        latent = np.einsum("ijn,jn->in", unpacked(precision[:, pattern], k), projected)
+        log_det = invert(small, np.zeros((k, len(patterns))))[2][pattern]
+        latent = np.einsum("ijn,jn->in", unpacked(small[:, pattern], k), projected)
         explained = np.einsum("ij,ij->j", projected, latent)
     if factors.sharp:
         unexplained = _unexplained(rows, factors, latent)
     else:
-        unexplained = rows.squares - explained
-    log_likelihood = -0.5 * (
-        rows.observed * LN_2PI + log_det + (rows.observed - k) * np.log(noise) + unexplained / noise
-    )
-    return Posterior(latent, precision, log_likelihood, pattern)
+        unexplained = rows.squares / noise - explained
+    log_likelihood = -0.5 * (rows.observed * (LN_2PI + np.log(noise)) + log_det + unexplained)
+    return Posterior(latent, small, log_likelihood, pattern)
 
 
 def _unexplained(rows: Seen, factors: Factors, latent: Array) -> Array:
-    """The squares of each row less what its latent variables explain of them, as a sum of squares."""
+    """The squares of each row less what its latent variables explain of them, in units of the noise.
+
+    As a sum of squares: nothing cancels.
+    """
     left = latent.T @ factors.loadings.T
     left *= rows.mask
     np.subtract(rows.residual, left, out=left)
-    squares: Array = np.einsum("ij,ij->i", left, left)
-    squares += factors.noise * np.einsum("ij,ij->j", latent, latent)
+    squares: Array = np.einsum("ij,ij->i", left, left) / factors.noise
+    squares += np.einsum("ij,ij->j", latent, latent)
     return squares
 
 
 def _patterns(mask: Array) -> tuple[Array, Array | None]:
     """The distinct rows of a mask, and which of them each row is, where that makes them much fewer."""
     n_rows, n_cols = mask.shape
-    signature = mask @ _signs(n_cols)
-    _, first, which = np.unique(signature, return_index=True, return_inverse=True)
-    if 4 * len(first) > n_rows:
+    signature = mask @ _signature(n_cols)
+    if 4 * (1 + np.count_nonzero(np.diff(np.sort(signature)))) > n_rows:
         return mask, None
+    _, first, which = np.unique(signature, return_index=True, return_inverse=True)
     patterns = mask[first]
     for start in range(0, n_rows, 256):  # signatures may be equal by chance
         part = slice(start, start + 256)
@@ -178,5 +179,6 @@ def _patterns(mask: Array) -> tuple[Array, Array | None]:
     return patterns, which
 
 
-def _signs(length: int) -> Array:
+@lru_cache(maxsize=8)
+def _signature(length: int) -> Array:
     return np.random.default_rng(length).random(length)

@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 from streamdr.accumulators.holdout import Holdout
 from streamdr.blocks import Array, Block
-from streamdr.packed import add_outer, packed_length
+from streamdr.packed import packed_length, write_outer
 from streamdr.posterior import Factors, Posterior, Seen, expect, seen, slabs
 from streamdr.scratch import scratch
 
@@ -143,8 +143,8 @@ class Latent:
         k, p = factors.order, packed_length(factors.order)
         n_rows = len(rows.mask)
         table = scratch("table", (p + k + 1, n_rows), np.dtype(np.float64))
-        np.multiply(posterior.of_rows(posterior.precision), factors.noise, out=table[:p])
-        add_outer(table[:p], posterior.latent)
+        write_outer(table[:p], posterior.latent)
+        table[:p] += posterior.covariances
         table[p : p + k] = posterior.latent
         table[p + k] = 1.0
         if weights is not None:

@@ -246,7 +246,7 @@ class PPCAMixtureModel:
         """What each component expects of every value, and the variance of that."""
         for one in self.factors:
             posterior = expect(seen(rows, one), one)
-            spread = posterior.of_rows(posterior.precision).T @ doubled(one.products)
+            spread = posterior.covariances.T @ doubled(one.products)
             yield posterior.latent.T @ one.loadings.T + one.mean, one.noise * (1.0 + spread)
 
     def _mapped(

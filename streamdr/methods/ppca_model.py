@@ -150,6 +150,11 @@ class PPCAModel:
             told.append(f"{self.empty_rows:,} rows have no value: they were left out, and map to the mean")
         if unseen:
             told.append(f"{unseen:,} features were never observed: they are left out, and stay NaN")
+        if self.new_features:
+            told.append(
+                f"{self.new_features:,} values are of features that the first rows did not have: they were "
+                "left out; a fit to all rows takes them in"
+            )
         if self.constant_features:
             told.append(
                 f"{self.constant_features:,} features are constant where observed: noise is all they share"
@@ -180,9 +185,7 @@ class PPCAModel:
         square = self._mapped(
             values,
             k * k,
-            lambda rows, posterior: (
-                self.noise_variance * unpacked(posterior.of_rows(posterior.precision), k).reshape(k * k, -1).T
-            ),
+            lambda rows, posterior: unpacked(posterior.covariances, k).reshape(k * k, -1).T,
         )
         return self.transform(values), square.reshape(len(square), k, k)
 
@@ -208,7 +211,7 @@ class PPCAModel:
         weights = doubled(self.factors.products)
 
         def variance(rows: Array, posterior: Posterior) -> Array:
-            spread = posterior.of_rows(posterior.precision).T @ weights
+            spread = posterior.covariances.T @ weights
             unsure = self.noise_variance * (1.0 + spread)
             if self.factors.known is not None:
                 unsure[:, ~self.factors.known] = np.nan
