@@ -56,6 +56,14 @@ class Model(Protocol):
         """`transform` as a pass over columns, for rows too wide to hold; None where that cannot be."""
 
 
+@runtime_checkable
+class UsesScratch(Protocol):
+    """A model that takes more memory to map rows than they and what they become."""
+
+    def scratch_bytes(self, n_rows: int) -> int:
+        """What mapping so many rows allocates besides the result, in any of its ways: an upper bound."""
+
+
 Passes = Generator[Pass, Accumulator, Model]
 
 

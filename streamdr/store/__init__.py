@@ -1,4 +1,4 @@
-"""What streamdr writes: models and embeddings, published whole or not at all."""
+"""What streamdr writes: models, embeddings and other rows, published whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from streamdr.store.places import (
     adopt_rows,
     check_output,
     create_embedding,
+    create_rows,
     draft,
     existing_chunks,
     exists,
     finish,
     load_model,
     open_embedding,
+    open_rows,
     read_group,
     require_space,
     save_model,
@@ -36,6 +38,7 @@ __all__ = [
     "adopt_rows",
     "check_output",
     "create_embedding",
+    "create_rows",
     "draft",
     "existing_chunks",
     "exists",
@@ -44,6 +47,7 @@ __all__ = [
     "leased",
     "load_model",
     "open_embedding",
+    "open_rows",
     "read_group",
     "require_space",
     "save_model",

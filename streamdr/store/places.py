@@ -14,8 +14,10 @@ from numpy.typing import DTypeLike
 
 from streamdr.addresses import Address, Place
 from streamdr.blocks import Array
-from streamdr.store import embeddings, publish, record, remote_outputs, remote_publish
+from streamdr.methods.rows import RowKind
 from streamdr.store import models as local_models
+from streamdr.store import publish, record, remote_outputs, remote_publish
+from streamdr.store import rows as local_rows
 from streamdr.store.models import SavedModel
 from streamdr.store.publish import Fence, Staging
 from streamdr.store.record import Group, Kind
@@ -114,6 +116,32 @@ def draft(place: Place) -> dict[str, Any] | None:
     return remote_outputs.draft(place) if isinstance(place, Address) else record.draft(place)
 
 
+def create_rows(
+    place: Place,
+    kind: RowKind,
+    *,
+    shape: tuple[int, ...],
+    dims: tuple[str, ...],
+    dtype: DTypeLike,
+    chunk_rows: int,
+    output_names: Sequence[str] | None = None,
+    attributes: Mapping[str, Any],
+) -> None:
+    """Lay out an array where it is staged, keeping the rows that a killed run of the same left there."""
+    told: dict[str, Any] = {
+        "shape": shape,
+        "dims": dims,
+        "dtype": dtype,
+        "chunk_rows": chunk_rows,
+        "output_names": output_names,
+        "attributes": attributes,
+    }
+    if isinstance(place, Address):
+        remote_outputs.create_rows(place, kind, **told)
+    else:
+        local_rows.create_rows(place, kind, **told)
+
+
 def create_embedding(
     place: Place,
     *,
@@ -124,59 +152,62 @@ def create_embedding(
     output_names: Sequence[str] | None = None,
     attributes: Mapping[str, Any],
 ) -> None:
-    """Lay out an embedding where it is staged, keeping the rows that a killed run of the same left there."""
-    told: dict[str, Any] = {
-        "n_rows": n_rows,
-        "n_outputs": n_outputs,
-        "dtype": dtype,
-        "chunk_rows": chunk_rows,
-        "output_names": output_names,
-        "attributes": attributes,
-    }
-    if isinstance(place, Address):
-        remote_outputs.create_embedding(place, **told)
-    else:
-        embeddings.create_embedding(place, **told)
+    """The same for an embedding."""
+    create_rows(
+        place,
+        "embedding",
+        shape=(n_rows, n_outputs),
+        dims=("sample", "component"),
+        dtype=dtype,
+        chunk_rows=chunk_rows,
+        output_names=output_names,
+        attributes=attributes,
+    )
 
 
-def write_rows(place: Place, start: int, values: Array) -> None:
+def write_rows(place: Place, start: int, values: Array, kind: RowKind = "embedding") -> None:
     """Write whole chunks of rows. Doing so twice, or beside other rows in other processes, is harmless."""
     if isinstance(place, Address):
-        remote_outputs.write_rows(place, start, values)
+        remote_outputs.write_rows(place, kind, start, values)
     else:
-        embeddings.write_rows(place, start, values)
+        local_rows.write_rows(place, kind, start, values)
 
 
-def adopt_rows(place: Place, earlier: Place, rows: int) -> None:
-    """Take over the chunks of an earlier embedding that hold nothing but the first `rows` rows."""
+def adopt_rows(place: Place, earlier: Place, rows: int, kind: RowKind = "embedding") -> None:
+    """Take over the chunks of an earlier output that hold nothing but the first `rows` rows."""
     if isinstance(place, Address):
         assert isinstance(earlier, Address)  # what is staged is beside what it replaces
-        remote_outputs.adopt_rows(place, earlier, rows)
+        remote_outputs.adopt_rows(place, kind, earlier, rows)
     else:
         assert not isinstance(earlier, Address)
-        embeddings.adopt_rows(place, earlier, rows)
+        local_rows.adopt_rows(place, kind, earlier, rows)
 
 
-def existing_chunks(place: Place) -> set[int]:
+def existing_chunks(place: Place, kind: RowKind = "embedding") -> set[int]:
     """The chunks that need not be written again: there, whole, and with the right checksum."""
     if isinstance(place, Address):
-        return remote_outputs.existing_chunks(place)
-    return embeddings.existing_chunks(place)
+        return remote_outputs.existing_chunks(place, kind)
+    return local_rows.existing_chunks(place, kind)
 
 
-def finish(place: Place) -> None:
-    """See that every chunk is there, and only then record that the embedding is complete."""
+def finish(place: Place, kind: RowKind = "embedding") -> None:
+    """See that every chunk is there, and only then record that the output is complete."""
     if isinstance(place, Address):
-        remote_outputs.finish(place)
+        remote_outputs.finish(place, kind)
     else:
-        embeddings.finish(place)
+        local_rows.finish(place, kind)
+
+
+def open_rows(place: Place, kind: RowKind) -> zarr.Array[Any]:
+    """Open a finished output for reading, all of its chunks being there."""
+    if isinstance(place, Address):
+        return remote_outputs.open_rows(place, kind)
+    return local_rows.open_rows(place, kind)
 
 
 def open_embedding(place: Place) -> zarr.Array[Any]:
     """Open a finished embedding for reading, all of its chunks being there."""
-    if isinstance(place, Address):
-        return remote_outputs.open_embedding(place)
-    return embeddings.open_embedding(place)
+    return open_rows(place, "embedding")
 
 
 def stored_bytes(place: Place) -> int:

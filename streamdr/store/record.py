@@ -17,10 +17,11 @@ import numpy as np
 from streamdr import __version__
 from streamdr.addresses import Place
 from streamdr.errors import StoreError
+from streamdr.methods.rows import RowKind
 
 SCHEMA = 1
 ROOT = "zarr.json"
-Kind = Literal["model", "embedding", "ingested", "synthetic", "example"]
+Kind = Literal["model", "ingested", "synthetic", "example"] | RowKind
 
 
 @dataclass(frozen=True)

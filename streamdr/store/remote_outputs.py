@@ -1,4 +1,4 @@
-"""Models and embeddings at an address: what is small is brought here and handled as files are."""
+"""Models, embeddings and other rows at an address: what is small is brought here and handled as files are."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from numpy.typing import DTypeLike
 from streamdr.addresses import Address
 from streamdr.blocks import Array, Span
 from streamdr.errors import StoreError
+from streamdr.methods.rows import RowKind
 from streamdr.remote import in_parallel, open_objects
-from streamdr.store import embeddings, models, record
+from streamdr.store import models, record
+from streamdr.store import rows as local_rows
 from streamdr.store.arrays import Layout, content_fault, encode_chunk, parse_layout
-from streamdr.store.embeddings import ARRAY
 from streamdr.store.models import SavedModel
 from streamdr.store.publish import Fence, require_space
 from streamdr.store.record import ROOT, Group, Kind
 from streamdr.store.remote_publish import RemoteStaging, told
 
-_METADATA = (ROOT, f"{ARRAY}/{ROOT}")
 _AT_ONCE = 4
 """The chunks that are brought back at a time, to be checked."""
 
@@ -94,71 +94,74 @@ def exists(address: Address) -> bool:
         return next(open_objects(address).listed(), None) is not None
 
 
-def create_embedding(
+def create_rows(
     address: Address,
+    kind: RowKind,
     *,
-    n_rows: int,
-    n_outputs: int,
+    shape: tuple[int, ...],
+    dims: tuple[str, ...],
     dtype: DTypeLike,
     chunk_rows: int,
     output_names: Sequence[str] | None = None,
     attributes: Mapping[str, Any],
 ) -> None:
-    """Lay out an embedding where it is staged, keeping the rows that a killed run of the same left there."""
+    """Lay out an array where it is staged, keeping the rows that a killed run of the same left there."""
     with _workspace(address) as here:
-        _download(address, here, _METADATA)
-        before = _contents(here)
-        embeddings.create_embedding(
+        _download(address, here, _metadata(kind))
+        before = _contents(here, kind)
+        local_rows.create_rows(
             here,
-            n_rows=n_rows,
-            n_outputs=n_outputs,
+            kind,
+            shape=shape,
+            dims=dims,
             dtype=dtype,
             chunk_rows=chunk_rows,
             output_names=output_names,
             attributes=attributes,
         )
-        if _contents(here) == before:
+        if _contents(here, kind) == before:
             return
         with told(address, "written"):
             objects = open_objects(address)
-            # The record goes first and comes last: with it, chunks are taken for this embedding's.
+            # The record goes first and comes last: with it, chunks are taken for this output's.
             objects.delete([ROOT])
             objects.delete([found.key for found in objects.listed()])
-        _upload(here, address, _METADATA)
+        _upload(here, address, _metadata(kind))
         _layout.cache_clear()
 
 
-def write_rows(address: Address, start: int, values: Array) -> None:
+def write_rows(address: Address, kind: RowKind, start: int, values: Array) -> None:
     """Write whole chunks of rows. Doing so twice, or beside other rows in other processes, is harmless."""
-    layout = _layout(address)
-    embeddings.require_whole_chunks(str(address), layout.shape, layout.chunks, start, values)
+    layout = _layout(address, kind)
+    local_rows.require_whole_chunks(str(address), layout.shape, layout.chunks, start, values)
     objects = open_objects(address)
     with told(address, "written"):
         for rows in Span(start, start + len(values)).split(layout.chunks[0]):
             part = values[rows.start - start : rows.stop - start]
-            objects.put(_key(rows.start // layout.chunks[0]), encode_chunk(part, layout))
+            objects.put(_key(kind, layout, rows.start // layout.chunks[0]), encode_chunk(part, layout))
 
 
-def adopt_rows(address: Address, earlier: Address, rows: int) -> None:
-    """Take over the chunks of an embedding beside this one that hold nothing but the first `rows` rows."""
-    layout = _layout(address)
+def adopt_rows(address: Address, kind: RowKind, earlier: Address, rows: int) -> None:
+    """Take over the chunks of an output beside this one that hold nothing but the first `rows` rows."""
+    layout = _layout(address, kind)
     with _workspace(earlier) as here:
-        _download(earlier, here, _METADATA)
-        if embeddings.sealed_layout(here).chunks != layout.chunks:
+        _download(earlier, here, _metadata(kind))
+        if local_rows.sealed_layout(here, kind).chunks != layout.chunks:
             raise StoreError(f"{earlier}: has chunks of another shape; transform all of it again")
     beside, there = open_objects(address.parent), _sizes(address)
-    numbers = [i for i in range(rows // layout.chunks[0]) if _key(i) not in there]
+    keys = [_key(kind, layout, number) for number in range(rows // layout.chunks[0])]
+    missing = [key for key in keys if key not in there]
     with told(address, "written"):
-        in_parallel(lambda i: beside.copy(f"{earlier.name}/{_key(i)}", f"{address.name}/{_key(i)}"), numbers)
+        in_parallel(lambda key: beside.copy(f"{earlier.name}/{key}", f"{address.name}/{key}"), missing)
 
 
-def existing_chunks(address: Address) -> set[int]:
+def existing_chunks(address: Address, kind: RowKind) -> set[int]:
     """The chunks that need not be written again: there, whole, and with the right checksum."""
-    layout, sizes, objects = _layout(address), _sizes(address), open_objects(address)
-    candidates = [i for i in range(layout.grid[0]) if sizes.get(_key(i)) == layout.file_bytes]
+    layout, sizes, objects = _layout(address, kind), _sizes(address), open_objects(address)
+    candidates = [i for i in range(layout.grid[0]) if sizes.get(_key(kind, layout, i)) == layout.file_bytes]
 
     def is_intact(number: int) -> bool:
-        data = objects.get(_key(number))
+        data = objects.get(_key(kind, layout, number))
         return data is not None and content_fault(bytes(data), layout) is None
 
     with told(address, "read"):
@@ -169,31 +172,31 @@ def existing_chunks(address: Address) -> set[int]:
         }
 
 
-def finish(address: Address) -> None:
-    """See that every chunk is there, and only then record that the embedding is complete.
+def finish(address: Address, kind: RowKind) -> None:
+    """See that every chunk is there, and only then record that the output is complete.
 
     Chunks are not read back: the store compared each with the digest that its request was signed with, and
     those of an earlier run were read when they were found.
     """
-    layout, sizes = _layout(address), _sizes(address)
-    _require_all(address, layout, sizes)
-    chunks = {_key(i) for i in range(layout.grid[0])}
+    layout, sizes = _layout(address, kind), _sizes(address)
+    _require_all(address, kind, layout, sizes)
+    chunks = {_key(kind, layout, i) for i in range(layout.grid[0])}
     with told(address, "written"):
-        open_objects(address).delete(sizes.keys() - chunks - set(_METADATA))
+        open_objects(address).delete(sizes.keys() - chunks - set(_metadata(kind)))
     with _workspace(address) as here:
-        _download(address, here, _METADATA)
-        embeddings.seal(here)
+        _download(address, here, _metadata(kind))
+        local_rows.seal(here, kind)
         _upload(here, address, [ROOT])
 
 
-def open_embedding(address: Address) -> zarr.Array[Any]:
-    """Open a finished embedding for reading, all of its chunks being there."""
+def open_rows(address: Address, kind: RowKind) -> zarr.Array[Any]:
+    """Open a finished output for reading, all of its chunks being there."""
     with _workspace(address) as here:
-        _download(address, here, _METADATA)
-        layout = embeddings.sealed_layout(here)
-    _require_all(address, layout, _sizes(address))
+        _download(address, here, _metadata(kind))
+        layout = local_rows.sealed_layout(here, kind)
+    _require_all(address, kind, layout, _sizes(address))
     with told(address, "read"):
-        opened: zarr.Array[Any] = open_objects(address).open_array(ARRAY, 3)
+        opened: zarr.Array[Any] = open_objects(address).open_array(kind, 3)
         return opened
 
 
@@ -236,8 +239,12 @@ def _upload(here: Path, address: Address, names: Iterable[str]) -> None:
         objects.put(ROOT, (here / ROOT).read_bytes())
 
 
-def _contents(here: Path) -> dict[str, bytes]:
-    return {name: (here / name).read_bytes() for name in _METADATA if (here / name).is_file()}
+def _metadata(kind: RowKind) -> tuple[str, str]:
+    return ROOT, f"{kind}/{ROOT}"
+
+
+def _contents(here: Path, kind: RowKind) -> dict[str, bytes]:
+    return {name: (here / name).read_bytes() for name in _metadata(kind) if (here / name).is_file()}
 
 
 def _is_plain(name: str) -> bool:
@@ -250,24 +257,24 @@ def _sizes(address: Address) -> dict[str, int]:
         return {found.key: found.size for found in open_objects(address).listed()}
 
 
-def _key(number: int) -> str:
-    return f"{ARRAY}/c/{number}/0"
+def _key(kind: RowKind, layout: Layout, number: int) -> str:
+    """The chunk of some rows, whole along all other dimensions."""
+    return "/".join([kind, "c", str(number), *["0"] * (len(layout.shape) - 1)])
 
 
 @lru_cache(maxsize=8)
-def _layout(address: Address) -> Layout:
-    """How an embedding is cut, asked for once a process: the key in a staging's name stands for it, too."""
+def _layout(address: Address, kind: RowKind) -> Layout:
+    """How an output is cut, asked for once a process: the key in a staging's name stands for it, too."""
     with _workspace(address) as here:
-        _download(address, here, _METADATA)
-        return parse_layout(record.parse_json(here / ARRAY / ROOT), here / ARRAY)
+        _download(address, here, _metadata(kind))
+        return parse_layout(record.parse_json(here / kind / ROOT), here / kind)
 
 
-def _require_all(address: Address, layout: Layout, sizes: Mapping[str, int]) -> None:
-    """Refuse an embedding of which a chunk is missing or cut short."""
+def _require_all(address: Address, kind: RowKind, layout: Layout, sizes: Mapping[str, int]) -> None:
+    """Refuse an output of which a chunk is missing or cut short."""
     for number, rows in enumerate(Span(0, layout.shape[0]).split(layout.chunks[0])):
-        size = sizes.get(_key(number))
+        key = _key(kind, layout, number)
+        size = sizes.get(key)
         if size != layout.file_bytes:
             fault = "is missing" if size is None else f"has {size} bytes, not {layout.file_bytes}"
-            raise StoreError(
-                f"{address / _key(number)}: {fault} (rows {rows.start}-{rows.stop - 1}); transform again"
-            )
+            raise StoreError(f"{address / key}: {fault} (rows {rows.start}-{rows.stop - 1}); transform again")
