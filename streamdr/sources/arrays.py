@@ -59,6 +59,7 @@ class MappedSource(Source):
         require_numeric(array.dtype, self.name)
         self.layout = Layout.of(array.shape, sample_axis, self.name)
         self.spec = MatrixSpec(self.layout.n_rows, self.layout.n_cols, array.dtype)
+        self.sample_shape = self.layout.features
         self._offset = root.offset + array.ctypes.data - root.ctypes.data
         self._order: Literal["C", "F"] = "C" if array.flags.c_contiguous else "F"
 

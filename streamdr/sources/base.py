@@ -28,6 +28,10 @@ class Source(ABC):
     chunks: tuple[int, int]
     """The storage's own granularity in (rows, columns) of the flattened matrix."""
     feature_names: tuple[str, ...] | None = None
+    sample_shape: tuple[int, ...] | None = None
+    """The shape of a sample before it became a row, where that is known."""
+    dims: tuple[str | None, ...] | None = None
+    """What the dimensions are called, that of the samples first, where they have names."""
     weights: Source | None = None
     """Row weights, as an n x 1 source."""
     lends: bool = False

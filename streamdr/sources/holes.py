@@ -38,6 +38,8 @@ class HolesSource(Source):
         self.layout = layout_of(base)
         self.chunks = base.chunks
         self.feature_names = base.feature_names
+        self.sample_shape = base.sample_shape
+        self.dims = base.dims
         self.weights = base.weights
         self.mask = mask
         self.missing_value = missing_value

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
 from streamdr.blocks import Array, Span
 from streamdr.errors import DataError, ParameterError
 
+T = TypeVar("T")
 Region = tuple[slice, ...]
 """A box of an N-dimensional array: one slice, with start and stop, an axis."""
 
@@ -56,6 +58,11 @@ class Layout:
     def features(self) -> tuple[int, ...]:
         """The shape of one sample."""
         return self.shape[: self.sample_axis] + self.shape[self.sample_axis + 1 :]
+
+    def samples_first(self, names: Sequence[T]) -> tuple[T, ...]:
+        """What is given for each axis, that of the samples first."""
+        others = [name for axis, name in enumerate(names) if axis != self.sample_axis]
+        return names[self.sample_axis], *others
 
     @property
     def n_rows(self) -> int:

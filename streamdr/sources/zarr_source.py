@@ -46,6 +46,8 @@ class ZarrSource(Source):
         # A chunk that is not full yet counts as whole: it will be cut alike when rows are appended.
         columns = self.layout.granularity(metadata.grid.chunk)[1]
         self.chunks = (metadata.grid.chunk[self.layout.sample_axis], columns)
+        self.sample_shape = self.layout.features
+        self.dims = None if metadata.dims is None else self.layout.samples_first(metadata.dims)
         names = metadata.feature_names
         self.feature_names = names if names is not None and len(names) == self.spec.n_cols else None
         self._node = node
