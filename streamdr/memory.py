@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from streamdr.blocks import Axis
 from streamdr.engines import available_cores
 from streamdr.errors import MemoryLimitError
 from streamdr.methods import Method, Model, Route
+from streamdr.methods.base import UsesScratch
+from streamdr.methods.rows import RowView
 from streamdr.segments import RADIX, Cut, cut
 from streamdr.settings import Execution
 from streamdr.sizes import format_bytes
@@ -30,6 +32,8 @@ BASELINE = 140 << 20
 _FREE_SHARE = 0.8
 _SMALL_ACCUMULATOR = 64 << 20
 _OUTPUT_CHUNK = 1 << 20
+_CHUNK_BLOCKS = 16
+"""The most blocks that make one chunk: rows of a single number must not wait for a million others."""
 _FLOPS = 6e10
 """Nominal speeds of one worker: the same on every machine, so that `auto` chooses the same everywhere."""
 _READ = 0.65e9
@@ -84,7 +88,7 @@ class TransformPlan:
 
 
 def plan_transform(
-    model: Model,
+    model: Model | RowView,
     source: Source,
     execution: Execution,
     dtype: np.dtype[Any],
@@ -115,7 +119,7 @@ def plan_transform(
 
 
 def _by_rows(
-    model: Model,
+    model: Model | RowView,
     source: Source,
     execution: Execution,
     dtype: np.dtype[Any],
@@ -126,17 +130,19 @@ def _by_rows(
     data = source.spec
     rows = min(cut(data, source.chunks, "rows", 0).block, data.n_rows)
     out_bytes = model.n_outputs * dtype.itemsize
-    chunk_rows = chunk_rows or min(rows * math.ceil(_OUTPUT_CHUNK / (rows * out_bytes)), data.n_rows)
+    blocks = min(math.ceil(_OUTPUT_CHUNK / (rows * out_bytes)), _CHUNK_BLOCKS)
+    chunk_rows = chunk_rows or min(rows * blocks, data.n_rows)
     here = workers if execution.in_process else 1
     block = rows * data.line_bytes("rows")
     mapped = rows * model.n_outputs * data.working.itemsize
-    task = 2 * block + source.overhead(rows, data.n_cols) + 2 * mapped + 2 * chunk_rows * out_bytes
+    scratch = model.scratch_bytes(rows) if isinstance(model, UsesScratch) else 0
+    task = 2 * block + source.overhead(rows, data.n_cols) + scratch + 2 * mapped + 2 * chunk_rows * out_bytes
     peak = max(BASELINE, resident()) + here * task + 2 * _model_bytes(model)
     return TransformPlan("rows", workers, 2 * workers, rows, chunk_rows, peak, limit)
 
 
 def _by_columns(
-    model: Model,
+    model: Model | RowView,
     source: Source,
     execution: Execution,
     dtype: np.dtype[Any],
@@ -157,9 +163,11 @@ def _by_columns(
     )
 
 
-def _model_bytes(model: Model) -> int:
-    arrays = (getattr(model, field.name) for field in fields(cast(Any, model)))
-    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+def _model_bytes(model: Any) -> int:
+    """What its arrays take, and those of the model that it is a view of."""
+    held = [getattr(model, field.name) for field in fields(model)]
+    within = sum(_model_bytes(each) for each in held if is_dataclass(each))
+    return within + sum(array.nbytes for array in held if isinstance(array, np.ndarray))
 
 
 def available_memory() -> int:

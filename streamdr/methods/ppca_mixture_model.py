@@ -14,6 +14,7 @@ from streamdr.accumulators.holdout import doubled
 from streamdr.accumulators.latent import joint_log_likelihood
 from streamdr.blocks import Array, widen
 from streamdr.methods.em import Principal
+from streamdr.packed import at_once
 from streamdr.posterior import Factors, expect, seen, slabs
 
 _MIXTURE = {"dims": ("mixture",)}
@@ -233,6 +234,14 @@ class PPCAMixtureModel:
 
     def scores_by_columns(self, n_rows: int) -> None:
         """Which values of a row are there decides how all others count: rows are read whole."""
+
+    def scratch_bytes(self, n_rows: int) -> int:
+        """The E step of a slab, what all components keep for it, and some values for each of its own."""
+        from streamdr.methods.ppca_routes import e_step_bytes, latent_bytes  # it knows models
+
+        d, k, c = self.n_features, self.n_components, self.n_mixtures
+        slab = min(n_rows, at_once(k))
+        return e_step_bytes(d, k, n_rows) + c * latent_bytes(d, k) + 8 * slab * (12 * d + 6 * c)
 
     def _joint(self, rows: Array) -> Array:
         return joint_log_likelihood(rows, self.factors, self.weights)

@@ -12,7 +12,7 @@ import numpy as np
 from streamdr.accumulators.holdout import doubled
 from streamdr.blocks import Array, widen
 from streamdr.methods.em import Principal
-from streamdr.packed import unpacked
+from streamdr.packed import at_once, unpacked
 from streamdr.posterior import Factors, Posterior, expect, seen, slabs
 
 _FEATURE = {"dims": ("feature",)}
@@ -247,6 +247,13 @@ class PPCAModel:
 
     def scores_by_columns(self, n_rows: int) -> None:
         """Which values of a row are there decides how all others count: rows are read whole."""
+
+    def scratch_bytes(self, n_rows: int) -> int:
+        """The E step of a slab, and a few values for each of its own."""
+        from streamdr.methods.ppca_routes import e_step_bytes  # it knows models
+
+        d, k = self.n_features, self.n_components
+        return e_step_bytes(d, k, n_rows) + 4 * 8 * min(n_rows, at_once(k)) * d
 
     def _mapped(
         self,

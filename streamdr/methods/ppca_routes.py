@@ -65,8 +65,9 @@ def solve_bytes(n_cols: int, n_components: int) -> int:
     return 8 * n_cols * (4 * (n_components + 1) ** 2 + 24 * (n_components + 1))
 
 
-def e_step_bytes(n_cols: int, n_components: int) -> int:
-    """What the E step of some rows allocates, whatever the block."""
+def e_step_bytes(n_cols: int, n_components: int, n_rows: int | None = None) -> int:
+    """What the E step of so many rows allocates; None for whatever the block."""
     rows, p = at_once(n_components), packed_length(n_components)
+    rows = rows if n_rows is None else min(n_rows, rows)
     each = 8 * (3 * n_cols + 3 * p + 2 * n_components * (n_components + 1) + 8 * n_components)
     return rows * each + 2 * latent_bytes(n_cols, n_components)
