@@ -29,7 +29,7 @@ def fit(config: Configuration, storage_block: str | None = None, fresh: bool = F
 
 def _stages(bench: Bench) -> Report:
     reports = {"plan": stages.plan(bench), "fit": stages.fit(bench)}
-    model = bench.without_embedding()
+    model = bench.without_rows()
     reports["verify"] = stages.verify(model)
     stages.summarise(model, reports)
     return reports

@@ -1,4 +1,4 @@
-"""Fit the method, save the model and write the embedding: `python flows/fit_transform.py CONFIG`."""
+"""Fit the method, save the model, write what is asked for of rows: `python flows/fit_transform.py CONFIG`."""
 
 # No `from __future__ import annotations`: Prefect runs this file without making it a module, and could not
 # find what words stand for.
@@ -19,7 +19,7 @@ from streamdr.reports import Report
 def fit_transform(
     config: Configuration, storage_block: str | None = None, fresh: bool = False
 ) -> Report | State[Any]:
-    """Fit the method to the input, write the embedding if one is asked for, verify both and show them.
+    """Fit the method to the input, write the embedding and what else is asked for, verify all and show it.
 
     Args:
         config: What is read, what is computed, what is written, and how.
@@ -31,7 +31,7 @@ def fit_transform(
 
 def _stages(bench: Bench) -> Report:
     reports = {"plan": stages.plan(bench), "fit": stages.fit(bench)}
-    if bench.has_embedding:
+    if bench.has_rows:
         reports["transform"] = stages.transform(bench)
     reports["verify"] = stages.verify(bench)
     stages.summarise(bench, reports)

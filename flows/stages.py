@@ -23,6 +23,7 @@ from orchestra import (
 
 from streamdr import terminal
 from streamdr.addresses import redact
+from streamdr.methods.rows import ROW_OUTPUTS
 from streamdr.reports import Report
 from streamdr.workshop import Act, Order, StageError, Workshop
 
@@ -31,6 +32,7 @@ BACKOFF_SECONDS = 4
 """The first wait. Each is twice as long as the one before: two minutes in all."""
 
 P = ParamSpec("P")
+_ROWS = [kind.name for kind in ROW_OUTPUTS]
 
 
 class Bench:
@@ -49,15 +51,16 @@ class Bench:
         for configuration in self.configurations:
             yield Bench(self._workshop, [configuration], self._fresh, self._storage)
 
-    def without_embedding(self) -> Bench:
+    def without_rows(self) -> Bench:
         """The same for the models alone."""
-        bare = [{**each, "output": {**each["output"], "embedding": None}} for each in self.configurations]
+        none = dict.fromkeys(_ROWS)
+        bare = [{**each, "output": {**each["output"], **none}} for each in self.configurations]
         return Bench(self._workshop, bare, self._fresh, self._storage)
 
     @property
-    def has_embedding(self) -> bool:
+    def has_rows(self) -> bool:
         """Whether there is anything to transform to."""
-        return self.configurations[0]["output"].get("embedding") is not None
+        return any(self.configurations[0]["output"].get(kind) is not None for kind in _ROWS)
 
     def do(self, act: Act, reports: Mapping[str, Report] | None = None) -> Report:
         """Carry out a stage, with its progress shown on the page of the run."""
@@ -119,7 +122,7 @@ def fit(bench: Bench) -> Report:
 
 @stage("transform")
 def transform(bench: Bench) -> Report:
-    """Write the embedding, going on where an interrupted run stopped."""
+    """Write the embedding, and what else is asked for of rows, going on where an interrupted run stopped."""
     return bench.do("transform")
 
 

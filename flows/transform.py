@@ -19,12 +19,12 @@ from streamdr.reports import Report
 def transform(
     config: Configuration, storage_block: str | None = None, fresh: bool = False
 ) -> Report | State[Any]:
-    """Write the embedding by the model that is there, verify it and show it.
+    """Write the embedding, and what else is asked for, by the model that is there, verify it and show it.
 
     Args:
         config: What is read, what is computed, what is written, and how.
         storage_block: The block with what opens remote stores, as TYPE/NAME.
-        fresh: Write an embedding that is up to date once more.
+        fresh: Write outputs that are up to date once more.
     """
     return stages.run(_stages, [config], storage_block, fresh)
 

@@ -66,7 +66,7 @@ def top(
 
 @app.command()
 def run(config: Config, sets: Sets = None, fresh: Fresh = False, as_json: Json = False) -> int:
-    """Fit, and transform if an embedding is asked for. Run again to resume."""
+    """Fit, and transform if an embedding or the like is asked for. Run again to resume."""
     job = Job([config], sets or [], fresh, as_json)
     return job.carry_out(lambda pipeline, stage: pipeline.run_all(stage, _show_plan), terminal.ran)
 
@@ -80,7 +80,7 @@ def fit(config: Config, sets: Sets = None, fresh: Fresh = False, as_json: Json =
 
 @app.command()
 def transform(config: Config, sets: Sets = None, fresh: Fresh = False, as_json: Json = False) -> int:
-    """Write the embedding by the saved model. Run again to resume."""
+    """Write the embedding, and what else is asked for of rows, by the saved model. Run again to resume."""
     job = Job([config], sets or [], fresh, as_json)
     return job.carry_out(lambda pipeline, stage: pipeline.transform(stage), terminal.transformed)
 
@@ -134,7 +134,7 @@ def inspect(
     ],
     as_json: Json = False,
 ) -> int:
-    """Say what a store, model or embedding holds."""
+    """Say what a store, a model or what was written of rows holds."""
 
     def work() -> Report:
         from streamdr import inspection

@@ -20,6 +20,7 @@ from streamdr.errors import DataError, Interrupted, MissingValuesError
 from streamdr.ledger import Ledger
 from streamdr.memory import Plan, TransformPlan, give_back, plan, plan_transform
 from streamdr.methods import Method, Model, Pass, Passes
+from streamdr.methods.rows import EMBEDDING, RowOutput, RowView
 from streamdr.progress import Progress, Silent
 from streamdr.remote.folder import folder_at
 from streamdr.runner import Runner, in_order
@@ -30,10 +31,10 @@ from streamdr.store import (
     Fence,
     Place,
     adopt_rows,
-    create_embedding,
+    create_rows,
     existing_chunks,
     finish,
-    open_embedding,
+    open_rows,
     require_space,
     stage,
     write_rows,
@@ -66,7 +67,7 @@ class Transformed:
 
 @dataclass(frozen=True)
 class Kept:
-    """The first rows of an earlier embedding, which need not be made again."""
+    """The first rows of an earlier output, which need not be made again."""
 
     path: Place
     rows: int
@@ -156,6 +157,7 @@ def transform(
     target: Place,
     execution: Execution,
     *,
+    kind: RowOutput = EMBEDDING,
     dtype: str | None = None,
     attributes: Mapping[str, Any],
     kept: Kept | None = None,
@@ -164,65 +166,65 @@ def transform(
     stop: threading.Event | None = None,
     fence: Fence | None = None,
 ) -> Transformed:
-    """Write a source's embedding to `target`, which appears whole or not at all.
+    """Write a source's embedding, or what else a model says of rows, to `target`: whole or not at all.
 
     `attributes` are recorded with it, and say, with the source's fingerprint, which unfinished work of
-    a killed run is this one's to continue. Rows of an earlier embedding that are `kept` are not read.
+    a killed run is this one's to continue. Rows of an earlier output that are `kept` are not read.
     """
     began, stop, progress = time.monotonic(), stop or threading.Event(), progress or Silent()
     require_features(model, source)
-    output = np.dtype(dtype or source.spec.working)
-    chosen = plan_transform(model, source, execution, output, None if kept is None else kept.chunk_rows)
+    view = kind.of(model)
+    output = np.dtype(kind.dtype or dtype or source.spec.working)
+    chosen = plan_transform(view, source, execution, output, None if kept is None else kept.chunk_rows)
     kept = kept if chosen.axis == "rows" else None
     source.validate()
-    row_bytes = model.n_outputs * output.itemsize
+    row_bytes = view.n_outputs * output.itemsize
     require_space(target, source.spec.n_rows * row_bytes)
     fingerprint = source.fingerprint()
-    identity = repr((sorted(attributes.items()), fingerprint, output.str, chosen.chunk_rows, kept))
+    shape, dims = view.frame(source.spec.n_rows, source.sample_shape, source.dims)
+    identity = repr((kind.name, sorted(attributes.items()), fingerprint, output.str, chosen.chunk_rows, kept))
     key = hashlib.sha256(identity.encode()).hexdigest()[:32]
     with stage(target, overwrite=overwrite, key=key, fence=fence) as staging:
-        create_embedding(
+        create_rows(
             staging.path,
-            n_rows=source.spec.n_rows,
-            n_outputs=model.n_outputs,
+            kind.name,
+            shape=shape,
+            dims=dims,
             dtype=output,
             chunk_rows=chosen.chunk_rows,
             attributes={**attributes, "input_fingerprint": fingerprint},
         )
         if kept is not None:
-            adopt_rows(staging.path, kept.path, kept.rows)
+            adopt_rows(staging.path, kept.path, kept.rows, kind.name)
         with one_blas_thread(), engine_for(execution, chosen.workers, stop) as engine:
             runner = Runner(engine, source, chosen.window, progress, stop)
             if chosen.axis == "rows":
                 recovery = runner.recovery()
-                write = partial(_write_by_rows, model, runner, recovery, staging.path, chosen, output, kept)
+                write = partial(_write_by_rows, view, runner, recovery, staging.path, chosen, output, kept)
                 written = recovery.persevere(write)
             else:
-                written = _write_by_columns(model, runner, staging.path, chosen, output)
+                written = _write_by_columns(view, runner, staging.path, chosen, output)
         if source.fingerprint() != fingerprint:
             raise DataError(
                 f"{source.name}: changed while it was being read; run again when nothing writes to it"
             )
-        finish(staging.path)
+        finish(staging.path, kind.name)
         staging.publish()
     seconds = time.monotonic() - began
-    return Transformed(target, source.spec.n_rows, model.n_outputs, written, runner.bytes_read, seconds)
+    return Transformed(target, source.spec.n_rows, view.n_outputs, written, runner.bytes_read, seconds)
 
 
-def movement(model: Model, source: Source, embedding: Any, rows: int) -> tuple[float, int]:
-    """How far a model has moved from those that made the first rows of an embedding; and the bytes read.
+def movement(view: RowView, source: Source, written: Any, rows: int) -> tuple[float | None, int]:
+    """How far a model has moved from those that made the first rows of an output; and the bytes read.
 
-    It is measured where it is largest, on the rows that were written first: the change of their embedding,
-    root mean square, as a part of how widely they are spread.
+    It is measured where it is largest, on the rows that were written first. None where that tells nothing.
     """
     row_bytes = source.spec.line_bytes("rows")
     sample = Span(0, min(rows, _SAMPLE_ROWS, max(1, BLOCK_BYTES // row_bytes)))
-    old = np.asarray(embedding[sample.slice], np.float64)
-    values = source.block(sample, holes=model.holes).values
-    change = np.asarray(model.transform(values), np.float64) - old
-    moved, spread = (float(np.sqrt(np.mean(x**2))) for x in (change, old - old.mean(axis=0)))
-    relative = moved / spread if spread else float("inf" if moved else 0.0)
-    return relative, len(sample) * row_bytes
+    values = source.block(sample, holes=view.holes).values
+    old = np.asarray(written[sample.slice], np.float64).reshape(len(sample), view.n_outputs)
+    new = np.asarray(view.transform(values), np.float64)
+    return view.kind.change(values, old, new), len(sample) * row_bytes
 
 
 def require_features(model: Model, source: Source) -> None:
@@ -242,7 +244,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def _write_by_rows(
-    model: Model,
+    view: RowView,
     runner: Runner,
     recovery: Recovery,
     path: Place,
@@ -251,25 +253,26 @@ def _write_by_rows(
     kept: Kept | None,
 ) -> int:
     spec, engine = runner.source.spec, runner.engine
-    done = existing_chunks(path)
+    done = existing_chunks(path, view.kind.name)
     chunks = [
         span
         for number, span in enumerate(Span(0, spec.n_rows).split(chosen.chunk_rows))
         if number not in done
     ]
-    heads = [_head(span, kept, model.n_outputs) for span in chunks]
+    heads = [_head(span, kept, view) for span in chunks]
     new = [Span(span.start + len(head), span.stop) for span, head in zip(chunks, heads, strict=True)]
     rows_done = spec.n_rows - sum(len(span) for span in new)
+    label = "transform" if view.kind == EMBEDDING else view.kind.title
     if rows_done:
-        runner.progress.message(f"resuming transform: {rows_done:,} rows are already written")
+        runner.progress.message(f"resuming {label}: {rows_done:,} rows are already written")
     recovery.begin(rows_done)
     row_bytes = spec.line_bytes("rows")
-    shared, source = engine.share(model), engine.share(runner.source)
+    shared, source = engine.share(view), engine.share(runner.source)
     tasks = (
         (_project, shared, source, path, head, list(span.split(chosen.block_rows)), dtype, engine.stopped)
         for head, span in zip(heads, new, strict=True)
     )
-    runner.progress.start("transform", spec.n_rows, rows_done, float(row_bytes))
+    runner.progress.start(label, spec.n_rows, rows_done, float(row_bytes))
     try:
         with closing(in_order(recovery, tasks, runner.stop)) as handles:
             for span, _ in zip(new, recovery.watch(handles, new), strict=True):
@@ -280,16 +283,16 @@ def _write_by_rows(
     return spec.n_rows - recovery.first
 
 
-def _head(chunk: Span, kept: Kept | None, n_outputs: int) -> Array:
-    """The first rows of a chunk, where an earlier embedding has them."""
+def _head(chunk: Span, kept: Kept | None, view: RowView) -> Array:
+    """The first rows of a chunk, where an earlier output has them."""
     if kept is None or chunk.start >= kept.rows:
-        return np.empty((0, n_outputs))
-    rows: Array = open_embedding(kept.path)[chunk.start : min(kept.rows, chunk.stop)]
-    return rows
+        return np.empty((0, view.n_outputs))
+    rows: Array = open_rows(kept.path, view.kind.name)[chunk.start : min(kept.rows, chunk.stop)]
+    return rows.reshape(len(rows), view.n_outputs)
 
 
 def _project(
-    model: Model,
+    view: RowView,
     source: Source,
     path: Place,
     head: Array,
@@ -299,23 +302,24 @@ def _project(
 ) -> None:
     """The task: read and map block after block, and write the chunk that they make with its head."""
     start = blocks[0].start - len(head)
-    rows = np.empty((blocks[-1].stop - start, model.n_outputs), dtype)
+    rows = np.empty((blocks[-1].stop - start, view.n_outputs), dtype)
     rows[: len(head)] = head
     for span in blocks:
         if stopped():
             raise Interrupted("stopped between two blocks")
         here = slice(span.start - start, span.stop - start)
-        block = source.loan(span, holes=model.holes)
-        rows[here] = model.transform(block.values)
-        if not np.isfinite(rows[here]).all():
+        block = source.loan(span, holes=view.holes)
+        rows[here] = view.transform(block.values)
+        overlooked = view.kind.blind and np.isinf(block.values).any()
+        if overlooked or not view.is_sound(rows[here]):
             block.suspect()
-    write_rows(path, start, rows)
+    write_rows(path, start, view.shaped(rows, source.sample_shape), view.kind.name)
 
 
 def _write_by_columns(
-    model: Model, runner: Runner, path: Place, chosen: TransformPlan, dtype: np.dtype[Any]
+    view: RowView, runner: Runner, path: Place, chosen: TransformPlan, dtype: np.dtype[Any]
 ) -> int:
-    empty = model.scores_by_columns(runner.source.spec.n_rows)
+    empty = view.scores_by_columns(runner.source.spec.n_rows)
     assert empty is not None  # the plan chose columns because there is one
     scores: Array = runner.run(Pass(empty, axis="columns", label="transform")).arrays()["scores"]
     for span in Span(0, len(scores)).split(chosen.chunk_rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
@@ -12,6 +13,7 @@ from streamdr import store
 from streamdr.addresses import Place, parse_place
 from streamdr.config import Run
 from streamdr.errors import DataError, StoreError
+from streamdr.methods.rows import RowOutput
 from streamdr.sources import Source
 from streamdr.sources.snapshot import Snapshot
 from streamdr.store import SavedModel
@@ -113,15 +115,17 @@ def model_state(wanted: Wanted, place: Place, *, fresh: bool = False) -> ModelSt
     return ModelState(False, _input_change(facts, wanted), ours=True, start=start)
 
 
-def embedding_state(wanted: Wanted, place: Place, model: SavedModel | None, *, fresh: bool = False) -> State:
-    """What the embedding at a place is to a run with this model, or with one that is yet to be fitted."""
+def rows_state(
+    wanted: Wanted, kind: RowOutput, place: Place, model: SavedModel | None, *, fresh: bool = False
+) -> State:
+    """What the rows at a place are to a run with this model, or with one that is yet to be fitted."""
     try:
-        record = store.read_group(place, "embedding").record
-        array = store.open_embedding(place)
+        record = store.read_group(place, kind.name).record
+        array = store.open_rows(place, kind.name)
     except StoreError as error:
         absent = not store.exists(place)
         return State(False, "there is none yet" if absent else f"what is there is of no use ({error})")
-    dtype = wanted.run.output.dtype
+    dtype = kind.dtype or wanted.run.output.dtype
     facts: Mapping[str, Any] = record.get("made_from") or {}
     ours = facts.get("recipe") == wanted.recipe
     if fresh:
@@ -130,7 +134,7 @@ def embedding_state(wanted: Wanted, place: Place, model: SavedModel | None, *, f
         return State(False, f"its type is {array.dtype} and {dtype} is wanted", ours)
     if facts.get("request") != wanted.request and ours:
         rows = _unchanged_rows(facts, wanted.snapshot, wanted.source)
-        fits = model is None or array.shape[1] == model.model.n_outputs
+        fits = model is None or math.prod(array.shape[1:]) == kind.of(model.model).n_outputs
         return State(False, _input_change(facts, wanted), True, rows if fits else 0)
     if model is None:
         return State(False, "the model is stale", ours)

@@ -1,4 +1,4 @@
-"""What lies at a path or an address: a store, a model, an embedding. Looks, and reads none of the data."""
+"""What lies at a path or an address: a store, a model, an embedding or other rows. Reads none of the data."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from streamdr import store
 from streamdr.addresses import Address, Place
 from streamdr.blocks import Axis
 from streamdr.errors import DataError
+from streamdr.methods.rows import ROW_OUTPUTS, RowKind
 from streamdr.segments import cut
 from streamdr.sources import Source, open_source
 from streamdr.sources.arrays import open_npy
@@ -29,8 +30,9 @@ def inspect(place: Place) -> Report:
     record = store.draft(place) or {}
     if record.get("kind") == "model":
         return _model(place)
-    if record.get("kind") == "embedding":
-        return _embedding(place)
+    for kind in ROW_OUTPUTS:
+        if record.get("kind") == kind.name:
+            return _rows(place, kind.name)
     if isinstance(place, Address):
         return _store(place, node_at(place), record)
     if place.is_dir():
@@ -55,14 +57,16 @@ def _model(place: Place) -> Report:
     }
 
 
-def _embedding(place: Place) -> Report:
-    array = store.open_embedding(place)
-    record = store.read_group(place, "embedding").record
+def _rows(place: Place, kind: RowKind) -> Report:
+    array = store.open_rows(place, kind)
+    record = store.read_group(place, kind).record
     return {
-        "kind": "embedding",
+        "kind": kind,
         "path": str(place),
-        "n_rows": array.shape[0],
-        "n_outputs": array.shape[1],
+        "n_rows": record["n_rows"],
+        "n_outputs": record["n_outputs"],
+        "shape": list(array.shape),
+        "dims": list(array.metadata.dimension_names),
         "dtype": str(array.dtype),
         "chunks": list(array.chunks),
         "stored_bytes": store.stored_bytes(place),

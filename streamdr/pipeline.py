@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple, cast
 
 from streamdr import fitting, memory, store
-from streamdr.errors import StoreError
+from streamdr.errors import ParameterError, StoreError
 from streamdr.fitting import Kept
-from streamdr.freshness import ModelState, State, Wanted, embedding_state, model_state
-from streamdr.reports import Report, fit_report, plan_report, run_report, stage_report, transform_report
+from streamdr.freshness import ModelState, State, Wanted, model_state, rows_state
+from streamdr.methods.rows import EMBEDDING, RowOutput, RowView
+from streamdr.reports import (
+    Report,
+    fit_report,
+    plan_report,
+    rows_report,
+    run_report,
+    stage_report,
+    transform_report,
+)
 from streamdr.stage import Stage, naming, placing_errors
 from streamdr.store import Fence, SavedModel
 
@@ -40,43 +50,38 @@ def fit(stage: Stage, planned: Planned = _tell_nobody) -> Report:
 
 @placing_errors
 def transform(stage: Stage) -> Report:
-    """Map the input through the saved model and publish the embedding, unless it is already there."""
-    began, target = time.monotonic(), stage.embedding
+    """Map the input through the saved model and publish what is asked for of rows, unless it is there."""
+    targets = list(stage.rows.values()) or [stage.embedding]  # which says that it is not set
     saved, wanted = _saved_model(stage), stage.wanted()
     fitting.require_features(saved.model, wanted.source)
-    state = embedding_state(wanted, target, saved, fresh=stage.fresh)
-    if state.fresh:
-        stage.tidy([stage.embedding])
-        return transform_report(stage, wanted, saved, state, began)
-    stage.check_output(target, state)
-    with stage.leased([target]) as fence:
+    states = _row_states(stage, wanted, saved)
+    if all(state.fresh for state in states.values()):
+        stage.tidy(targets)
+        return _up_to_date(stage, wanted, saved, states)
+    _check_outputs(stage, states)
+    with stage.leased(targets) as fence:
         return _transform(stage, fence)
 
 
 @placing_errors
 def run_all(stage: Stage, planned: Planned = _tell_nobody) -> Report:
-    """Fit, then transform where the configuration asks for an embedding."""
+    """Fit, then transform where the configuration asks for an embedding, or for anything else of rows."""
     began, wanted = time.monotonic(), stage.wanted()
     state = model_state(wanted, stage.model, fresh=stage.fresh)
-    if state.fresh and stage.run.output.embedding is None:
+    states = _row_states(stage, wanted, state.saved)
+    if state.fresh and all(there.fresh for there in states.values()):
         stage.tidy(stage.outputs)
-        return run_report(stage, {"fit": fit_report(stage, wanted.source, state, began)})
+        reports = {"fit": fit_report(stage, wanted.source, state, began)}
+        if states:
+            reports["transform"] = _up_to_date(stage, wanted, cast(SavedModel, state.saved), states)
+        return run_report(stage, reports)
     # Whatever stands in the way of the second stage is better known before the first.
     if not state.fresh:
         stage.check_output(stage.model, state)
-    if stage.run.output.embedding is not None:
-        there = embedding_state(wanted, stage.embedding, state.saved, fresh=stage.fresh)
-        if there.fresh:
-            stage.tidy(stage.outputs)
-            reports = {
-                "fit": fit_report(stage, wanted.source, state, began),
-                "transform": transform_report(stage, wanted, cast(SavedModel, state.saved), there, began),
-            }
-            return run_report(stage, reports)
-        stage.check_output(stage.embedding, there)
+    _check_outputs(stage, states)
     with stage.leased(stage.outputs) as fence:
         reports = {"fit": _fit(stage, planned, fence)}
-        if stage.run.output.embedding is not None:
+        if states:
             reports["transform"] = _transform(stage, fence)
     return run_report(stage, reports)
 
@@ -117,10 +122,7 @@ def rehearse(stage: Stage, allowed: Stage | None = None) -> Report:
     state = model_state(wanted, stage.model, fresh=stage.fresh)
     if not state.fresh:
         stage.check_output(stage.model, state)
-    if stage.run.output.embedding is not None:
-        there = embedding_state(wanted, stage.embedding, state.saved, fresh=stage.fresh)
-        if not there.fresh:
-            stage.check_output(stage.embedding, there)
+    _check_outputs(stage, _row_states(stage, wanted, state.saved))
     with naming(wanted.source):
         chosen = memory.plan(stage.run.method, wanted.source, stage.execution())
         stages = _stages(allowed or stage, wanted, state)
@@ -177,18 +179,53 @@ def _fit(stage: Stage, planned: Planned, fence: Fence) -> Report:
     }
 
 
+def _row_states(stage: Stage, wanted: Wanted, saved: SavedModel | None) -> dict[RowOutput, State]:
+    """The state of what is asked for of rows, all of which a model that is there must be able to make."""
+    for kind in stage.rows:
+        if saved is not None and not kind.made_by(type(saved.model)):
+            raise ParameterError(
+                kind.name,
+                f"{stage.run.output.model} is a model by {saved.method}, which {kind.lacking}; fit it again",
+            )
+    return {
+        kind: rows_state(wanted, kind, place, saved, fresh=stage.fresh) for kind, place in stage.rows.items()
+    }
+
+
+def _check_outputs(stage: Stage, states: Mapping[RowOutput, State]) -> None:
+    for kind, state in states.items():
+        if not state.fresh:
+            stage.check_output(stage.rows[kind], state)
+
+
+def _up_to_date(stage: Stage, wanted: Wanted, saved: SavedModel, states: Mapping[RowOutput, State]) -> Report:
+    began = time.monotonic()
+    outputs: dict[str, Report] = {
+        kind.name: rows_report(stage, wanted, kind.of(saved.model), state, began)
+        for kind, state in states.items()
+    }
+    return transform_report(stage, outputs)
+
+
 def _transform(stage: Stage, fence: Fence) -> Report:
+    """One output after the other, each of the input as it is then."""
+    return transform_report(stage, {kind.name: _write(stage, kind, fence) for kind in stage.rows})
+
+
+def _write(stage: Stage, kind: RowOutput, fence: Fence) -> Report:
     began, wanted = time.monotonic(), stage.wanted()
-    saved = _saved_model(stage)
-    state = embedding_state(wanted, stage.embedding, saved, fresh=stage.fresh)
+    saved, place = _saved_model(stage), stage.rows[kind]
+    view = kind.of(saved.model)
+    state = rows_state(wanted, kind, place, saved, fresh=stage.fresh)
     if state.fresh:
-        return transform_report(stage, wanted, saved, state, began)
-    kept = _kept_rows(stage, wanted, saved, state)
+        return rows_report(stage, wanted, view, state, began)
+    kept = _kept_rows(stage, wanted, view, state)
     done = fitting.transform(
         saved.model,
         wanted.source,
-        stage.embedding,
+        place,
         stage.execution(),
+        kind=kind,
         dtype=stage.run.output.dtype,
         attributes={
             "model": stage.run.output.model,
@@ -205,7 +242,7 @@ def _transform(stage: Stage, fence: Fence) -> Report:
         fence=fence,
     )
     return {
-        **transform_report(stage, wanted, saved, state, began),
+        **rows_report(stage, wanted, view, state, began),
         "rows_written": done.rows_written,
         "bytes_read": kept.bytes_read + done.bytes_read,
         "model_moved": kept.moved,
@@ -213,27 +250,34 @@ def _transform(stage: Stage, fence: Fence) -> Report:
 
 
 class _Keeping(NamedTuple):
-    """Which rows of an embedding stay, how far the model has moved from them, and the bytes read to tell."""
+    """Which rows of an output stay, how far the model has moved from them, and the bytes read to tell."""
 
     rows: Kept | None = None
     moved: float | None = None
     bytes_read: int = 0
 
 
-def _kept_rows(stage: Stage, wanted: Wanted, saved: SavedModel, state: State) -> _Keeping:
-    """Keep the rows of the embedding that is there if they are close to what the model gives now."""
+def _kept_rows(stage: Stage, wanted: Wanted, view: RowView, state: State) -> _Keeping:
+    """Keep the rows that are there if they are close to what the model gives now."""
     if not state.unchanged_rows:
         return _Keeping()
-    embedding = store.open_embedding(stage.embedding)
-    moved, read = fitting.movement(saved.model, wanted.source, embedding, state.unchanged_rows)
-    tolerance = stage.run.output.refresh_tolerance
-    if moved > tolerance:
-        stage.progress.message(
-            f"{stage.embedding}: the model has moved by {moved:.2g} of the embedding's spread, more than the "
-            f"refresh_tolerance of {tolerance:g}: all rows are written anew"
+    place, tolerance = stage.rows[view.kind], stage.run.output.refresh_tolerance
+    written = store.open_rows(place, view.kind.name)
+    moved, read = fitting.movement(view, wanted.source, written, state.unchanged_rows)
+    if moved is not None and moved <= tolerance:
+        return _Keeping(Kept(place, state.unchanged_rows, written.chunks[0]), moved, read)
+    known = None
+    if moved is None or math.isinf(moved):
+        how = "how far the model has moved cannot be told from its first rows"
+    else:
+        measure = "spread" if view.kind.centred else "size"
+        how = (
+            f"the model has moved by {moved:.2g} of the {measure} of the {view.kind.title}, more than the "
+            f"refresh_tolerance of {tolerance:g}"
         )
-        return _Keeping(None, moved, read)
-    return _Keeping(Kept(stage.embedding, state.unchanged_rows, embedding.chunks[0]), moved, read)
+        known = moved
+    stage.progress.message(f"{place}: {how}: all rows are written anew")
+    return _Keeping(None, known, read)
 
 
 def _saved_model(stage: Stage) -> SavedModel:
@@ -249,8 +293,8 @@ def _stages(stage: Stage, wanted: Wanted, model: ModelState) -> list[Report]:
             stage.run.method, wanted.source, stage.execution(), fresh=stage.fresh, start=model.start
         )
     stages = [stage_report(stage, "fit", stage.model, model, to_fit)]
-    if stage.run.output.embedding is not None:
-        state = embedding_state(wanted, stage.embedding, model.saved, fresh=stage.fresh)
+    for kind, state in _row_states(stage, wanted, model.saved).items():
         to_map = 0 if state.fresh else (spec.n_rows - state.unchanged_rows) * spec.line_bytes("rows")
-        stages.append(stage_report(stage, "transform", stage.embedding, state, to_map))
+        name = "transform" if kind == EMBEDDING else kind.name
+        stages.append(stage_report(stage, name, stage.rows[kind], state, to_map))
     return stages

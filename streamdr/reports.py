@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, cast
 
 from streamdr import memory, store
 from streamdr.addresses import Place
 from streamdr.freshness import ModelState, State, Wanted
 from streamdr.memory import Plan
+from streamdr.methods.rows import RowView
 from streamdr.sources import Source
 from streamdr.stage import Stage
 from streamdr.store import SavedModel
@@ -47,22 +49,40 @@ def fit_report(stage: Stage, source: Source, state: ModelState, began: float, mo
     }
 
 
-def transform_report(stage: Stage, wanted: Wanted, saved: SavedModel, state: State, began: float) -> Report:
-    """What came of a transform, as far as it is known before it is done."""
+def rows_report(stage: Stage, wanted: Wanted, view: RowView, state: State, began: float) -> Report:
+    """What came of one output that has a row for every row, as far as it is known before it is made."""
+    path = stage.run.output.rows[view.kind.name]
     if state.fresh:
-        stage.progress.message(f"{stage.run.output.embedding} is up to date")
+        stage.progress.message(f"{path} is up to date")
     return {
-        "command": "transform",
+        "title": view.kind.title,
+        "path": path,
         "n_rows": wanted.source.spec.n_rows,
+        "n_outputs": view.n_outputs,
         "rows_written": 0,
         "bytes_read": 0,
-        "n_outputs": saved.model.n_outputs,
         "seconds": time.monotonic() - began,
+        "peak_rss": memory.peak_resident(),
+        "reused": state.fresh,
+        "because": state.reason,
+    }
+
+
+def transform_report(stage: Stage, outputs: Mapping[str, Report]) -> Report:
+    """What came of a transform: of each output, of all together, and beside that what is the embedding's."""
+    embedding = outputs.get("embedding", {})
+    own = ("n_outputs", "rows_written", "because", "model_moved")
+    return {
+        "command": "transform",
+        "n_rows": max(report["n_rows"] for report in outputs.values()),
+        **{key: embedding[key] for key in own if key in embedding},
+        "bytes_read": sum(report["bytes_read"] for report in outputs.values()),
+        "seconds": sum(report["seconds"] for report in outputs.values()),
         "peak_rss": memory.peak_resident(),
         "model": stage.run.output.model,
         "embedding": stage.run.output.embedding,
-        "reused": state.fresh,
-        "because": state.reason,
+        "reused": all(report["reused"] for report in outputs.values()),
+        "outputs": dict(outputs),
     }
 
 

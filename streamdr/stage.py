@@ -15,6 +15,7 @@ from streamdr.addresses import Place, parse_place
 from streamdr.config import Run
 from streamdr.errors import ConfigError, DataError, ParameterError, StoreError
 from streamdr.freshness import State, Wanted
+from streamdr.methods.rows import ROW_OUTPUTS, RowOutput
 from streamdr.progress import Progress
 from streamdr.settings import Execution
 from streamdr.sources import Source, open_source
@@ -53,9 +54,15 @@ class Stage:
         return parse_place(self.run.output.embedding)
 
     @property
+    def rows(self) -> dict[RowOutput, Place]:
+        """Where what is asked for of rows goes: the embedding, if there is to be one, and the rest."""
+        given = self.run.output.rows
+        return {kind: parse_place(given[kind.name]) for kind in ROW_OUTPUTS if kind.name in given}
+
+    @property
     def outputs(self) -> list[Place]:
-        """The model, and the embedding if there is to be one."""
-        return [self.model] if self.run.output.embedding is None else [self.model, self.embedding]
+        """The model, and what is asked for of rows."""
+        return [self.model, *self.rows.values()]
 
     @property
     def remembers_at(self) -> Place:

@@ -53,9 +53,13 @@ def fitted(report: Report) -> str:
 
 
 def transformed(report: Report) -> str:
-    """What a transform wrote, and what it took."""
-    heading = f"embedding of {report['n_rows']:,} rows, {report['n_outputs']:,} columns"
-    return _listing(heading, [*_effort(report), ("embedding", report["embedding"])])
+    """What a transform wrote, and what it took, one output after the other."""
+    return "\n\n".join(_written(kind, each) for kind, each in report["outputs"].items())
+
+
+def _written(kind: str, report: Report) -> str:
+    heading = f"{report['title']} of {report['n_rows']:,} rows, {_count(report['n_outputs'], 'column')}"
+    return _listing(heading, [*_effort(report), (kind.replace("_", " "), report["path"])])
 
 
 def ran(report: Report) -> str:
@@ -93,8 +97,8 @@ def inspected(report: Report) -> str:
     """What was found at a path."""
     if report["kind"] == "model":
         return _model(report)
-    if report["kind"] == "embedding":
-        return _embedding(report)
+    if "arrays" not in report:
+        return _rows(report)
     origin = f", {report['origin']}" if report["origin"] else ""
     arrays = [_array(array) for array in report["arrays"]]
     return "\n\n".join([f"{report['path']}: {report['kind']}{origin}", *arrays])
@@ -113,12 +117,13 @@ def _model(report: Report) -> str:
     return _listing(f"{report['path']}: streamdr model", facts) + _variance_table(report["summary"])
 
 
-def _embedding(report: Report) -> str:
-    chunk = " x ".join(f"{length:,}" for length in report["chunks"])
+def _rows(report: Report) -> str:
+    shape, chunk = (" x ".join(f"{length:,}" for length in report[key]) for key in ("shape", "chunks"))
     return _listing(
-        f"{report['path']}: streamdr embedding",
+        f"{report['path']}: streamdr {report['kind']}",
         [
-            ("array", f"{report['n_rows']:,} x {report['n_outputs']:,} {report['dtype']}"),
+            ("array", f"{shape} {report['dtype']}"),
+            ("dimensions", ", ".join(report["dims"])),
             ("chunks", f"{chunk}, all there"),
             ("on disk", format_bytes(report["stored_bytes"])),
             ("model", f"{report['model']} ({report['method']})"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,6 +13,7 @@ from streamdr import fitting, store
 from streamdr.addresses import Place
 from streamdr.blocks import Array, Block, Span
 from streamdr.errors import StoreError
+from streamdr.methods.rows import EMBEDDING, ROW_OUTPUTS, RowOutput, RowView
 from streamdr.reports import Report
 from streamdr.sizes import format_bytes
 from streamdr.sources import Source
@@ -44,8 +45,9 @@ class Reconstructs(Protocol):
 def verify(stage: Stage) -> Report:
     """Check the outputs against the input. What is not as it should be is a StoreError that says where.
 
-    The model is read whole and compared with its digests, the embedding with its checksums; a sample of
-    the input, the same every time, is mapped once more and compared with the rows that were written.
+    The model is read whole and compared with its digests, the embedding and all else that was written of
+    rows with its checksums; a sample of the input, the same every time, is mapped once more and compared
+    with the rows that were written.
     """
     run, began = stage.run, time.monotonic()
     saved = store.load_model(stage.model)
@@ -55,23 +57,26 @@ def verify(stage: Stage) -> Report:
     fitting.require_features(saved.model, source)
     checks = {"model": f"every file has its sha256; {saved.model.n_features:,} features, as the input has"}
 
-    embedding = None
-    if run.output.embedding is not None:
-        embedding = _Embedding.of(stage.embedding, saved, source)
-        checks["embedding"] = embedding.read_whole(stage)
+    outputs = [_Written.of(kind, place, saved, source) for kind, place in stage.rows.items()]
+    for output in outputs:
+        checks[output.view.kind.name] = output.read_whole(stage)
 
     rows = sample(source)
     seen = _Seen()
     with fitting.one_blas_thread():
         for span in rows:
-            _look(seen, saved.model, source.block(span, holes=saved.model.holes), embedding)
+            block = source.block(span, holes=saved.model.holes)
+            _look(seen, saved.model, block)
+            for output in outputs:
+                output.compare(block)
     if seen.n_rows:
         checks["sample"] = f"{seen.n_rows:,} of {source.spec.n_rows:,} rows"
     else:
         band = min(source.chunks[0], source.spec.n_rows) * source.spec.line_bytes("rows")
         checks["sample"] = f"none: one row of chunks takes {format_bytes(band)} to read"
-    if embedding is not None and seen.n_rows:
-        checks["scores"] = _compare_scores(seen, embedding, source, run.output.refresh_tolerance)
+    for output in outputs if seen.n_rows else ():
+        name = "scores" if output.view.kind == EMBEDDING else f"sample of {output.view.kind.name}"
+        checks[name] = output.verdict(source, run.output.refresh_tolerance)
     if seen.weight:
         fitted_to_it = saved.input_fingerprint == wanted.fingerprint
         checks["reconstruction error"] = _compare_errors(seen, stage.model, saved.model, fitted_to_it)
@@ -84,6 +89,7 @@ def verify(stage: Stage) -> Report:
         "model": run.output.model,
         "model_digest": saved.record["digest"],
         "embedding": run.output.embedding,
+        "outputs": run.output.rows,
         "reconstruction_error": seen.mean_error,
         "checks": checks,
     }
@@ -110,85 +116,94 @@ class _Seen:
     n_rows: int = 0
     weight: float = 0.0
     squared_error: float = 0.0
-    squared_difference: float = 0.0
-    squared_scores: float = 0.0
-
-    @property
-    def difference(self) -> float:
-        """Between the rows that were written and the same mapped once more, as a part of their size."""
-        return math.sqrt(self.squared_difference / self.squared_scores) if self.squared_difference else 0.0
 
     @property
     def mean_error(self) -> float | None:
         return self.squared_error / self.weight if self.weight else None
 
 
-@dataclass(frozen=True)
-class _Embedding:
-    """An embedding that is there, of this model and as long as the input."""
+@dataclass
+class _Written:
+    """What was written of rows, by this model and as long as the input, and how the sample compares."""
 
     path: Place
     array: Any
+    view: RowView
+    squared_difference: float = 0.0
+    squared_size: float = 0.0
 
     @classmethod
-    def of(cls, path: Place, saved: store.SavedModel, source: Source) -> _Embedding:
-        array, record = store.open_embedding(path), store.read_group(path, "embedding").record
+    def of(cls, kind: RowOutput, path: Place, saved: store.SavedModel, source: Source) -> _Written:
+        array, record = store.open_rows(path, kind.name), store.read_group(path, kind.name).record
         if record.get("model_digest") != saved.record["digest"]:
             raise StoreError(f"{path}: was not made by the model that is there now; transform again")
-        expected = (source.spec.n_rows, saved.model.n_outputs)
+        view = kind.of(saved.model)
+        expected, _ = view.frame(source.spec.n_rows, source.sample_shape, source.dims)
         if array.shape != expected:
+            there, asked = (" x ".join(f"{n:,}" for n in shape) for shape in (array.shape, expected))
             raise StoreError(
-                f"{path}: has {array.shape[0]:,} x {array.shape[1]:,} values where the input and the model "
-                f"ask for {expected[0]:,} x {expected[1]:,}; transform again"
+                f"{path}: has {there} values where the input and the model ask for {asked}; transform again"
             )
-        return cls(path, array)
+        return cls(path, array, view)
 
     def read_whole(self, stage: Stage) -> str:
         """Compare every chunk with its checksum, and look for values that are not finite."""
-        (n_rows, n_outputs), (chunk, _) = self.array.shape, self.array.chunks
-        stage.progress.start("verify", n_rows, 0, float(n_outputs * self.array.dtype.itemsize))
+        n_rows, chunk, view = self.array.shape[0], self.array.chunks[0], self.view
+        stage.progress.start("verify", n_rows, 0, float(view.n_outputs * self.array.dtype.itemsize))
         try:
             for span in Span(0, n_rows).split(chunk):
-                if not np.isfinite(self.rows(span)).all():
+                if not view.is_sound(self.rows(span)):
                     raise StoreError(f"{self._where(span)}: not all values are finite; transform again")
                 stage.progress.advance(len(span))
         finally:
             stage.progress.finish()
         n_chunks = math.ceil(n_rows / chunk)
-        return f"{n_rows:,} rows, as the input has; {n_chunks:,} chunks have their crc32c; all values finite"
+        but = "" if view.blank is None else f" but those of {int(view.blank.sum()):,} unknown features"
+        whole = f"{n_rows:,} rows, as the input has; {n_chunks:,} chunks have their crc32c"
+        return f"{whole}; all values finite{but}"
 
     def rows(self, span: Span) -> Array:
         try:
-            return np.asarray(self.array[span.slice])
+            return np.asarray(self.array[span.slice]).reshape(len(span), self.view.n_outputs)
         except ValueError as error:
             raise StoreError(f"{self._where(span)}: {error}; transform again") from error
+
+    def compare(self, block: Block) -> None:
+        """Map some of the input once more."""
+        anew, rows = self.view.transform(block.values).astype(np.float64), self.rows(block.span)
+        difference = np.where(np.isnan(anew) & np.isnan(rows), 0.0, anew - rows)
+        self.squared_size += float(np.nansum(anew**2))
+        self.squared_difference += float(np.sum(difference**2))
+
+    def verdict(self, source: Source, tolerance: float) -> str:
+        """Whether what was mapped once more is what was written."""
+        # Blocks of another length sum in another order: half of the digits must agree. And rows of an earlier
+        # model may have been kept, if it was close enough on those that were looked at then.
+        coarser = max(np.finfo(self.array.dtype).eps, np.finfo(source.spec.working).eps)
+        if not self._difference <= math.sqrt(coarser) + 2 * tolerance:
+            raise StoreError(
+                f"{self.path}: mapped once more, the sample's rows differ by {self._difference:.2g} of their "
+                "size from those written; transform again"
+            )
+        return f"mapped once more, the sample differs by {self._difference:.1g} of its size"
+
+    @property
+    def _difference(self) -> float:
+        """Between the rows that were written and the same mapped once more, as a part of their size."""
+        if not self.squared_difference:
+            return 0.0
+        return math.sqrt(self.squared_difference / self.squared_size) if self.squared_size else math.inf
 
     def _where(self, span: Span) -> str:
         return f"{self.path}: rows {span.start}-{span.stop - 1}"
 
 
-def _look(seen: _Seen, model: Any, block: Block, embedding: _Embedding | None) -> None:
+def _look(seen: _Seen, model: Any, block: Block) -> None:
     weights = np.ones(len(block.values)) if block.weights is None else block.weights
     seen.n_rows += len(block.values)
     if isinstance(model, Reconstructs):
         seen.weight += float(weights.sum())
         seen.squared_error += float(weights @ model.squared_errors(block.values))
-    if embedding is not None:
-        anew = model.transform(block.values).astype(np.float64)
-        seen.squared_scores += float(np.sum(anew**2))
-        seen.squared_difference += float(np.sum((anew - embedding.rows(block.span)) ** 2))
-
-
-def _compare_scores(seen: _Seen, embedding: _Embedding, source: Source, tolerance: float) -> str:
-    # Blocks of another length sum in another order: half of the digits must agree. And rows of an earlier
-    # model may have been kept, if it was close enough on those that were looked at then.
-    coarser = max(np.finfo(embedding.array.dtype).eps, np.finfo(source.spec.working).eps)
-    if seen.difference > math.sqrt(coarser) + 2 * tolerance:
-        raise StoreError(
-            f"{embedding.path}: mapped once more, the sample's rows differ by {seen.difference:.2g} of their "
-            "size from those written; transform again"
-        )
-    return f"mapped once more, the sample differs by {seen.difference:.1g} of its size"
 
 
 def _compare_errors(seen: _Seen, path: Place, model: Reconstructs, fitted_to_it: bool) -> str:
@@ -204,6 +219,19 @@ def _compare_errors(seen: _Seen, path: Place, model: Reconstructs, fitted_to_it:
 
 
 def _require_finite_model(path: Place, model: Any) -> None:
-    for name, value in vars(model).items():
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
-            raise StoreError(f"{path}: {name} holds values that are not finite; fit again")
+    unknown = _unknown_features(model)
+    for field in fields(model):
+        value = getattr(model, field.name)
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+            continue
+        finite = np.isfinite(value)
+        if unknown is not None and field.metadata.get("dims", ())[-1:] == ("feature",):
+            finite |= unknown
+        if not finite.all():
+            raise StoreError(f"{path}: {field.name} holds values that are not finite; fit again")
+
+
+def _unknown_features(model: Any) -> Array | None:
+    """The features of which a model says that it knows nothing, if there are any."""
+    views = [kind.of(model) for kind in ROW_OUTPUTS if kind.fills and kind.made_by(type(model))]
+    return views[0].blank if views else None

@@ -20,6 +20,7 @@ from streamdr.config.wording import did_you_mean, mismatch, nearest, show
 from streamdr.config.yaml_source import Parsed, parse_yaml, read_text
 from streamdr.errors import ConfigError, ParameterError
 from streamdr.methods import METHODS, Method
+from streamdr.methods.rows import ROW_OUTPUTS
 
 T = TypeVar("T")
 
@@ -81,6 +82,8 @@ class _Reader:
         method = self._method(found.get("method"), ("method",))
         output = self._section(Output, found.get("output"), ("output",))
         execution = self._section(Execution, found.get("execution"), ("execution",))
+        if method and output:
+            self._refuse_unable(method, output)
         if self.problems or not (input_ and method and output and execution):
             return None
         return Run(input_, method, output, execution, document=self._document)
@@ -101,6 +104,14 @@ class _Reader:
         elif "name" not in meant:
             self._problem((*path, "name"), f"required key is missing; choose {', '.join(METHODS)}")
         return None
+
+    def _refuse_unable(self, method: Method, output: Output) -> None:
+        """Note outputs that the method cannot make."""
+        for kind in ROW_OUTPUTS:
+            if kind.name in output.rows and not kind.made_by(method.model):
+                able = [name for name, other in METHODS.items() if kind.made_by(other.model)]
+                advice = f"; use {' or '.join(able)}" if able else "; leave it out"
+                self._problem(("output", kind.name), f"{method.name} {kind.lacking}{advice}")
 
     def _section(
         self, kind: type[T], given: dict[str, Any] | None, path: KeyPath, tag: str | None = None

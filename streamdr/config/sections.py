@@ -15,6 +15,7 @@ from streamdr.config.yaml_source import Parsed
 from streamdr.errors import ConfigError, ParameterError
 from streamdr.examples import Example
 from streamdr.methods import Method
+from streamdr.methods.rows import ROW_OUTPUTS
 from streamdr.settings import TLS, Cluster, require_one_place
 from streamdr.sizes import SIZE, parse_bytes
 from streamdr.synthetic import Synthetic
@@ -111,8 +112,17 @@ class Output:
         run, or an address.
     embedding : str or None
         The zarr group that the transformed rows are written to, if any: a path or an address.
+    imputed : str or None
+        The zarr group that the input is written to with what is missing filled in, for methods that impute.
+    imputed_variance : str or None
+        The zarr group for the variance of each value that was filled in; 0 for those that were there.
+    log_likelihood : str or None
+        The zarr group for each row's log-likelihood, for methods that have one: outliers have little.
+    responsibilities : str or None
+        The zarr group for how likely each row belongs to each part of a mixture, for methods that are one.
     dtype : "float32", "float64" or None
-        The type of the embedding's values; null for the floating type in which the data is processed.
+        The type of what is written of rows, log-likelihoods excepted, which are float64; null for the
+        floating type in which the data is processed.
     overwrite : bool
         Replace outputs that exist. Otherwise they are an error, unless the same configuration made them.
     refresh_tolerance : float
@@ -122,15 +132,26 @@ class Output:
 
     model: Location
     embedding: Location | None = None
+    imputed: Location | None = None
+    imputed_variance: Location | None = None
+    log_likelihood: Location | None = None
+    responsibilities: Location | None = None
     dtype: Literal["float32", "float64"] | None = None
     overwrite: bool = False
     refresh_tolerance: Annotated[float, Field(ge=0)] = 0.01
 
     def __post_init__(self) -> None:
-        if self.embedding is not None and parse_place(self.embedding) == parse_place(self.model):
-            raise ParameterError(
-                "embedding", f"{str(self.embedding)!r} is where the model goes; choose another path"
-            )
+        taken = {parse_place(self.model): "model"}
+        for kind, path in self.rows.items():
+            other = taken.setdefault(parse_place(path), kind)
+            if other != kind:
+                raise ParameterError(kind, f"{str(path)!r} is where the {other} goes; choose another path")
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """The paths of what is written of rows."""
+        given = {kind.name: getattr(self, kind.name) for kind in ROW_OUTPUTS}
+        return {name: path for name, path in given.items() if path is not None}
 
 
 @dataclass(frozen=True)

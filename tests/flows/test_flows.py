@@ -77,6 +77,22 @@ def test_without_an_embedding_there_is_nothing_to_transform(reporting, place):
     }
 
 
+def test_what_else_is_asked_for_of_rows_is_written_verified_and_shown(reporting, place):
+    zarr.open_array(place / "x.zarr", mode="r+")[7, 3] = np.nan
+    asked = "output={model: out/model.zarr, imputed: out/filled.zarr, log_likelihood: out/likely.zarr}"
+    config = configured(place, "method={name: ppca, n_components: 2}", asked)
+    assert list(fit(config)) == ["plan", "fit", "verify"]
+    assert not (place / "out" / "filled.zarr").exists()
+    report = fit_transform(config)
+    assert [stage["name"] for stage in report["plan"]["stages"]] == ["fit", "imputed", "log_likelihood"]
+    assert report["fit"]["reused"]
+    assert list(report["transform"]["outputs"]) == ["imputed", "log_likelihood"]
+    assert np.isfinite(zarr.open_array(place / "out/filled.zarr/imputed")[:]).all()
+    artifacts = reporting.artifacts(latest(reporting, "fit-transform")["id"])
+    assert "sample of imputed" in artifacts["verified"]["data"]
+    assert "imputed values of 200 rows, 5 columns" in artifacts["summary"]["data"]
+
+
 def test_the_halves_of_it(reporting, place):
     assert list(fit(configured(place))) == ["plan", "fit", "verify"]
     assert not (place / "out" / "z.zarr").exists()
