@@ -121,7 +121,8 @@ def latent(store: str, k: int) -> Fit:
 
     floor = Floor(store, through_zarr=False)
     floor.block = np.nan_to_num(floor.block.astype(np.float64))
-    cols, height, p = floor.block.shape[1], at_once(k), packed_length(k)
+    cols, p = floor.block.shape[1], packed_length(k)
+    height = at_once(k, cols)
     random = np.random.default_rng(0).random
     mask = (random((height, cols)) < 0.75).astype(np.float64)
     packed, loadings, table = random((p, cols)), random((k, cols)), random((p + k + 1, height))
