@@ -15,6 +15,7 @@ from streamdr.blocks import Array
 from streamdr.scratch import scratch
 
 _CACHED_BYTES = 2 << 20
+_WIDE_BYTES = 16 << 20
 _FEWEST, _MOST = 64, 4096
 _TURN = threading.Lock()
 """Held through a run of short numpy calls.
@@ -29,9 +30,12 @@ def packed_length(order: int) -> int:
     return order * (order + 1) // 2
 
 
-def at_once(order: int) -> int:
-    """How many matrices of this order are worked on at a time: as many as stay in cache."""
-    return max(_FEWEST, min(_MOST, _CACHED_BYTES // (8 * order * order)))
+def at_once(order: int, n_cols: int) -> int:
+    """How many matrices of this order are worked on at a time: as many as stay in cache.
+
+    Each is of a row of so many columns, which are not to take much memory, either.
+    """
+    return max(_FEWEST, min(_MOST, _CACHED_BYTES // (8 * order * order), _WIDE_BYTES // (8 * n_cols)))
 
 
 def triangle(order: int) -> Iterator[tuple[int, slice]]:

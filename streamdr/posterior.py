@@ -103,9 +103,10 @@ class Posterior:
         return self.covariance if self.pattern is None else self.covariance[:, self.pattern]
 
 
-def slabs(n_rows: int, order: int) -> Iterator[slice]:
-    """Runs of rows whose small matrices stay in cache."""
-    step = at_once(order)
+def slabs(shape: tuple[int, ...], order: int) -> Iterator[slice]:
+    """Runs of the rows of a matrix whose small matrices stay in cache."""
+    n_rows, n_cols = shape
+    step = at_once(order, n_cols)
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
 

@@ -97,7 +97,7 @@ class Latent:
     def update(self, block: Block) -> None:
         """Fold one block of rows in."""
         before = self.totals[3] + self.held[1]
-        for slab in slabs(len(block.values), max(one.order for one in self.factors)):
+        for slab in slabs(block.values.shape, max(one.order for one in self.factors)):
             values = block.values[slab]
             weights = None if block.weights is None else block.weights[slab]
             held = None if self.holdout is None else self.holdout.chosen(block.numbers[slab], values.shape[1])

@@ -24,7 +24,7 @@ from streamdr.methods.pca_model import PCAModel
 from streamdr.methods.ppca_model import PPCAModel
 from streamdr.methods.ppca_routes import em_route
 from streamdr.methods.side_by_side import side_by_side
-from streamdr.methods.stepwise import PAIRWISE_COLUMNS, SAMPLE_ROWS, Beginning, Steps, fitted
+from streamdr.methods.stepwise import PAIRWISE_COLUMNS, Beginning, Steps, fitted, sample_rows
 
 _MINIBATCHES = 16
 _START_ROWS = 20_000
@@ -68,7 +68,7 @@ class PPCA:
     _: KW_ONLY
     method: Literal["auto", "closed_form", "em", "minibatch"] = "auto"
     batch_rows: int | None = None
-    tol: float = 1e-7
+    tol: float = 1e-6
     max_iter: int = 100
     ridge: float = 0.0
     holdout: float = 0.0
@@ -205,7 +205,8 @@ class PPCA:
         parts = self._parts(data) if self.method == "minibatch" else max(1, data.n_rows // _START_ROWS)
         part = Part(0, parts) if parts > 1 else None
         if data.n_cols > PAIRWISE_COLUMNS:
-            sample = Sample(data.n_cols, SAMPLE_ROWS, int(self.random_state))
+            size = sample_rows(data, max(self.sizes))
+            sample = Sample(data.n_cols, size, int(self.random_state))
             sample = cast(Sample, (yield Pass(sample, label="a sample to start from", part=part)))
             return Beginning(None, sample)
         empty = Pairwise(data.n_cols, self._holdout)

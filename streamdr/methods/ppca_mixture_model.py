@@ -240,7 +240,7 @@ class PPCAMixtureModel:
         from streamdr.methods.ppca_routes import e_step_bytes, latent_bytes  # it knows models
 
         d, k, c = self.n_features, self.n_components, self.n_mixtures
-        slab = min(n_rows, at_once(k))
+        slab = min(n_rows, at_once(k, d))
         return e_step_bytes(d, k, n_rows) + c * latent_bytes(d, k) + 8 * slab * (12 * d + 6 * c)
 
     def _joint(self, rows: Array) -> Array:
@@ -263,6 +263,6 @@ class PPCAMixtureModel:
     ) -> Array:
         rows = widen(values)
         mapped = np.empty((len(rows), n_outputs), dtype or rows.dtype)
-        for slab in slabs(len(rows), self.n_components):
+        for slab in slabs(rows.shape, self.n_components):
             mapped[slab] = function(rows[slab])
         return mapped

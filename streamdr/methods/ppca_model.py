@@ -253,7 +253,7 @@ class PPCAModel:
         from streamdr.methods.ppca_routes import e_step_bytes  # it knows models
 
         d, k = self.n_features, self.n_components
-        return e_step_bytes(d, k, n_rows) + 4 * 8 * min(n_rows, at_once(k)) * d
+        return e_step_bytes(d, k, n_rows) + 4 * 8 * min(n_rows, at_once(k, d)) * d
 
     def _mapped(
         self,
@@ -265,7 +265,7 @@ class PPCAModel:
         """Map rows, a slab at a time, by what their posteriors say, in the floating type of the rows."""
         rows = widen(values)
         mapped = np.empty((len(rows), n_outputs), dtype or rows.dtype)
-        for slab in slabs(len(rows), self.n_components):
+        for slab in slabs(rows.shape, self.n_components):
             here = rows[slab]
             mapped[slab] = function(here, expect(seen(here, self.factors), self.factors))
         return mapped

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamdr.accumulators import Latent, Pairwise, Sample
 from streamdr.accumulators.latent import Statistics
-from streamdr.blocks import Array
+from streamdr.blocks import Array, MatrixSpec
 from streamdr.methods.em import (
     Principal,
     carried,
@@ -23,11 +23,17 @@ from streamdr.methods.ppca_model import PPCAModel
 
 PAIRWISE_COLUMNS = 2048
 """Up to so many features, EM starts from the covariance of each pair."""
-SAMPLE_ROWS = 1024
-"""Beyond, it starts from so many rows."""
+_SAMPLE_ROWS, _SAMPLE_BYTES = 1024, 64 << 20
+"""Beyond, it starts from so many rows, or as many as there is room for."""
 
 FORGETTING = 0.7
 """The t-th minibatch weighs t^-0.7: enough to forget the start, little enough to average the noise."""
+
+
+def sample_rows(data: MatrixSpec, n_components: int) -> int:
+    """How many rows EM starts from where there are too many features for covariances."""
+    affordable = max(4 * n_components, _SAMPLE_BYTES // (8 * data.n_cols))
+    return min(_SAMPLE_ROWS, affordable, data.n_rows)
 
 
 class Beginning(NamedTuple):
