@@ -57,7 +57,7 @@ def ensure(path: Path, example: Example) -> None:
         raise DataError(f"{path}: exists, but is not this example; delete it, or choose another path")
 
 
-def filling_errors(path: Path, example: Example, filled: Array) -> dict[str, Any]:
+def filling_errors(example: Example, filled: Array) -> dict[str, Any]:
     """How far filled values are from what was taken away, beside what column means and scikit-learn give.
 
     Root mean square errors, over the holes.

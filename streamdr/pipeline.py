@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple, cast
 
-from streamdr import fitting, memory, store
+from streamdr import examples, fitting, memory, store
 from streamdr.errors import ParameterError, StoreError
 from streamdr.fitting import Kept
 from streamdr.freshness import ModelState, State, Wanted, model_state, rows_state
@@ -246,7 +246,16 @@ def _write(stage: Stage, kind: RowOutput, fence: Fence) -> Report:
         "rows_written": done.rows_written,
         "bytes_read": kept.bytes_read + done.bytes_read,
         "model_moved": kept.moved,
+        **_filling(stage, kind),
     }
+
+
+def _filling(stage: Stage, kind: RowOutput) -> Report:
+    """How well holes were filled, where it is known what was in them."""
+    example = stage.run.input.example
+    if kind.name != "imputed" or example is None or not example.missing:
+        return {}
+    return {"filling": examples.filling_errors(example, store.open_rows(stage.rows[kind], kind.name)[:])}
 
 
 class _Keeping(NamedTuple):

@@ -59,7 +59,18 @@ def transformed(report: Report) -> str:
 
 def _written(kind: str, report: Report) -> str:
     heading = f"{report['title']} of {report['n_rows']:,} rows, {_count(report['n_outputs'], 'column')}"
-    return _listing(heading, [*_effort(report), (kind.replace("_", " "), report["path"])])
+    text = _listing(heading, [*_effort(report), (kind.replace("_", " "), report["path"])])
+    return f"{text}\n\n{_filling(report['filling'])}" if "filling" in report else text
+
+
+def _filling(report: Report) -> str:
+    """The error of filling holes by several means, as bars."""
+    errors: dict[str, float] = report["rms_error"]
+    longest, width = max(errors.values()), max(map(len, errors))
+    lines = [f"root mean square error of {report['holes']:,} values that were taken from {report['dataset']}"]
+    for name, error in errors.items():
+        lines.append(f"  {name:<{width}}  {error:>8.4g}  {'█' * round(_BAR * error / longest)}")
+    return "\n".join(lines)
 
 
 def ran(report: Report) -> str:

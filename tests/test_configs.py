@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import zarr
 from command_line import SCRIPT, succeed
+from sklearn.datasets import load_digits
 
 from streamdr.config import load, schema
 from streamdr.config.problems import Place
@@ -22,6 +23,7 @@ from streamdr.store import load_model, open_embedding
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+WITH_HOLES = ("fill_holes", "fill_holes_mixture")
 
 
 def exact_pca(values: np.ndarray, k: int, *, scale: bool) -> tuple[np.ndarray, np.ndarray, float]:
@@ -69,7 +71,7 @@ def test_the_quickstart_runs_as_the_readme_says(place):
     assert run("quickstart", place).n_components == 10
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "quickstart"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("quickstart", *WITH_HOLES)])
 def test_an_example_runs_and_is_right(name, place):
     report = succeed("run", f"configs/{name}.yaml", "--json", cwd=place).report
     model = run(name, place)
@@ -91,6 +93,38 @@ def test_an_example_runs_and_is_right(name, place):
         words = ["--set", "execution.cluster=null", "--set", "output.model=out/threads/model.zarr"]
         succeed("fit", f"configs/{name}.yaml", *words, cwd=place)
         assert np.array_equal(model.components, load_model(place / "out/threads/model.zarr").model.components)
+
+
+@pytest.mark.parametrize("name", WITH_HOLES)
+def test_holes_are_filled_and_the_error_is_told_beside_that_of_others(name, place):
+    report = succeed("run", f"configs/{name}.yaml", "--json", cwd=place).report
+    configuration = load(CONFIGS / f"{name}.yaml")
+    digits = load_digits().data
+    given = zarr.open_array(place / configuration.input.path / "X", mode="r")[:]
+    filled = zarr.open_array(place / configuration.output.imputed / "imputed", mode="r")[:]
+    holes = np.isnan(given)
+    assert holes.mean() == pytest.approx(configuration.input.example.missing, abs=0.01)
+    np.testing.assert_array_equal(filled[~holes], digits[~holes])
+    assert not np.isnan(filled).any()
+    told = report["transform"]["outputs"]["imputed"]["filling"]
+    assert told["holes"] == holes.sum()
+    errors = told["rms_error"]
+    assert errors["streamdr"] == pytest.approx(np.sqrt(np.mean((filled - digits)[holes] ** 2)))
+    means = np.where(holes, np.nanmean(given, axis=0), given)
+    assert errors["column means"] == pytest.approx(np.sqrt(np.mean((means - digits)[holes] ** 2)))
+    assert errors["streamdr"] < 0.75 * errors["column means"]
+    if name == "fill_holes_mixture":
+        assert errors["streamdr"] < errors["scikit-learn IterativeImputer"]
+        shares = zarr.open_array(place / configuration.output.responsibilities / "responsibilities", mode="r")
+        np.testing.assert_allclose(shares[:].sum(axis=1), 1.0, rtol=1e-12)
+    else:
+        variance = zarr.open_array(
+            place / configuration.output.imputed_variance / "imputed_variance", mode="r"
+        )
+        unsure = (filled - digits)[holes] / np.sqrt(variance[:][holes])
+        assert 0.8 < np.sqrt(np.mean(unsure**2)) < 1.2, "the errors are as large as they were said to be"
+    again = succeed("run", f"configs/{name}.yaml", cwd=place)
+    assert "up to date" in again.err
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,9 +22,13 @@ class Anderson:
     def __init__(self) -> None:
         self._points: list[Array] = []
         self._images: list[Array] = []
+        self._wait, self._next_wait = 0, 1
 
     def step(self, point: Array, image: Array, scale: Array) -> Array:
         """Where to go from a point, given its image; residuals are measured in units of 1 / scale."""
+        if self._wait > 0:
+            self._wait -= 1
+            return image
         self._points = [*self._points, point][-_MEMORY - 1 :]
         self._images = [*self._images, image][-_MEMORY - 1 :]
         if len(self._points) < 2:
@@ -41,5 +45,6 @@ class Anderson:
         return ahead
 
     def forget(self) -> None:
-        """Begin anew: the last step led astray."""
+        """The last step led astray: begin anew, after twice as many plain steps as the last time."""
         self._points, self._images = [], []
+        self._wait, self._next_wait = self._next_wait, 2 * self._next_wait
