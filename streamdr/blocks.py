@@ -31,6 +31,23 @@ def widen(values: Array) -> Array:
     return values.astype(working_dtype(values.dtype), copy=False)
 
 
+def settled(array: Array) -> Array:
+    """The same numbers in rows, each where its type belongs; not copied where they lie so already.
+
+    BLAS multiplies what lies otherwise in another way, and rounds otherwise. What came over a network may
+    begin at any byte.
+    """
+    return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
+
+
+class Settled:
+    """Holds arrays for products: they lie alike in every process, wherever they came from."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            self.__dict__[name] = settled(value) if isinstance(value, np.ndarray) else value
+
+
 @dataclass(frozen=True)
 class MatrixSpec:
     """All that a method may know before it sees data: rows are samples, columns are features."""

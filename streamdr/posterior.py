@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdr.blocks import Array
+from streamdr.blocks import Array, Settled
 from streamdr.packed import at_once, invert, outer, packed_length, unpacked
 from streamdr.scratch import scratch
 
@@ -24,7 +24,7 @@ _SHARP = 1e4
 
 
 @dataclass(frozen=True, eq=False)
-class Factors:
+class Factors(Settled):
     """The parameters of one probabilistic PCA. A feature that was never observed has a mean of NaN."""
 
     mean: Array

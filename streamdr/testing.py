@@ -86,6 +86,8 @@ def check_accumulator(
     _require_equal(_value(restored), _value(whole), "a state that was saved and restored is the same bits")
     travelled: Accumulator = pickle.loads(pickle.dumps(whole))
     _require_equal(_value(travelled), _value(whole), "an accumulator travels to another process unchanged")
+    arrived = _folded(_from_a_network(empty), data, [Span(0, length)], axis, weights)
+    _require_equal(_value(arrived), _value(whole), "wherever its arrays lie in memory, the bits are the same")
     _require_equal({"block": data}, {"block": before}, "the block is not touched")
     spent = empty.empty_like()
     spent.update(Block(Span(0, length), np.array(widen(data)), weights=weights, disposable=True))
@@ -110,6 +112,8 @@ def check_method(method: Method, data: Array) -> None:
         first, second = (in_memory(route.method, data) for _ in range(2))
         _require_equal(_arrays_of(first), _arrays_of(second), f"{route.name}: the same data, the same bits")
         whole = first.transform(data)
+        elsewhere = _from_a_network(first).transform(data)
+        _require_equal({"rows": elsewhere}, {"rows": whole}, f"{route.name}: a model maps alike anywhere")
         assert whole.shape == (len(data), first.n_outputs), f"{route.name}: the embedding has another shape"
         assert first.n_features == data.shape[1], f"{route.name}: n_features is not the data's"
         one = first.transform(data[:1])
@@ -149,6 +153,17 @@ def _folded(
         here = weights if weights is None or axis == "columns" else weights[span.slice]
         accumulator.update(Block(span, values, weights=here))
     return accumulator
+
+
+def _from_a_network(value: Any) -> Any:
+    """The same as a network delivers it: arrays begin at any byte, and belong to a larger message."""
+    buffers: list[pickle.PickleBuffer] = []
+    message = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    arrived = []
+    for buffer in buffers:
+        whole = bytearray(3) + bytearray(buffer.raw())
+        arrived.append(memoryview(whole)[3:])
+    return pickle.loads(message, buffers=arrived)
 
 
 def _merged(parts: Sequence[Accumulator], order: str) -> Accumulator:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.blocks import Array, Block, widen
+from streamdr.blocks import Array, Block, Settled, settled, widen
 from streamdr.linalg import column_squares, constant_columns, double_centred, shift_near_mean
 from streamdr.scratch import room_for, scratch
 
@@ -127,7 +127,7 @@ class Gram:
         self.constant = int(arrays["constant"])
 
 
-class Loadings:
+class Loadings(Settled):
     """V' A for eigenvectors V of A A', with each column's mean and deviation: what becomes the components.
 
     It keeps something of every column it saw: the answer itself is that large.
@@ -137,7 +137,7 @@ class Loadings:
     holes: ClassVar[bool] = False
 
     def __init__(self, vectors: Array, *, scale: bool = False, ddof: int = 1, double: bool = False) -> None:
-        self.vectors = vectors
+        self.vectors = settled(vectors)
         self.scale = scale
         self.ddof = ddof
         self.double = double
@@ -192,7 +192,7 @@ class Loadings:
         self.pieces = [(arrays[f"level{name}"], arrays[f"piece{name}"]) for name in names]
 
 
-class Scores:
+class Scores(Settled):
     """(X - mean) W summed over blocks of columns: the projection of wide rows, without a wide row."""
 
     kind: ClassVar[str] = "scores"
@@ -201,7 +201,7 @@ class Scores:
     def __init__(self, n_rows: int, mean: Array, projection: Array) -> None:
         self.n_rows = n_rows
         self.mean = mean
-        self.projection = projection
+        self.projection = settled(projection)
         self.scores = np.zeros((n_rows, projection.shape[1]))
 
     def update(self, block: Block) -> None:

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from streamdr.accumulators.centred import Centre, shifted
-from streamdr.blocks import Array, Block
+from streamdr.blocks import Array, Block, Settled, settled
 from streamdr.linalg import column_squares
 
 
-class Products:
+class Products(Settled):
     """Mean, centred sum of squares of each column, and S Q for S the scatter and Q a thin basis.
 
     `squares=False` leaves the sums of squares out, when an earlier pass has them: they cost a look at
@@ -23,7 +23,7 @@ class Products:
     holes: ClassVar[bool] = False
 
     def __init__(self, basis: Array, *, squares: bool = True, double: bool = False) -> None:
-        self.basis = basis
+        self.basis = settled(basis)
         self.double = double
         self.centre = Centre(len(basis))
         self.squares = np.zeros(len(basis)) if squares else None

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamdr.accumulators import Scores
-from streamdr.blocks import Array, widen
+from streamdr.blocks import Array, Settled, widen
 
 _FEATURE = {"dims": ("feature",)}
 _COMPONENT = {"dims": ("component",)}
 
 
 @dataclass(frozen=True, eq=False)
-class PCAModel:
+class PCAModel(Settled):
     """Principal axes, their variances, and the whitening that `transform` applies."""
 
     holes: ClassVar[bool] = False

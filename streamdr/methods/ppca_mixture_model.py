@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 
 from streamdr.accumulators.holdout import doubled
 from streamdr.accumulators.latent import joint_log_likelihood
-from streamdr.blocks import Array, widen
+from streamdr.blocks import Array, Settled, widen
 from streamdr.methods.em import Principal
 from streamdr.packed import at_once
 from streamdr.posterior import Factors, expect, seen, slabs
@@ -22,7 +22,7 @@ _CANDIDATE = {"dims": ("candidate",)}
 
 
 @dataclass(frozen=True, eq=False)
-class PPCAMixtureModel:
+class PPCAMixtureModel(Settled):
     """Several probabilistic PCAs, each with the probability that a row is from it."""
 
     holes: ClassVar[bool] = True

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamdr.accumulators.holdout import doubled
-from streamdr.blocks import Array, widen
+from streamdr.blocks import Array, Settled, widen
 from streamdr.methods.em import Principal
 from streamdr.packed import at_once, unpacked
 from streamdr.posterior import Factors, Posterior, expect, seen, slabs
@@ -20,7 +20,7 @@ _COMPONENT = {"dims": ("component",)}
 
 
 @dataclass(frozen=True, eq=False)
-class PPCAModel:
+class PPCAModel(Settled):
     """x = W z + mean + noise, with z standard normal: the loadings W in principal axes."""
 
     holes: ClassVar[bool] = True
