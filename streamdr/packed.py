@@ -68,15 +68,15 @@ def unpacked(packed: Array, order: int) -> Array:
     return full
 
 
-def invert(packed: Array, vectors: Array) -> tuple[Array, Array, Array]:
-    """Replace positive definite matrices A by their inverses; return A^-1 v, v'A^-1 v and ln det A for each.
+def invert(packed: Array, vectors: Array, *, with_outer: bool = False) -> tuple[Array, Array, Array]:
+    """Replace positive semidefinite A by B = (I + A)^-1; return x = B v, v'B v and ln det (I + A) for each.
 
-    With L the Cholesky factor and X its inverse, A^-1 is X'X. The vector rides along as one more row of A:
-    its row of L is (X v)'. Matrices that are not positive definite come out as NaN.
+    `with_outer` replaces them by B + x x' instead. With L the Cholesky factor and X its inverse, B is X'X. The
+    vector rides along as one more row of A: its row of L is (X v)'. So does x as one more row of X.
     """
     order, number = vectors.shape
     lower = scratch("factor", (order + 1, order, number), packed.dtype)
-    inverse = scratch("inverse factor", (order, order, number), packed.dtype)
+    inverse = scratch("inverse factor", (order + 1, order, number), packed.dtype)
     with _TURN, np.errstate(invalid="ignore", divide="ignore"):
         for row, entries in triangle(order):
             lower[row, : row + 1] = packed[entries]
@@ -84,17 +84,21 @@ def invert(packed: Array, vectors: Array) -> tuple[Array, Array, Array]:
         lower[order] = vectors
         for j in range(order):
             column = lower[j:, j]
+            column[0] += 1.0
             if j:
                 column -= np.einsum("imn,mn->in", lower[j:, :j], lower[j, :j])
             pivot = np.divide(1.0, np.sqrt(column[0], out=inverse[j, j]), out=inverse[j, j])
             column[1:] *= pivot
             if j:
-                np.einsum("mn,mjn->jn", lower[j, :j], inverse[:j, :j], out=inverse[j, :j])
+                half = j // 2  # the upper right of X is zero: in two parts, half of that is left out
+                np.einsum("mn,mjn->jn", lower[j, :j], inverse[:j, :half], out=inverse[j, :half])
+                np.einsum("mn,mjn->jn", lower[j, half:j], inverse[half:j, half:j], out=inverse[j, half:j])
                 inverse[j, :j] *= -pivot
+        halves, solved = lower[order], inverse[order]
+        np.einsum("mn,mjn->jn", halves, inverse[:order], out=solved)
+        rows = order + 1 if with_outer else order
         for i, entries in triangle(order):
-            np.einsum("mn,mjn->jn", inverse[i:, i], inverse[i:, : i + 1], out=packed[entries])
-        halves = lower[order]
-        solved = np.einsum("mn,mjn->jn", halves, inverse)
+            np.einsum("mn,mjn->jn", inverse[i:rows, i], inverse[i:rows, : i + 1], out=packed[entries])
         quadratic = np.einsum("mn,mn->n", halves, halves)
-        log_determinant = -2.0 * np.log(np.einsum("iin->in", inverse)).sum(axis=0)
-    return solved, quadratic, log_determinant
+        log_determinant = -2.0 * np.log(np.einsum("iin->in", inverse[:order])).sum(axis=0)
+    return solved.copy(), quadratic, log_determinant

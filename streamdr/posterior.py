@@ -18,6 +18,7 @@ from streamdr.blocks import Array, Settled
 from streamdr.packed import at_once, invert, outer, packed_length, unpacked
 from streamdr.scratch import scratch
 
+_DOUBLE = np.dtype(np.float64)
 LN_2PI = float(np.log(2 * np.pi))
 _SHARP = 1e4
 """From this ratio of signal to noise on, squares are not subtracted: that would lose as many digits."""
@@ -90,17 +91,14 @@ class Posterior:
 
     latent: Array
     """Their means, components x rows."""
-    covariance: Array
-    """Their covariances, packed, a column for each pattern of holes."""
+    spread: Array
+    """Their covariances, packed; or E zz', if that was asked for."""
     log_likelihood: Array
     """Of each row, in nats."""
-    pattern: Array | None
-    """Which column of `covariance` is each row's, where rows share patterns; None where each has its own."""
 
-    @property
-    def covariances(self) -> Array:
-        """The covariance of each row, packed."""
-        return self.covariance if self.pattern is None else self.covariance[:, self.pattern]
+    def with_second_moments(self) -> Posterior:
+        """The same with E zz' in the place of the covariances."""
+        return Posterior(self.latent, self.spread + outer(self.latent), self.log_likelihood)
 
 
 def slabs(shape: tuple[int, ...], order: int) -> Iterator[slice]:
@@ -119,8 +117,8 @@ def seen(values: Array, factors: Factors, hidden: Array | None = None) -> Seen:
         there &= factors.known
     if hidden is not None:
         there &= ~hidden
-    residual = np.subtract(values, factors.centre, out=scratch("residual", shape, np.dtype(np.float64)))
-    mask = scratch("mask", shape, np.dtype(np.float64))
+    residual = np.subtract(values, factors.centre, out=scratch("residual", shape, _DOUBLE))
+    mask = scratch("mask", shape, _DOUBLE)
     # A bit pattern of ones keeps a value, one of zeros makes it 0.0, be it NaN or not.
     keep = mask.view(np.int64)
     np.copyto(keep, there)
@@ -130,26 +128,31 @@ def seen(values: Array, factors: Factors, hidden: Array | None = None) -> Seen:
     return Seen(residual, mask)
 
 
-def expect(rows: Seen, factors: Factors) -> Posterior:
-    """The posterior of each row's latent variables, and the row's log-likelihood."""
+def expect(rows: Seen, factors: Factors, *, second_moments: bool = False) -> Posterior:
+    """The posterior of each row's latent variables, and the row's log-likelihood.
+
+    With `second_moments`, their spread is E zz' instead of the covariance: about 0, not about the mean.
+    """
     k, noise = factors.order, factors.noise
     patterns, pattern = _patterns(rows.mask)
     shape = (packed_length(k), len(patterns))
-    small = np.matmul(factors.products, patterns.T, out=scratch("small", shape, np.dtype(np.float64)))
-    small[np.cumsum(np.arange(1, k + 1)) - 1] += 1.0
+    small = np.matmul(factors.products, patterns.T, out=scratch("small", shape, _DOUBLE))
     projected = (factors.loadings.T / noise) @ rows.residual.T
     if pattern is None:
-        latent, explained, log_det = invert(small, projected)
+        latent, explained, log_det = invert(small, projected, with_outer=second_moments)
     else:
         log_det = invert(small, np.zeros((k, len(patterns))))[2][pattern]
-        latent = np.einsum("ijn,jn->in", unpacked(small[:, pattern], k), projected)
+        small = small[:, pattern]
+        latent = np.einsum("ijn,jn->in", unpacked(small, k), projected)
         explained = np.einsum("ij,ij->j", projected, latent)
+        if second_moments:
+            small += outer(latent)
     if factors.sharp:
         unexplained = _unexplained(rows, factors, latent)
     else:
         unexplained = rows.squares / noise - explained
     log_likelihood = -0.5 * (rows.observed * (LN_2PI + np.log(noise)) + log_det + unexplained)
-    return Posterior(latent, small, log_likelihood, pattern)
+    return Posterior(latent, small, log_likelihood)
 
 
 def _unexplained(rows: Seen, factors: Factors, latent: Array) -> Array:

@@ -31,7 +31,7 @@ class Holdout:
         s2 (1 + w_j' A^-1 w_j).
         """
         error = values - (posterior.latent.T @ factors.loadings.T + factors.centre)
-        spread = posterior.covariances.T @ doubled(factors.products)
+        spread = posterior.spread.T @ doubled(factors.products)
         variance = factors.noise * (1.0 + spread)
         there = held & (values == values)
         if factors.known is not None:

@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 from streamdr.accumulators.holdout import Holdout
 from streamdr.blocks import Array, Block
-from streamdr.packed import packed_length, write_outer
+from streamdr.packed import packed_length
 from streamdr.posterior import Factors, Posterior, Seen, expect, seen, slabs
 from streamdr.scratch import scratch
 
@@ -108,8 +108,11 @@ class Latent:
     def _take(self, values: Array, weights: Array | None, held: Array | None) -> None:
         if len(self.factors) == 1:
             rows = seen(values, self.factors[0], held)
-            posterior = expect(rows, self.factors[0])
+            posterior = expect(rows, self.factors[0], second_moments=held is None)
             likelihood = posterior.log_likelihood
+            if self.holdout is not None and held is not None:
+                self.held += self.holdout.judged(values, held, weights, self.factors[0], posterior)
+                posterior = posterior.with_second_moments()
             self._collect(0, rows, posterior, _positive(weights, rows))
         else:
             # Each component once to know who is responsible, and once more to collect: it keeps memory small.
@@ -119,7 +122,8 @@ class Latent:
                 rows = seen(values, factors, held)
                 share = np.exp(joint[number] - likelihood)
                 share = share if weights is None else share * weights
-                self._collect(number, rows, expect(rows, factors), _positive(share, rows))
+                posterior = expect(rows, factors, second_moments=True)
+                self._collect(number, rows, posterior, _positive(share, rows))
         known = self.factors[0].known
         weight = np.ones(len(values)) if weights is None else weights
         some = rows.observed > 0
@@ -134,28 +138,22 @@ class Latent:
             ],
             np.float64,
         )
-        if self.holdout is not None and held is not None and len(self.factors) == 1:
-            self.held += self.holdout.judged(values, held, weights, self.factors[0], posterior)
 
     def _collect(self, number: int, rows: Seen, posterior: Posterior, weights: Array | None) -> None:
-        """Add what some rows say of one component."""
-        factors, into = self.factors[number], self.statistics[number]
-        k, p = factors.order, packed_length(factors.order)
-        n_rows = len(rows.mask)
-        table = scratch("table", (p + k + 1, n_rows), np.dtype(np.float64))
-        write_outer(table[:p], posterior.latent)
-        table[:p] += posterior.covariances
-        table[p : p + k] = posterior.latent
-        table[p + k] = 1.0
+        """Add what some rows, of known E zz', say of one component."""
+        into, k, p = self.statistics[number], len(posterior.latent), len(posterior.spread)
+        first = scratch("first", (k + 1, len(rows.mask)), np.dtype(np.float64))
+        second = posterior.spread
+        first[:k], first[k] = posterior.latent, 1.0
         if weights is not None:
-            table *= weights
-        masked = into.masked
-        masked += table @ rows.mask
-        residual = into.residual
-        residual += table[p:] @ rows.residual
-        latent = into.latent
-        latent += table.sum(axis=1)
-        squares = into.squares
+            first *= weights
+            second *= weights
+        masked, residual, latent, squares = into
+        masked[:p] += second @ rows.mask
+        masked[p:] += first @ rows.mask
+        residual += first @ rows.residual
+        latent[:p] += second.sum(axis=1)
+        latent[p:] += first.sum(axis=1)
         squares += rows.squares.sum() if weights is None else rows.squares @ weights
 
     def merge(self, later: Self) -> None:

@@ -255,7 +255,7 @@ class PPCAMixtureModel(Settled):
         """What each component expects of every value, and the variance of that."""
         for one in self.factors:
             posterior = expect(seen(rows, one), one)
-            spread = posterior.covariances.T @ doubled(one.products)
+            spread = posterior.spread.T @ doubled(one.products)
             yield posterior.latent.T @ one.loadings.T + one.mean, one.noise * (1.0 + spread)
 
     def _mapped(

@@ -135,7 +135,8 @@ class PPCAModel(Settled):
     def missing(self) -> float:
         """The part of all values that was missing, rows without any included."""
         rows = self.n_samples + self.empty_rows
-        return max(0.0, 1.0 - self.n_observed / (rows * self.n_features))
+        held_out = 0.0 if self.held_out is None else float(self.held_out[0])
+        return max(0.0, 1.0 - (self.n_observed + held_out) / (rows * self.n_features))
 
     def notes(self) -> list[str]:
         """What a user should know of how the data was treated."""
@@ -185,7 +186,7 @@ class PPCAModel(Settled):
         square = self._mapped(
             values,
             k * k,
-            lambda rows, posterior: unpacked(posterior.covariances, k).reshape(k * k, -1).T,
+            lambda rows, posterior: unpacked(posterior.spread, k).reshape(k * k, -1).T,
         )
         return self.transform(values), square.reshape(len(square), k, k)
 
@@ -211,7 +212,7 @@ class PPCAModel(Settled):
         weights = doubled(self.factors.products)
 
         def variance(rows: Array, posterior: Posterior) -> Array:
-            spread = posterior.covariances.T @ weights
+            spread = posterior.spread.T @ weights
             unsure = self.noise_variance * (1.0 + spread)
             if self.factors.known is not None:
                 unsure[:, ~self.factors.known] = np.nan
