@@ -1,4 +1,4 @@
-"""Data sets that ship with scikit-learn, for trying things out: with holes, where filling them is to be tried.
+"""Data sets that ship with scikit-learn, for trying things out: with holes, where filling them is the thing.
 
 A store holds the data as `X`, what it was before holes were made in it as `complete`, and the labels as `y`.
 """

@@ -71,8 +71,8 @@ def unpacked(packed: Array, order: int) -> Array:
 def invert(packed: Array, vectors: Array, *, with_outer: bool = False) -> tuple[Array, Array, Array]:
     """Replace positive semidefinite A by B = (I + A)^-1; return x = B v, v'B v and ln det (I + A) for each.
 
-    `with_outer` replaces them by B + x x' instead. With L the Cholesky factor and X its inverse, B is X'X. The
-    vector rides along as one more row of A: its row of L is (X v)'. So does x as one more row of X.
+    `with_outer` replaces them by B + x x' instead. With L the Cholesky factor and X its inverse, B is X'X.
+    The vector rides along as one more row of A: its row of L is (X v)'. So does x as one more row of X.
     """
     order, number = vectors.shape
     lower = scratch("factor", (order + 1, order, number), packed.dtype)

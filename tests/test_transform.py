@@ -11,11 +11,10 @@ import zarr
 
 from streamdr import fitting, memory, segments, store
 from streamdr.errors import DataError, Interrupted, MemoryLimitError, StoreError
-from streamdr.methods import PCA
+from streamdr.methods import PCA, in_memory
 from streamdr.progress import Silent
 from streamdr.settings import Execution
 from streamdr.sources import open_source
-from streamdr.methods import in_memory
 
 
 @pytest.fixture(autouse=True)

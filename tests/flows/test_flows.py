@@ -109,7 +109,7 @@ def failed(server, flow, config) -> tuple[dict, StageError]:
 def test_bad_data_fails_at_once_with_a_message_that_says_where(reporting, place):
     zarr.open_array(place / "x.zarr", mode="r+")[7, 3] = np.nan
     run, error = failed(reporting, fit_transform, configured(place))
-    assert (run["state"]["type"], error.kind) == ("FAILED", "DataError")
+    assert (run["state"]["type"], error.kind) == ("FAILED", "MissingValuesError")
     assert run["state"]["message"] == str(error)
     assert "x.zarr: nan at row 7, column 3" in run["state"]["message"]
     tasks = reporting.tasks(run["id"], expected=2)
