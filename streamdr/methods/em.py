@@ -16,17 +16,23 @@ import scipy.linalg
 
 from streamdr.accumulators import Pairwise
 from streamdr.accumulators.latent import Statistics
-from streamdr.blocks import Array
+from streamdr.blocks import Array, Settled
 from streamdr.linalg import eigh_descending, fix_signs
 from streamdr.packed import packed_length, unpacked
 from streamdr.posterior import Factors
 
-_LEAST_NOISE = 1e-13
-"""The noise variance is at least this part of the features' mean variance: sums cancel below that."""
+_MOST_NOISE = 600.0
+"""Its logarithm: a look ahead may go astray, but not beyond what numbers can hold."""
+LEAST_NOISE = 1e-10
+"""The noise variance is at least this part of the features' mean variance.
+
+The regressions of the M step are known to some 1e-15 of the signal, and the noise is the square of what they
+leave: with much less of it, what a step gains is lost in rounding.
+"""
 
 
 @dataclass(frozen=True, eq=False)
-class Principal:
+class Principal(Settled):
     """Probabilistic PCA in its principal axes: the one form that stands for all rotations of the loadings."""
 
     mean: Array
@@ -65,7 +71,7 @@ class Principal:
         shape = self.loadings.shape
         loadings, mean = vector[: self.loadings.size].reshape(shape), vector[self.loadings.size : -1]
         mean = np.where(np.isnan(self.mean), np.nan, mean)
-        return Principal.of(mean, loadings, max(float(np.exp(vector[-1])), least))[0]
+        return Principal.of(mean, loadings, max(float(np.exp(min(vector[-1], _MOST_NOISE))), least))[0]
 
     def scale(self) -> Array:
         """The units in which differences of parameters matter alike: those of the noise."""
@@ -123,7 +129,7 @@ def maximise(statistics: Statistics, now: Factors, *, ridge: float = 0.0, floor:
     solution = _solved(matrices, right)[:, :, 0]
     left = float(statistics.squares[0]) - float(np.sum(solution * statistics.residual.T))
     observed = float(counts.sum())
-    least = max(floor, _LEAST_NOISE * (float(statistics.squares[0]) / observed))
+    least = max(floor, LEAST_NOISE * (float(statistics.squares[0]) / observed))
     noise = max(left / observed, least)
     mean, loadings = now.mean + solution[:, k], solution[:, :k]
     rows = statistics.latent[-1]

@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import count
 from numbers import Integral
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from streamdr.errors import DataError, MissingValuesError, ParameterError
 from streamdr.linalg import constant_columns
 from streamdr.methods.acceleration import ROUNDING, Anderson
 from streamdr.methods.base import Model, Pass, Passes, Route, Stream, in_memory
-from streamdr.methods.em import Principal, divergence, maximise
+from streamdr.methods.em import LEAST_NOISE, Principal, divergence, maximise
 from streamdr.methods.pca import PCA
 from streamdr.methods.pca_model import PCAModel
 from streamdr.methods.ppca_model import PPCAModel
@@ -29,6 +29,15 @@ from streamdr.methods.stepwise import PAIRWISE_COLUMNS, Beginning, Steps, fitted
 _MINIBATCHES = 16
 _START_ROWS = 20_000
 _FEWEST_ROWS, _STREAM_ROWS, _STREAM_BYTES = 64, 4096, 32 << 20
+
+
+class Look(NamedTuple):
+    """All rows as some parameters see them, what these are worth, and those that follow from them."""
+
+    now: Principal
+    full: Latent
+    worth: float
+    after: Principal
 
 
 @dataclass(eq=False)
@@ -236,40 +245,50 @@ class PPCA:
     def _iterations(self, now: Principal, constant: int, done: Sequence[float] = ()) -> Passes:
         """EM until a step hardly moves the model: then that is the model, and its likelihood is known.
 
-        Steps are extrapolated. One that makes the data less likely is taken back.
+        Steps are extrapolated. One that makes the data less likely is taken back; if that was a step of EM
+        itself, rounding is all that is left to be gained.
         """
         history, path, frame = list(done), Anderson(), now.loadings
-        best: tuple[float, Principal, Latent] | None = None
+        best: Look | None = None
+        change = np.inf
         label = f"EM {len(history) + 1}"
         for number in count(len(history) + 1):
             full = cast(Latent, (yield Pass(Latent([now.factors], holdout=self._holdout), label=label)))
-            plain = best is None or now is best[1]  # a step of EM itself leads astray by rounding at most
-            if plain:
+            if best is None:
                 require_finite(full)
             worth = full.log_likelihood - self.ridge * float(np.sum(now.loadings**2)) / (2 * now.noise)
-            if best is not None and not plain and not worth >= best[0] - ROUNDING * abs(best[0]):
-                now = best[1]
+            if best is not None and not worth >= best.worth - ROUNDING * abs(best.worth):
+                if now is best.after:
+                    return self._fitted(best.now, best.full, history, change, constant, settled=True)
+                now = best.after
                 path.forget()
             else:
                 history.append(full.log_likelihood / full.rows)
                 step = maximise(full.statistics[0], now.factors, ridge=self.ridge)
                 after, change = step.after, divergence(now.factors, step.after.factors)
                 if change <= self.tol or full.unknown:
-                    return self._fitted(now, full, history, change, constant)
-                best = worth, after, full
-                ahead = path.step(now.vector(frame), after.vector(frame), now.scale())
-                now = after.at(ahead, step.least)
+                    return self._fitted(now, full, history, change, constant, settled=change <= self.tol)
+                best = Look(now, full, worth, after)
+                image = after.vector(frame)
+                ahead = path.step(now.vector(frame), image, now.scale())
+                now = after if ahead is image else after.at(ahead, step.least)
             if number >= self.max_iter:
-                return self._fitted(best[1], best[2], history, change, constant)
+                return self._fitted(best.after, best.full, history, change, constant, settled=False)
             label = f"EM {number + 1}, {history[-1]:.6g} nats a row, change {change:.1e}"
         raise AssertionError("counting has no end")
 
     def _fitted(
-        self, now: Principal, full: Latent, history: Sequence[float], change: float, constant: int
+        self,
+        now: Principal,
+        full: Latent,
+        history: Sequence[float],
+        change: float,
+        constant: int,
+        *,
+        settled: bool,
     ) -> Model:
         seen = full.statistics[0].masked[-1] > 0
         now = replace(now, mean=np.where(seen, now.mean, np.nan))
-        settled = change <= self.tol
         return fitted(now, full.totals, full.held, history, self._solver, change, settled, constant)
 
     def _minibatches(self, data: MatrixSpec, now: Principal, constant: int) -> Passes:
@@ -356,12 +375,12 @@ class PPCAStream:
 def closed_form(found: PCAModel, k: int) -> PPCAModel:
     """The maximum of the likelihood (Tipping and Bishop 1999, equations 7 and 8)."""
     k = min(k, found.n_components)
-    d, values = found.n_features, found.explained_variance[:k]
-    kept = found.explained_variance[k:]
-    noise = (found.reconstruction_error + float(kept.sum())) / (d - k)
-    noise = max(noise, 1e-13 * found.total_variance / d)
-    values = np.maximum(values, noise)
-    nats = -0.5 * (d * np.log(2 * np.pi) + float(np.log(values).sum()) + (d - k) * np.log(noise) + d)
+    d, spectrum = found.n_features, found.explained_variance
+    left = found.reconstruction_error + float(spectrum[k:].sum())
+    noise = max(left / (d - k), LEAST_NOISE * found.total_variance / d)
+    values = np.maximum(spectrum[:k], noise)
+    trace = float(np.sum(spectrum[:k] / values)) + left / noise  # d, unless there is hardly any noise
+    nats = -0.5 * (d * np.log(2 * np.pi) + float(np.log(values).sum()) + (d - k) * np.log(noise) + trace)
     return PPCAModel(
         mean=found.mean,
         components=found.components[:k],

@@ -11,6 +11,7 @@ from streamdr.accumulators import Latent, Pairwise, Sample
 from streamdr.accumulators.latent import Statistics
 from streamdr.blocks import Array, MatrixSpec
 from streamdr.methods.em import (
+    LEAST_NOISE,
     Principal,
     carried,
     column_means,
@@ -76,6 +77,8 @@ class Steps:
         self.log_likelihood = np.nan
         """Of a row of the last minibatches, each before its own step, averaged like the statistics."""
         self.change = np.inf
+        # A minibatch may be a few rows, which have no noise to show.
+        self._floor = LEAST_NOISE * (float(np.sum(now.loadings**2)) / len(now.mean) + now.noise)
 
     def step(self, full: Latent) -> None:
         """Take in one minibatch, which was seen with the parameters of now."""
@@ -92,7 +95,8 @@ class Steps:
             old = self.statistics
             new = Statistics(*((1 - weight) * a + weight * b for a, b in zip(old, new, strict=True)))
             nats = (1 - weight) * self.log_likelihood + weight * nats
-        step = maximise(new, self.now.factors, ridge=self.ridge / float(self.totals[0]))
+        ridge = self.ridge / float(self.totals[0])
+        step = maximise(new, self.now.factors, ridge=ridge, floor=self._floor)
         self.change = divergence(self.now.factors, step.after.factors)
         # Statistics of before a step are of other latent variables than those after it: they turn along.
         self.statistics = carried(new, self.now.factors, step)
