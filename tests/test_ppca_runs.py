@@ -293,6 +293,23 @@ def test_night_after_night_only_new_rows_are_read(tmp_path):
     assert nights.run()["fit"]["bytes_read"] == 0
 
 
+# Rows are mapped
+
+
+def test_rows_with_holes_are_mapped_as_the_model_maps_them(path, holed, tmp_path):
+    holed = holed.copy()
+    holed[70] = np.nan
+    zarr.open_array(path, mode="r+")[70] = np.nan
+    model = fit(METHODS["em"], path).model
+    fitting.transform(model, open_source(path), tmp_path / "z.zarr", Execution(workers=2), attributes={})
+    embedding = store.open_embedding(tmp_path / "z.zarr")[:]
+    np.testing.assert_allclose(embedding, model.transform(holed), atol=1e-5)
+    np.testing.assert_allclose(embedding[70], 0.0, atol=1e-7)
+    zarr.open_array(path, mode="r+")[1234, 7] = np.inf
+    with pytest.raises(DataError, match="inf at row 1234, column 7"):
+        fitting.transform(model, open_source(path), tmp_path / "y.zarr", Execution(), attributes={})
+
+
 # What is wrong with the data
 
 
