@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -239,6 +240,16 @@ def test_only_appended_rows_are_read_while_the_model_hardly_moves(grows, tmp_pat
         fresh = fit(PPCA(K, method="em", tol=1e-4, max_iter=1), path, start=first.model)
         assert second.model.log_likelihood == fresh.model.log_likelihood, "and the sums are those of all rows"
         first = second
+
+
+def test_components_point_as_they_did_the_night_before(grows, tmp_path):
+    path, rows = grows
+    first = fit(PPCA(K, method="em", tol=1e-10), path).model
+    turned = replace(first, components=-first.components)  # as no fit from the start would leave them
+    grown(path, rows)
+    second = fit(PPCA(K, method="em", tol=1e-10), path, start=turned).model
+    assert second.n_iter > 1
+    assert (np.sum(second.components * turned.components, axis=1) > 0.9).all()
 
 
 def test_a_model_that_moves_is_iterated_on_from_where_it_was(grows, tmp_path):

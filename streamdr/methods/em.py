@@ -7,7 +7,7 @@ what turns hundreds of iterations into a handful.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -59,6 +59,13 @@ class Principal(Settled):
     def factors(self) -> Factors:
         """As the E step takes it."""
         return Factors(self.mean, np.ascontiguousarray(self.loadings), self.noise)
+
+    def facing(self, like: Principal | None) -> Principal:
+        """The same with each component turned to point as that of another model does, not its opposite."""
+        if like is None:
+            return self
+        away = np.einsum("ij,ij->i", self.components, like.components) < 0.0
+        return replace(self, components=np.where(away[:, None], -self.components, self.components))
 
     def vector(self, frame: Array) -> Array:
         """All parameters in a row, the loadings rotated to be as near to those of a `frame` as can be."""

@@ -193,7 +193,8 @@ class PPCA:
 
     def _em(self, data: MatrixSpec, start: PPCAModel | None) -> Passes:
         if start is not None and start.n_components in self.sizes:
-            gone_on = yield from self._iterations(start.principal, start.constant_features)
+            begun = start.principal
+            gone_on = yield from self._iterations(begun, start.constant_features, like=begun)
             if cast(PPCAModel, gone_on).new_features == 0:
                 return gone_on
         beginning = yield from self._beginning(data)
@@ -242,11 +243,18 @@ class PPCA:
             )
         return constant
 
-    def _iterations(self, now: Principal, constant: int, done: Sequence[float] = ()) -> Passes:
+    def _iterations(
+        self,
+        now: Principal,
+        constant: int,
+        done: Sequence[float] = (),
+        like: Principal | None = None,
+    ) -> Passes:
         """EM until a step hardly moves the model: then that is the model, and its likelihood is known.
 
         Steps are extrapolated. One that makes the data less likely is taken back; if that was a step of EM
-        itself, rounding is all that is left to be gained.
+        itself, rounding is all that is left to be gained. Components point as those of `like` do: an
+        embedding that is refreshed night after night is not to change its signs.
         """
         history, path, frame = list(done), Anderson(), now.loadings
         best: Look | None = None
@@ -265,13 +273,14 @@ class PPCA:
             else:
                 history.append(full.log_likelihood / full.rows)
                 step = maximise(full.statistics[0], now.factors, ridge=self.ridge)
-                after, change = step.after, divergence(now.factors, step.after.factors)
+                after = step.after.facing(like)
+                change = divergence(now.factors, after.factors)
                 if change <= self.tol or full.unknown:
                     return self._fitted(now, full, history, change, constant, settled=change <= self.tol)
                 best = Look(now, full, worth, after)
                 image = after.vector(frame)
                 ahead = path.step(now.vector(frame), image, now.scale())
-                now = after if ahead is image else after.at(ahead, step.least)
+                now = after if ahead is image else after.at(ahead, step.least).facing(like)
             if number >= self.max_iter:
                 return self._fitted(best.after, best.full, history, change, constant, settled=False)
             label = f"EM {number + 1}, {history[-1]:.6g} nats a row, change {change:.1e}"
