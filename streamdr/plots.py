@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class Variances(Protocol):
         """Each component's share of the total."""
 
 
+@runtime_checkable
 class Likelihoods(Protocol):
     """A model that was found step by step, each of which made the data more likely."""
 

@@ -76,6 +76,8 @@ def _page(stage: Stage, model: Any, reports: Mapping[str, Report]) -> Iterator[s
 def _pictures(stage: Stage, model: Any) -> Iterator[str]:
     if "explained_variance_ratio" in model.summary():
         yield from _picture("explained variance", lambda: plots.explained_variance(model))
+    if isinstance(model, plots.Likelihoods) and len(model.log_likelihoods) > 1:
+        yield from _picture("log-likelihood", lambda: plots.log_likelihood(model))
     if stage.run.output.embedding is not None and model.n_outputs > 1:
         scores = store.open_embedding(stage.embedding)
         if scores.nbytes <= MOST_EMBEDDING_BYTES:

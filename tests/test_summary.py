@@ -69,3 +69,22 @@ def test_text_is_shown_as_it_is_and_without_secrets():
     assert lines[0] == lines[-1] == "````"
     assert "\n".join(lines[1:-1]) == hostile
     assert "hush" not in literal("s3://me:hush@bucket/x.zarr")
+
+
+def test_the_page_of_a_fit_by_em_shows_how_that_went_and_what_was_filled(tmp_path):
+    values = np.random.default_rng(0).normal(size=(200, 2)) @ np.random.default_rng(1).normal(size=(2, 5))
+    values += 0.1 * np.random.default_rng(2).normal(size=values.shape)
+    values[np.random.default_rng(3).random(values.shape) < 0.2] = np.nan
+    write_store(tmp_path / "x.zarr", values)
+    file = write_config(
+        tmp_path,
+        input={"path": str(tmp_path / "x.zarr")},
+        method={"name": "ppca", "n_components": 2},
+        output={"model": str(tmp_path / "model.zarr"), "imputed": str(tmp_path / "filled.zarr")},
+    )
+    stage = Stage(load(file), Silent(), threading.Event())
+    reports = pipeline.run_all(stage)
+    page = summarise(stage, {"fit": reports["fit"], "transform": reports["transform"]})["markdown"]
+    assert "![log-likelihood](data:image/png;base64," in page
+    assert "imputed values of 200 rows, 5 columns" in page
+    assert "nats a row after" in page
