@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import count
-from numbers import Integral
 from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
 import numpy as np
 
 from streamdr.accumulators import Accumulator, Latent, Pairwise, Sample
 from streamdr.accumulators.holdout import Holdout
-from streamdr.blocks import Array, Block, MatrixSpec, Part, Span
+from streamdr.blocks import Array, MatrixSpec, Part
 from streamdr.errors import DataError, MissingValuesError, ParameterError
 from streamdr.linalg import constant_columns
 from streamdr.methods.acceleration import ROUNDING, Anderson
-from streamdr.methods.base import Model, Pass, Passes, Route, Stream, in_memory
+from streamdr.methods.base import Model, Pass, Passes, Route, Stream
+from streamdr.methods.checks import no_values, require, require_finite, whole_numbers
 from streamdr.methods.em import LEAST_NOISE, Principal, divergence, maximise
 from streamdr.methods.pca import PCA
 from streamdr.methods.pca_model import PCAModel
 from streamdr.methods.ppca_model import PPCAModel
 from streamdr.methods.ppca_routes import em_route
+from streamdr.methods.ppca_stream import PPCAStream
 from streamdr.methods.side_by_side import side_by_side
 from streamdr.methods.stepwise import PAIRWISE_COLUMNS, Beginning, Steps, fitted, sample_rows
 
 _MINIBATCHES = 16
 _START_ROWS = 20_000
-_FEWEST_ROWS, _STREAM_ROWS, _STREAM_BYTES = 64, 4096, 32 << 20
 
 
 class Look(NamedTuple):
@@ -329,58 +328,6 @@ class PPCA:
         return Holdout(float(self.holdout), int(self.random_state)) if self.holdout else None
 
 
-class PPCAStream:
-    """Rows that arrive a few at a time: the first are kept and fitted, then a step after each minibatch."""
-
-    def __init__(self, ppca: PPCA, n_cols: int) -> None:
-        self._ppca = ppca
-        self._batch = ppca.batch_rows or max(_FEWEST_ROWS, min(_STREAM_ROWS, _STREAM_BYTES // (8 * n_cols)))
-        self._first: list[Array] = []
-        self._weights: list[Array] = []
-        self._steps: Steps | None = None
-        self._pending: Latent | None = None
-
-    def update(self, block: Block) -> None:
-        """Take more rows."""
-        weights = np.ones(len(block.values)) if block.weights is None else block.weights
-        for start in range(0, len(weights), self._batch):
-            here = slice(start, start + self._batch)
-            self._take(
-                replace(block, values=block.values[here], weights=weights[here], rows=block.numbers[here])
-            )
-
-    def model(self) -> Model:
-        """What all rows so far come to. Those that do not make a minibatch yet count as a small one."""
-        if self._steps is None or self._pending is None:
-            rows, weights = np.concatenate(self._first), np.concatenate(self._weights)
-            spec = MatrixSpec(len(rows), rows.shape[1], rows.dtype)
-            return in_memory(self._ppca.routes(spec)[0].method, rows, weights)
-        steps = copy(self._steps)
-        steps.step(self._pending)
-        return steps.model(self._ppca.tol)
-
-    def _take(self, rows: Block) -> None:
-        if self._steps is None or self._pending is None:
-            self._first.append(rows.values.astype(np.float64))
-            self._weights.append(cast(Array, rows.weights))
-            if sum(map(len, self._first)) >= self._batch:
-                self._begin(cast(PPCAModel, self.model()))
-            return
-        self._pending.update(rows)
-        if self._pending.count >= self._batch:
-            self._steps.step(self._pending)
-            self._pending = Latent([self._steps.now.factors])
-
-    def _begin(self, first: PPCAModel) -> None:
-        steps = Steps(first.principal, self._ppca.ridge, first.constant_features)
-        full = Latent([steps.now.factors])
-        for values, weights in zip(self._first, self._weights, strict=True):
-            full.update(Block(Span(0, len(values)), values, weights=weights))
-        steps.step(full)
-        self._steps, self._pending = steps, Latent([steps.now.factors])
-        self._first, self._weights = [], []
-
-
 def closed_form(found: PCAModel, k: int) -> PPCAModel:
     """The maximum of the likelihood (Tipping and Bishop 1999, equations 7 and 8)."""
     k = min(k, found.n_components)
@@ -410,31 +357,3 @@ def chosen(models: Sequence[PPCAModel], criteria: Sequence[float]) -> Model:
         return best
     sizes = np.array([model.n_components for model in models], np.float64)
     return replace(best, candidates=sizes, criteria=np.array(criteria, np.float64))
-
-
-def whole_numbers(parameter: str, given: Any) -> list[int]:
-    """A number, or several to choose from, as a list without repetitions."""
-    several = isinstance(given, (list, tuple, range, np.ndarray))
-    numbers = list(given) if several else [given]
-    require(numbers, parameter, "an empty list leaves nothing to choose from")
-    for number in numbers:
-        whole = isinstance(number, Integral) and not isinstance(number, bool)
-        require(whole, parameter, f"{given!r} is not a whole number, or a list of them")
-    return sorted({int(number) for number in numbers})
-
-
-def require(condition: object, parameter: str, message: str) -> None:
-    """Refuse a parameter unless the condition holds."""
-    if not condition:
-        raise ParameterError(parameter, message)
-
-
-def no_values() -> DataError:
-    """For data that is nothing but holes."""
-    return DataError("every value is missing: there is nothing to fit")
-
-
-def require_finite(full: Latent) -> None:
-    """Refuse a likelihood that is no number although all values are."""
-    if not np.isfinite(full.log_likelihood):
-        raise DataError("the likelihood of the data overflows: rescale the data")

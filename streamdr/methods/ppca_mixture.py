@@ -15,9 +15,9 @@ from streamdr.accumulators.latent import joint_log_likelihood
 from streamdr.blocks import Array, MatrixSpec, Part
 from streamdr.errors import DataError, ParameterError
 from streamdr.methods.base import Model, Pass, Passes, Route
+from streamdr.methods.checks import no_values, require, require_finite, whole_numbers
 from streamdr.methods.em import Principal, column_means, divergence, maximise, sample_start
 from streamdr.methods.kmeans import kmeans
-from streamdr.methods.ppca import no_values, require, require_finite, whole_numbers
 from streamdr.methods.ppca_mixture_model import PPCAMixtureModel
 from streamdr.methods.ppca_routes import mixture_route
 from streamdr.methods.side_by_side import side_by_side

@@ -1,0 +1,39 @@
+"""What several methods refuse in the same words: parameters, and data that nothing can be learnt from."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from streamdr.accumulators import Latent
+from streamdr.errors import DataError, ParameterError
+
+
+def whole_numbers(parameter: str, given: Any) -> list[int]:
+    """A number, or several to choose from, as a list without repetitions."""
+    several = isinstance(given, (list, tuple, range, np.ndarray))
+    numbers = list(given) if several else [given]
+    require(numbers, parameter, "an empty list leaves nothing to choose from")
+    for number in numbers:
+        whole = isinstance(number, Integral) and not isinstance(number, bool)
+        require(whole, parameter, f"{given!r} is not a whole number, or a list of them")
+    return sorted({int(number) for number in numbers})
+
+
+def require(condition: object, parameter: str, message: str) -> None:
+    """Refuse a parameter unless the condition holds."""
+    if not condition:
+        raise ParameterError(parameter, message)
+
+
+def no_values() -> DataError:
+    """For data that is nothing but holes."""
+    return DataError("every value is missing: there is nothing to fit")
+
+
+def require_finite(full: Latent) -> None:
+    """Refuse a likelihood that is no number although all values are."""
+    if not np.isfinite(full.log_likelihood):
+        raise DataError("the likelihood of the data overflows: rescale the data")
