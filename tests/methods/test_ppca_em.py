@@ -24,7 +24,7 @@ from scipy.optimize import approx_fprime
 
 from streamdr.accumulators import Latent, Pairwise
 from streamdr.accumulators.holdout import Holdout
-from streamdr.blocks import Block, Span
+from streamdr.blocks import Block, MatrixSpec, Span
 from streamdr.errors import DataError, ParameterError
 from streamdr.methods import PPCA, in_memory
 from streamdr.methods.em import divergence, maximise, pairwise_start
@@ -394,6 +394,8 @@ def test_features_that_were_never_observed_are_left_out_and_stay_missing(method)
     told = wider.copy()
     told[:, 2] = 1e6
     np.testing.assert_array_equal(model.transform(told), model.transform(wider))
+    np.testing.assert_array_equal(model.score_samples(told), model.score_samples(wider))
+    np.testing.assert_array_equal(model.impute(told)[:, 2], 1e6)
 
 
 def test_constant_features_are_told_of_and_do_no_harm():
@@ -526,6 +528,40 @@ def test_a_tolerance_that_cannot_be_reached_ends_at_max_iter_and_is_told():
     assert fitted(x).notes() == []
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_what_max_iter_ends_is_as_likely_as_what_was_last_looked_at(noise):
+    """The step after it is taken, but not a look ahead that nobody has checked."""
+    rng = np.random.default_rng(0)
+    x = with_holes(
+        rng.normal(size=(100, 3)) @ rng.normal(size=(3, 8)) + noise * rng.normal(size=(100, 8)), "most"
+    )
+    rows = (~np.isnan(x)).any(axis=1)
+    for steps in range(1, 16):
+        model = fitted(x, k=3, tol=0.0, max_iter=steps)
+        nats = model.score_samples(x)[rows].mean()
+        assert nats >= model.log_likelihoods[-1] - 1e-9 * abs(nats)
+        assert model.log_likelihood == model.log_likelihoods[-1]
+
+
+def test_when_rounding_is_all_that_is_left_the_data_is_not_read_again():
+    rng = np.random.default_rng(0)
+    x = with_holes(rng.normal(size=(100, 2)) @ rng.normal(size=(2, 6)), "a tenth")
+    passes = PPCA(2, method="em", tol=0.0, max_iter=1000).passes(MatrixSpec(100, 6, x.dtype))
+    request, seen = next(passes), []
+    while True:
+        full = request.empty.empty_like()
+        full.update(Block(Span(0, 100), x))
+        seen.append(hash(tuple(np.asarray(value).tobytes() for value in full.parameters().values())))
+        try:
+            request = passes.send(full)
+        except StopIteration as finished:
+            model = finished.value
+            break
+    assert len(set(seen)) == len(seen), "the same parameters are never looked at twice"
+    assert len(seen) < 200
+    assert model.converged
+
+
 def test_missing_is_the_part_that_was():
     x = with_holes(low_rank(60, 6, 2), "most")
     assert fitted(x, max_iter=2).missing == pytest.approx(np.isnan(x).mean(), rel=1e-12)
@@ -544,6 +580,8 @@ def test_wide_data_starts_from_a_sample_of_rows_and_ends_the_same():
     _, _, right = np.linalg.svd(filled - mean, full_matrices=False)
     assert subspace_angles(model.components.T, right[:2].T).max() < 0.05
     np.testing.assert_allclose(model.log_likelihood, model.score_samples(x).mean(), rtol=1e-10)
+    x[:, 7] = np.nan
+    assert np.flatnonzero(np.isnan(fitted(x, max_iter=2).mean)).tolist() == [7]
 
 
 def test_held_out_values_say_nothing_to_the_fit():
