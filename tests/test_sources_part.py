@@ -63,9 +63,10 @@ def numbers(part, n_rows, chunk, row_bytes):
     return np.concatenate([np.arange(band.start, band.stop) for band in bands])
 
 
-@pytest.mark.parametrize("chunks", [(10, 3), (1, 5), (203, 5), (50, 5)])
+@pytest.mark.parametrize(
+    ("chunks", "dtype"), [((10, 3), "f8"), ((1, 5), "f4"), ((203, 5), "u1"), ((50, 5), "f8")]
+)
 @pytest.mark.parametrize("part", [Part(0, 4), Part(3, 4), Part(0, 1), Part(6, 7)])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "u1"])
 def test_blocks_are_the_rows_of_the_part(tmp_path, rows, chunks, part, dtype):
     values = (rows * 10 + 100).astype(dtype)
     source = PartSource(open_source(stored(tmp_path / "x.zarr", values, chunks, dtype)), part)
