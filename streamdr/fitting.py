@@ -139,16 +139,18 @@ def outlook(
         runner = Runner(engine, source, chosen.window, Silent(), stop, ledger)
         passes = chosen.route.method.passes(source.spec, start)
         request = next(passes)
-        for left in range(chosen.route.passes - 1, -1, -1):
-            full, lines = runner.remembered(request)
+        left = chosen.route.passes * every
+        while True:
+            left -= runner.bytes_of(request)
+            full, unread = runner.remembered(request)
             if full is None:
-                return lines * source.spec.line_bytes(request.axis) + left * every
-            if left:
-                try:
-                    request = passes.send(full)
-                except StopIteration:
-                    break
-    return 0
+                return unread + max(left, 0)
+            if left <= 0:
+                return 0
+            try:
+                request = passes.send(full)
+            except StopIteration:
+                return 0
 
 
 def transform(

@@ -123,10 +123,17 @@ class Runner:
         return full
 
     def remembered(self, request: Pass) -> tuple[Accumulator | None, int]:
-        """The pass's accumulator if nothing has to be read for it, or None and how many lines have to be."""
-        tally, _ = self._recall(request, self._source(request))
+        """The pass's accumulator if nothing has to be read for it, or None and how many bytes have to be."""
+        source = self._source(request)
+        tally, _ = self._recall(request, source)
         lines = sum(part.lines for part in tally.work(self.engine.run))
-        return (None if lines else self.engine.result(tally.total())), lines
+        full = None if lines else self.engine.result(tally.total())
+        return full, lines * source.spec.line_bytes(request.axis)
+
+    def bytes_of(self, request: Pass) -> int:
+        """How much a pass reads of which nothing is remembered."""
+        spec = self._source(request).spec
+        return spec.n_rows * spec.line_bytes("rows")
 
     def _source(self, request: Pass) -> Source:
         return self.source if request.part is None else PartSource(self.source, request.part)

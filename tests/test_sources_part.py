@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import threading
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -11,10 +13,18 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamdr import fitting, segments
+from streamdr.accumulators import Moments
 from streamdr.blocks import Part, Span
-from streamdr.errors import DataError, MissingValuesError
+from streamdr.errors import DataError, Interrupted, MissingValuesError
+from streamdr.methods import PCA, Pass
+from streamdr.methods.base import in_memory
+from streamdr.progress import Silent
+from streamdr.settings import Execution
 from streamdr.sources import open_source
 from streamdr.sources.part import PartSource
+
+RESTS = [Part(0, 2, rest=True), Part(0, 4, rest=True), Part(3, 4, rest=True), Part(100, 203, rest=True)]
 
 
 @settings(max_examples=60)
@@ -32,6 +42,27 @@ def test_the_parts_have_every_row_once(data, n_rows, chunk, row_bytes):
     assert max(sizes) - min(sizes) <= len(bands[0]), "none has more than a band more than another"
     if chunk * of <= n_rows:
         assert all(band.start % chunk == 0 for band in bands), "bands are whole chunks"
+
+
+@settings(max_examples=60)
+@given(st.data(), st.integers(2, 150), st.integers(1, 40), st.sampled_from([8, 4000, 10**6]))
+def test_a_part_and_its_rest_have_every_row_once(data, n_rows, chunk, row_bytes):
+    of = data.draw(st.integers(2, n_rows))
+    number = data.draw(st.integers(0, of - 1))
+    part, rest = Part(number, of), Part(number, of, rest=True)
+    both = [numbers(each, n_rows, chunk, row_bytes) for each in (part, rest)]
+    assert all(len(each) and (np.diff(each) > 0).all() for each in both), "each in order, and none empty"
+    np.testing.assert_array_equal(np.sort(np.concatenate(both)), np.arange(n_rows))
+    bands = rest.bands(n_rows, chunk, row_bytes)
+    assert len({len(band) for band in bands[:-1]}) <= 1, "all are of one length, but for the last"
+    assert len(bands[-1]) <= len(bands[0])
+    others = [Part(n, of).bands(n_rows, chunk, row_bytes) for n in range(of) if n != number]
+    assert bands == sorted(band for other in others for band in other), "they are those of the other parts"
+
+
+def test_the_only_part_has_no_rest():
+    with pytest.raises(ValueError, match="there is no rest"):
+        Part(0, 1, rest=True)
 
 
 def test_bands_are_spread_over_all_rows():
@@ -66,7 +97,7 @@ def numbers(part, n_rows, chunk, row_bytes):
 @pytest.mark.parametrize(
     ("chunks", "dtype"), [((10, 3), "f8"), ((1, 5), "f4"), ((203, 5), "u1"), ((50, 5), "f8")]
 )
-@pytest.mark.parametrize("part", [Part(0, 4), Part(3, 4), Part(0, 1), Part(6, 7)])
+@pytest.mark.parametrize("part", [*(Part(0, 4), Part(3, 4), Part(0, 1), Part(6, 7)), *RESTS])
 def test_blocks_are_the_rows_of_the_part(tmp_path, rows, chunks, part, dtype):
     values = (rows * 10 + 100).astype(dtype)
     source = PartSource(open_source(stored(tmp_path / "x.zarr", values, chunks, dtype)), part)
@@ -83,24 +114,45 @@ def test_blocks_are_the_rows_of_the_part(tmp_path, rows, chunks, part, dtype):
             assert block.values.dtype == source.spec.working
 
 
-def test_weights_are_those_of_the_rows(tmp_path, rows):
+@pytest.mark.parametrize("good_read", [1, 24, 60, 10_000])
+@pytest.mark.parametrize("part", [Part(0, 1), *RESTS])
+def test_bands_side_by_side_are_read_at_once_as_far_as_is_good(tmp_path, rows, part, good_read, monkeypatch):
+    monkeypatch.setattr("streamdr.sources.part.GOOD_READ_BYTES", good_read * 40)
+    whole = open_source(stored(tmp_path / "x.zarr", rows, (5, 5)))
+    source = PartSource(whole, part)
+    mine, band = numbers(part, 203, 5, 40), part.band(203, 5, 40)
+    read = whole.borrow
+    asked = []
+    monkeypatch.setattr(whole, "borrow", lambda piece, cols: asked.append(piece) or read(piece, cols))
+    span = Span(2, len(mine) - 1)
+    block = source.loan(span)
+    np.testing.assert_array_equal(block.values, rows[mine[span.slice]])
+    np.testing.assert_array_equal(block.numbers, mine[span.slice])
+    assert max(map(len, asked)) <= max(good_read, band)
+    alone = [one.stop < other.start or len(one) + band > good_read for one, other in pairwise(asked)]
+    assert all(alone[1:-1]), "neighbours are apart, or long enough"
+
+
+@pytest.mark.parametrize("part", [Part(1, 3), Part(1, 3, rest=True)])
+def test_weights_are_those_of_the_rows(tmp_path, rows, part):
     weights = np.arange(203.0)
-    source = PartSource(open_source(stored(tmp_path / "x.zarr", rows), weights=weights), Part(1, 3))
-    mine = numbers(Part(1, 3), 203, 10, 40)
+    source = PartSource(open_source(stored(tmp_path / "x.zarr", rows), weights=weights), part)
+    mine = numbers(part, 203, 10, 40)
     np.testing.assert_array_equal(source.block(Span(5, 40)).weights, weights[mine[5:40]])
     np.testing.assert_array_equal(source.loan(Span(5, 40)).weights, weights[mine[5:40]])
 
 
-def test_it_travels_to_another_process(tmp_path, rows):
-    source = PartSource(open_source(stored(tmp_path / "x.zarr", rows)), Part(1, 3))
+@pytest.mark.parametrize("part", [Part(1, 3), Part(1, 3, rest=True)])
+def test_it_travels_to_another_process(tmp_path, rows, part):
+    source = PartSource(open_source(stored(tmp_path / "x.zarr", rows)), part)
     there = pickle.loads(pickle.dumps(source))
     np.testing.assert_array_equal(there.block(Span(0, 9)).values, source.block(Span(0, 9)).values)
     assert there.identity == source.identity
 
 
+@pytest.mark.parametrize("part", [Part(2, 3), Part(2, 3, rest=True)])
 @pytest.mark.parametrize(("value", "holes"), [(np.inf, False), (-np.inf, True), (np.nan, False)])
-def test_errors_name_the_row_of_the_whole(tmp_path, rows, value, holes):
-    part = Part(2, 3)
+def test_errors_name_the_row_of_the_whole(tmp_path, rows, value, holes, part):
     mine = numbers(part, 203, 10, 40)
     bad = int(mine[37])
     rows[bad, 3] = value
@@ -113,8 +165,8 @@ def test_errors_name_the_row_of_the_whole(tmp_path, rows, value, holes):
     source.block(Span(0, 37), holes=holes)
 
 
-def test_holes_are_let_through_where_they_may_be(tmp_path, rows):
-    part = Part(0, 3)
+@pytest.mark.parametrize("part", [Part(0, 3), Part(0, 3, rest=True)])
+def test_holes_are_let_through_where_they_may_be(tmp_path, rows, part):
     rows[numbers(part, 203, 10, 40)[4], 2] = np.nan
     source = PartSource(open_source(stored(tmp_path / "x.zarr", rows)), part)
     assert np.isnan(source.block(Span(0, 9), holes=True).values[4, 2])
@@ -122,8 +174,9 @@ def test_holes_are_let_through_where_they_may_be(tmp_path, rows):
 
 def test_parts_are_told_apart_by_their_identity(tmp_path, rows):
     whole = open_source(stored(tmp_path / "x.zarr", rows))
-    names = {PartSource(whole, Part(number, of)).identity for number, of in ((0, 3), (1, 3), (0, 4), (0, 1))}
-    assert len({*names, whole.identity}) == 5
+    parts = [Part(0, 3), Part(1, 3), Part(0, 4), Part(0, 1), Part(0, 2), Part(1, 2), *RESTS]
+    names = {PartSource(whole, part).identity for part in parts}
+    assert len({*names, whole.identity}) == 11
 
 
 def test_a_digest_is_of_the_rows_up_to_where_the_part_ends(tmp_path, rows):
@@ -143,3 +196,107 @@ def test_a_digest_is_of_the_rows_up_to_where_the_part_ends(tmp_path, rows):
     assert changed != before
     array[5] = 1.0
     assert digest(10) != changed
+
+
+def test_a_digest_of_the_rest_is_of_the_rows_up_to_where_it_ends(tmp_path, rows):
+    place = stored(tmp_path / "x.zarr", rows, chunks=(10, 5))
+    part = Part(0, 20, rest=True)  # rows 10 to 199
+
+    def digest(length):
+        return PartSource(open_source(place), part).snapshot().digest(length)
+
+    before, whole = digest(10), digest(190)
+    array = zarr.open_array(place, mode="r+")
+    array[25] = 1.0
+    assert digest(10) == before, "a row that comes later"
+    assert digest(190) != whole
+
+
+@dataclass(kw_only=True)
+class SampleThenRest(PCA):
+    """PCA in one reading of the data that is two passes: a part, and all other rows."""
+
+    parts: int = 4
+
+    def passes(self, data, start=None):
+        moments = Moments(data.n_cols)
+        sample = yield Pass(moments, label="a sample", part=Part(1, self.parts))
+        others = yield Pass(moments, label="the rest", part=Part(1, self.parts, rest=True))
+        sample.merge(others)
+        given = PCA(self.n_components, solver="covariance").passes(data)
+        next(given)
+        try:
+            given.send(sample)
+        except StopIteration as finished:
+            return finished.value
+
+
+class StopAfter(Silent):
+    """Asks the run to stop once so many rows were folded."""
+
+    def __init__(self, rows):
+        self.left, self.stop = rows, threading.Event()
+
+    def advance(self, rows):
+        self.left -= rows
+        if self.left <= 0:
+            self.stop.set()
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(segments, "BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(segments, "LARGEST_BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1 << 11)
+
+
+def bits(model):
+    return {name: value.tobytes() for name, value in vars(model).items() if isinstance(value, np.ndarray)}
+
+
+METHOD = SampleThenRest(3, solver="covariance")
+BYTES = 203 * 5 * 8
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_part_and_then_the_rest_is_the_data_once(tmp_path, rows):
+    place, weights = stored(tmp_path / "x.zarr", rows), np.arange(203.0)
+    fitted = fitting.fit(METHOD, open_source(place, weights=weights), Execution(workers=2))
+    assert fitted.bytes_read == BYTES
+    plain = fitting.fit(PCA(3, solver="covariance"), open_source(place, weights=weights), Execution())
+    np.testing.assert_allclose(fitted.model.components, plain.model.components, atol=1e-12)
+    here = in_memory(METHOD, rows, weights)
+    np.testing.assert_allclose(fitted.model.components, here.components, atol=1e-12)
+    np.testing.assert_allclose(fitted.model.mean, here.mean, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("after", [1, 40, 60, 150, 190])
+def test_a_rest_that_was_interrupted_goes_on_where_it_was(tmp_path, rows, after):
+    source, stopper = open_source(stored(tmp_path / "x.zarr", rows)), StopAfter(after)
+    settings = Execution(workers=1, ledger=tmp_path / "ledger", checkpoint_seconds=0.0)
+    with pytest.raises(Interrupted):
+        fitting.fit(METHOD, source, settings, progress=stopper, stop=stopper.stop)
+    left = fitting.outlook(METHOD, source, settings)
+    assert 0 < left <= BYTES - 40 * after
+    again = fitting.fit(METHOD, source, settings)
+    assert again.bytes_read == left
+    assert bits(again.model) == bits(fitting.fit(METHOD, source, Execution()).model)
+    assert fitting.outlook(METHOD, source, settings) == 0
+    assert fitting.fit(METHOD, source, settings).bytes_read == 0
+    other = SampleThenRest(3, solver="covariance", parts=5)
+    assert fitting.fit(other, source, settings).bytes_read == BYTES, "other parts, other keys"
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_rest_goes_on_with_rows_that_were_appended(tmp_path, rows):
+    place = stored(tmp_path / "x.zarr", rows, chunks=(10, 5))
+    settings = Execution(workers=1, ledger=tmp_path / "ledger")
+    fitting.fit(METHOD, open_source(place), settings)
+    array = zarr.open_array(place, mode="r+")
+    array.resize((250, 5))
+    array[203:] = rows[:47]
+    again = fitting.fit(METHOD, open_source(place), settings)
+    assert again.bytes_read < BYTES / 2
+    fresh = fitting.fit(METHOD, open_source(place), Execution())
+    assert bits(again.model) == bits(fresh.model)

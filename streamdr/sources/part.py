@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamdr.blocks import Array, Axis, Block, Part, Span
+from streamdr.blocks import GOOD_READ_BYTES, Array, Axis, Block, Part, Span
 from streamdr.scratch import scratch
 from streamdr.sources.base import Source
 from streamdr.sources.snapshot import Snapshot
 
 
 class PartSource(Source):
-    """Every so manyth band of rows, one after the other. Errors and blocks tell the rows of the whole."""
+    """Every so manyth band of rows, or all others, in order. Errors and blocks tell the rows of the whole."""
 
     def __init__(self, whole: Source, part: Part) -> None:
         self.name = whole.name
@@ -22,7 +22,9 @@ class PartSource(Source):
         self.chunks = whole.chunks
         self.feature_names = whole.feature_names
         self._whole = whole
-        self._bands = part.bands(whole.spec.n_rows, whole.chunks[0], whole.spec.line_bytes("rows"))
+        row_bytes = whole.spec.line_bytes("rows")
+        self._bands = part.bands(whole.spec.n_rows, whole.chunks[0], row_bytes)
+        self._good_read = GOOD_READ_BYTES // row_bytes
         self.spec = replace(whole.spec, n_rows=sum(len(band) for band in self._bands))
 
     def read(self, rows: Span, cols: Span) -> Array:
@@ -62,7 +64,9 @@ class PartSource(Source):
     @property
     def identity(self) -> str:
         """Which part it is, of what, and in what bands."""
-        return f"{self._whole.identity}, part {self.part.number} of {self.part.of} by {len(self._bands[0])}"
+        which = "all but part" if self.part.rest else "part"
+        by = f"by {len(self._bands[0])}"
+        return f"{self._whole.identity}, {which} {self.part.number} of {self.part.of} {by}"
 
     def stop(self, rows: int) -> int:
         """Where in the whole the first so many rows end."""
@@ -78,7 +82,20 @@ class PartSource(Source):
         return np.concatenate(known) if known else None
 
     def _pieces(self, rows: Span) -> Iterator[Span]:
-        """Where in the whole some rows lie."""
+        """Where in the whole some rows lie. Bands side by side are one piece, as long as a good read."""
+        piece = Span(0, 0)
+        for band in self._in_bands(rows):
+            if piece.stop == band.start and len(piece) + len(band) <= self._good_read:
+                piece = Span(piece.start, band.stop)
+            else:
+                if piece:
+                    yield piece
+                piece = band
+        if piece:
+            yield piece
+
+    def _in_bands(self, rows: Span) -> Iterator[Span]:
+        """The same, band by band: all are of one length, but for the last of all rows."""
         length = len(self._bands[0])
         for number in range(rows.start // length, -(-rows.stop // length)):
             band, first = self._bands[number], number * length
