@@ -89,6 +89,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             return mapped(X, self.model_.inverse_transform, self._features)
         return _in_blocks(self.model_.inverse_transform, np.asarray(X), self.n_features_in_)
 
+    @_of_models_that("denoise")  # type: ignore[untyped-decorator]
+    def denoise(self, X: Any) -> Any:
+        """The rows as far as the components of the model tell them."""
+        check_is_fitted(self)
+        return self._rows(X, self.model_.denoise, self._features, keep_features=True)
+
     @_of_models_that("impute")  # type: ignore[untyped-decorator]
     def impute(self, X: Any) -> Any:
         """The rows with what is missing (NaN) filled by its expectation given what is there."""

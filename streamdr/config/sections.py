@@ -112,6 +112,8 @@ class Output:
         run, or an address.
     embedding : str or None
         The zarr group that the transformed rows are written to, if any: a path or an address.
+    denoised : str or None
+        The zarr group that what components tell of the input is written to, for methods that denoise.
     imputed : str or None
         The zarr group that the input is written to with what is missing filled in, for methods that impute.
     imputed_variance : str or None
@@ -132,6 +134,7 @@ class Output:
 
     model: Location
     embedding: Location | None = None
+    denoised: Location | None = None
     imputed: Location | None = None
     imputed_variance: Location | None = None
     log_likelihood: Location | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -121,6 +121,11 @@ class PCAModel(Settled):
         rows += self.mean.astype(rows.dtype)
         return rows
 
+    def denoise(self, values: Array) -> Array:
+        """What the components tell of rows, in the features' own units and the floating type of the rows."""
+        plain = self._unwhitened
+        return plain.inverse_transform(plain.transform(values))
+
     def squared_errors(self, values: Array) -> Array:
         """Each row's squared distance from its reconstruction; the model's error is the mean of them all."""
         rows = values - self.mean
@@ -143,6 +148,10 @@ class PCAModel(Settled):
             offset = ((shift - self.mean) @ self.projection).astype(dtype)
             cache[dtype] = shift, offset, self.projection.astype(dtype, copy=False)
         return cache[dtype]
+
+    @cached_property
+    def _unwhitened(self) -> PCAModel:
+        return self if self.whiten is None else replace(self, whiten=None)
 
     def _back(self, dtype: np.dtype[Any]) -> Array:
         return self.components.astype(dtype, copy=False)

@@ -13,7 +13,9 @@ from streamdr.accumulators.base import Accumulator
 from streamdr.blocks import Array
 from streamdr.methods.base import Model, UsesScratch
 
-RowKind = Literal["embedding", "imputed", "imputed_variance", "log_likelihood", "responsibilities"]
+RowKind = Literal[
+    "embedding", "denoised", "imputed", "imputed_variance", "log_likelihood", "responsibilities"
+]
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class RowOutput:
 EMBEDDING = RowOutput("embedding", "embedding", "transform", "component", "does not transform")
 ROW_OUTPUTS = (
     EMBEDDING,
+    RowOutput("denoised", "denoised values", "denoise", "feature", "does not denoise"),
     RowOutput("imputed", "imputed values", "impute", "feature", "does not impute", fills=True),
     RowOutput(
         "imputed_variance",
