@@ -1,0 +1,28 @@
+"""The pictures people look at: what components explain, where samples fall, what a component is like."""
+
+from __future__ import annotations
+
+from streamdr.plots.classes import MOST_CLASSES
+from streamdr.plots.decay import CovarianceSpectrum, KernelSpectrum, eigenvalues
+from streamdr.plots.isolines import MOST_COMPONENTS, Landmarks, Maps, contours
+from streamdr.plots.likelihood import Likelihoods, log_likelihood
+from streamdr.plots.scatter import MOST_POINTS, Rows, scores
+from streamdr.plots.variance import Variances, explained_variance
+
+__all__ = [
+    "MOST_CLASSES",
+    "MOST_COMPONENTS",
+    "MOST_POINTS",
+    "CovarianceSpectrum",
+    "KernelSpectrum",
+    "Landmarks",
+    "Likelihoods",
+    "Maps",
+    "Rows",
+    "Variances",
+    "contours",
+    "eigenvalues",
+    "explained_variance",
+    "log_likelihood",
+    "scores",
+]

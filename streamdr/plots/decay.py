@@ -1,0 +1,73 @@
+"""How fast the eigenvalues fall, and what was captured of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+
+from streamdr.blocks import Array
+from streamdr.errors import DataError
+from streamdr.plots.figures import BLUE, count, draw_cumulative, new_figure, number_components, save
+from streamdr.plots.variance import Variances
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@runtime_checkable
+class CovarianceSpectrum(Variances, Protocol):
+    """A model of the covariance of the features, whose eigenvalues are variances."""
+
+    @property
+    def explained_variance(self) -> Array:
+        """The variance along each component."""
+
+
+@runtime_checkable
+class KernelSpectrum(Variances, Protocol):
+    """A model of a kernel matrix, of which landmarks may capture a part only."""
+
+    @property
+    def eigenvalues(self) -> Array:
+        """Of the centred kernel matrix."""
+
+    @property
+    def captured_trace(self) -> float:
+        """The share of the kernel matrix's trace that the landmarks hold."""
+
+
+def eigenvalues(model: KernelSpectrum | CovarianceSpectrum, path: Path | str | None = None) -> Figure:
+    """Draw the decay of the eigenvalues on a log scale, and the cumulative share of the variance.
+
+    Of a kernel model the title says how much of the kernel matrix's trace was captured at all.
+    """
+    if isinstance(model, KernelSpectrum):
+        values, called = np.asarray(model.eigenvalues), "eigenvalue of the kernel matrix"
+        captured = (
+            f"\nof a kernel matrix of which {100 * model.captured_trace:.4g} % of the trace is captured"
+        )
+    else:
+        values, called = np.asarray(model.explained_variance), "eigenvalue of the covariance"
+        captured = ""
+    ratio = np.asarray(model.explained_variance_ratio)
+    above = values > 0  # a log scale has no place for the others
+    if not above.any():
+        raise DataError("the model has no eigenvalue above zero: there is nothing to draw")
+    figure = new_figure()
+    axes = figure.add_subplot()
+    number = np.arange(1, len(values) + 1)[above]
+    marker = "o" if len(values) <= 60 else ""
+    axes.semilogy(number, values[above], color=BLUE, marker=marker, markersize=4, linewidth=1.5)
+    axes.set_ylabel(called, color=BLUE)
+    number_components(axes, len(values))
+    draw_cumulative(axes, ratio)
+    dropped = len(values) - len(number)
+    zeros = f" ({dropped:,} of zero, left out)" if dropped else ""
+    axes.set_title(
+        f"{count(len(values), 'component')}{zeros}: {100 * ratio.sum():.1f} % of the variance{captured}",
+        loc="left",
+    )
+    save(figure, path)
+    return figure

@@ -1,0 +1,275 @@
+"""What a component is like over the plane: lines along which a model gives equal scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from streamdr.blocks import Array, Span
+from streamdr.errors import DataError, ParameterError
+from streamdr.plots.decay import KernelSpectrum
+from streamdr.plots.figures import new_figure, save
+from streamdr.plots.plane import Extent, Points
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_COMPONENTS = 12
+"""So many components are drawn unless others are asked for."""
+
+_BLOCK_ROWS = 4_096
+"""A kernel model takes as many kernels for each row as it has landmarks."""
+_LEVELS = 8
+"""Lines on each side of zero."""
+_MOST_COLUMNS = 4
+_INCHES = 2.4
+_LEGEND = 0.6
+_MOST_ELONGATED = 5.0
+"""Up to here both features have one scale in the picture, so that circles are circles."""
+_DARK = "#333333"
+_SOFT = ("#7ea6cf", "#dbe6f1", "#ffffff", "#f6e3d3", "#dfa276")
+
+
+@runtime_checkable
+class Maps(Protocol):
+    """A model that maps rows to scores."""
+
+    @property
+    def n_features(self) -> int:
+        """How many columns it takes."""
+
+    def transform(self, values: Array, /) -> Any:
+        """The scores of rows."""
+
+
+@runtime_checkable
+class Estimates(Protocol):
+    """An estimator that was fitted, by the conventions of scikit-learn."""
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many columns it takes."""
+
+    def transform(self, values: Array, /) -> Any:
+        """The scores of rows."""
+
+
+@runtime_checkable
+class Landmarks(Protocol):
+    """A model that keeps rows of its data."""
+
+    @property
+    def landmarks(self) -> Array:
+        """Rows x features."""
+
+
+@runtime_checkable
+class _Holder(Protocol):
+    """An estimator of streamdr, whose fitted state is one model."""
+
+    @property
+    def model_(self) -> Maps: ...
+
+
+def contours(
+    model: Maps | Estimates,
+    path: Path | str | None = None,
+    *,
+    points: Any = None,
+    labels: Sequence[Any] | Array | None = None,
+    extent: Extent | None = None,
+    components: Sequence[int] | None = None,
+    resolution: int = 200,
+) -> Figure:
+    """Draw isolines of each component of a model of two features, in a small picture each.
+
+    Lines are evenly spaced between the scores of the points, and that of zero is the thick one.
+
+    Parameters
+    ----------
+    model : model or fitted estimator
+        Whatever has `transform` for rows of two features.
+    path : path
+        Where to write the picture, in the format that its name ends in.
+    points : data
+        Rows to show on top: an array, or a path or a store, which is read some rows at a time. By default
+        the landmarks of the model, if it has any.
+    labels : sequence
+        The class of each point, which is shown by its colour.
+    extent : (left, right, bottom, top)
+        The part of the plane to draw; by default where the points lie, and some room around them.
+    components : sequence of int
+        Which components, counted from 0; by default the first twelve.
+    resolution : int
+        The grid on which the model is evaluated has so many nodes along each side.
+    """
+    model = model.model_ if isinstance(model, _Holder) else model
+    _require_a_plane(model)
+    if points is None and isinstance(model, Landmarks):
+        points = model.landmarks
+    if points is None and labels is not None:
+        raise ParameterError("labels", "labels were given without points; give the points they belong to")
+    shown = None if points is None else Points.read(points, labels)
+    grid = _Grid.over(_extent(extent, shown), resolution)
+    wanted = _wanted(components, np.shape(model.transform(grid.nodes[:1]))[1])
+    figure = _draw(_evaluated(model, grid, wanted, shown), shown)
+    save(figure, path)
+    return figure
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Nodes over a part of the plane."""
+
+    first: Array
+    second: Array
+
+    @classmethod
+    def over(cls, extent: Extent, resolution: int) -> _Grid:
+        if resolution < 2:
+            raise ParameterError("resolution", f"resolution is {resolution}, but must be at least 2")
+        left, right, bottom, top = extent
+        if not (np.isfinite(extent).all() and left < right and bottom < top):
+            raise ParameterError(
+                "extent", f"the extent {extent} is no part of the plane; give (left, right, bottom, top)"
+            )
+        return cls(np.linspace(left, right, resolution), np.linspace(bottom, top, resolution))
+
+    @property
+    def nodes(self) -> Array:
+        """Every node as a row, the first feature running fastest."""
+        return np.stack(np.meshgrid(self.first, self.second), axis=-1).reshape(-1, 2)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many nodes there are of each feature, the second first, as pictures have it."""
+        return len(self.second), len(self.first)
+
+    @property
+    def height(self) -> float:
+        """How high it is for its width."""
+        return float(np.ptp(self.second) / np.ptp(self.first))
+
+
+@dataclass(frozen=True)
+class _Surface:
+    """The scores of one component over the grid, and how far those of the points reach."""
+
+    title: str
+    grid: _Grid
+    values: Array
+    reach: float
+
+
+def _require_a_plane(model: Any) -> None:
+    if isinstance(model, Maps):
+        n_features = model.n_features
+    elif isinstance(model, Estimates):
+        n_features = model.n_features_in_
+    else:
+        raise ParameterError(
+            "model",
+            f"{type(model).__name__} is neither a model nor an estimator that was fitted; fit it first",
+        )
+    if n_features != 2:
+        raise DataError(
+            f"contours need a model of two features, and this one takes {n_features:,}; "
+            "fit it to two of them, or draw its scores"
+        )
+
+
+def _extent(given: Extent | None, shown: Points | None) -> Extent:
+    if given is not None:
+        return given
+    if shown is None:
+        raise ParameterError("points", "the model keeps no rows of its data; give points, or an extent")
+    return shown.surroundings()
+
+
+def _wanted(components: Sequence[int] | None, there: int) -> list[int]:
+    """The components to draw, of those that are there."""
+    wanted = list(range(min(there, MOST_COMPONENTS)) if components is None else components)
+    if not wanted:
+        raise ParameterError("components", "there are no components to draw")
+    for number in wanted:
+        if not 0 <= number < there:
+            raise ParameterError(
+                "components", f"there is no component {number}; the model has 0 to {there - 1}"
+            )
+    return wanted
+
+
+def _evaluated(
+    model: Maps | Estimates, grid: _Grid, wanted: list[int], shown: Points | None
+) -> list[_Surface]:
+    values = _scores(model, grid.nodes, wanted)
+    reach = _reach(values)
+    if shown is not None:
+        # Far from the data a polynomial rises without end, and lines up to there would miss the data.
+        at_points = _reach(_scores(model, shown.values, wanted))
+        reach = np.where(at_points > 0, np.minimum(at_points, reach), reach)
+    names = [f"component {number + 1}" for number in wanted]
+    if isinstance(model, KernelSpectrum):
+        found = np.asarray(model.eigenvalues)[wanted]
+        names = [f"{name}: eigenvalue {value:.3g}" for name, value in zip(names, found, strict=True)]
+    return [
+        _Surface(name, grid, values[:, i].reshape(grid.shape), float(reach[i]))
+        for i, name in enumerate(names)
+    ]
+
+
+def _scores(model: Maps | Estimates, rows: Array, wanted: list[int]) -> Array:
+    """The scores of rows, some at a time."""
+    blocks = (rows[span.slice] for span in Span(0, len(rows)).split(_BLOCK_ROWS))
+    return np.concatenate([np.asarray(model.transform(block))[:, wanted] for block in blocks])
+
+
+def _reach(values: Array) -> Array:
+    """The largest magnitude of each column, whatever is not finite left out."""
+    reach: Array = np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=0, initial=0.0)
+    return reach
+
+
+def _draw(surfaces: list[_Surface], shown: Points | None) -> Figure:
+    n_cols = min(len(surfaces), _MOST_COLUMNS)
+    n_rows = math.ceil(len(surfaces) / n_cols)
+    height = surfaces[0].grid.height
+    alike = 1 / _MOST_ELONGATED <= height <= _MOST_ELONGATED
+    beside = _LEGEND if shown is not None and len(shown.classes) > 1 else 0.0
+    figure = new_figure(
+        (n_cols * _INCHES + beside, n_rows * (0.86 * _INCHES * (height if alike else 1.0) + 0.4))
+    )
+    for place, surface in enumerate(surfaces, 1):
+        axes: Any = figure.add_subplot(n_rows, n_cols, place)
+        _draw_isolines(axes, surface)
+        if shown is not None:
+            colour = shown.classes.palette(_DARK)[shown.classes.number(shown.labels)]
+            axes.scatter(*shown.values.T, s=9, color=colour, edgecolors="white", linewidths=0.4, zorder=3)
+        axes.set_xlim(surface.grid.first[[0, -1]])
+        axes.set_ylim(surface.grid.second[[0, -1]])
+        axes.set_aspect("equal" if alike else "auto")
+        axes.set_title(surface.title, loc="left", fontsize=8)
+        axes.tick_params(labelsize=6, length=2)
+    if shown is not None:
+        shown.classes.draw_legend(figure)
+    return figure
+
+
+def _draw_isolines(axes: Any, surface: _Surface) -> None:
+    """Filled softly by sign and size, with lines at even steps and a thick one at zero."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    grid, values = surface.grid, np.ma.masked_invalid(surface.values)
+    reach = surface.reach or 1.0  # a component that is zero everywhere has no lines
+    levels = np.linspace(-reach, reach, 2 * _LEVELS + 1)
+    soft = LinearSegmentedColormap.from_list("soft", _SOFT)
+    axes.contourf(grid.first, grid.second, values, levels, cmap=soft, extend="both")
+    thick = np.where(np.arange(len(levels)) == _LEVELS, 1.4, 0.5)
+    axes.contour(
+        grid.first, grid.second, values, levels, colors=_DARK, linewidths=thick, linestyles="solid", alpha=0.8
+    )

@@ -1,0 +1,76 @@
+"""Points of the plane: where they are, and as many of them as a picture can show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from streamdr.blocks import Array, Span, widen
+from streamdr.errors import DataError
+from streamdr.plots.classes import Classes
+from streamdr.plots.scatter import MOST_POINTS
+from streamdr.sources import open_source
+
+Extent = tuple[float, float, float, float]
+"""Left, right, bottom, top."""
+
+_ROOM = 0.15
+"""What is drawn around the points, as a share of their width."""
+_BLOCK_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class Points:
+    """Rows of two features that are shown, and where all of them lie."""
+
+    values: Array
+    labels: Array | None
+    classes: Classes
+    low: Array
+    high: Array
+
+    @classmethod
+    def read(cls, data: Any, labels: Sequence[Any] | Array | None) -> Points:
+        """Look at all rows that are finite, some at a time, and keep every so manyth."""
+        source = open_source(data)
+        n_rows, n_cols = source.spec.n_rows, source.spec.n_cols
+        if n_cols != 2:
+            raise DataError(f"{source.name}: has {n_cols:,} columns; points of a plane have 2")
+        if labels is not None and len(labels) != n_rows:
+            raise DataError(
+                f"{len(labels):,} labels for the {n_rows:,} points of {source.name}; give one label a point"
+            )
+        source.validate()
+        low, high, classes = np.full(2, np.inf), np.full(2, -np.inf), Classes()
+        kept, named = [], []
+        step = ceil(n_rows / MOST_POINTS)
+        grain = source.chunks[0]
+        for span in Span(0, n_rows).split(max(grain, _BLOCK_ROWS // grain * grain)):
+            rows = widen(source.read(span, Span(0, 2)))
+            finite = np.isfinite(rows).all(axis=1)
+            low = np.minimum(low, rows[finite].min(axis=0, initial=np.inf))
+            high = np.maximum(high, rows[finite].max(axis=0, initial=-np.inf))
+            shown = finite & (np.arange(span.start, span.stop) % step == 0)
+            kept.append(rows[shown].astype(np.float64))
+            if labels is not None:
+                here = np.asarray(labels[span.slice])
+                classes = classes.united(here[finite])
+                named.append(here[shown])
+        if not np.isfinite(low).all():
+            raise DataError(
+                f"{source.name}: none of its {n_rows:,} points is finite; there is nothing to draw"
+            )
+        return cls(np.concatenate(kept), np.concatenate(named) if named else None, classes, low, high)
+
+    def surroundings(self) -> Extent:
+        """Where all points lie, and some room around them."""
+        width = self.high - self.low
+        # Points on one line, or in one place, are drawn in the middle of some room.
+        least = np.maximum(width.max(), 1e-3 * np.abs(self.high).max()) or 1.0
+        room = np.where(width > 0, _ROOM * width, 0.5 * least)
+        (left, bottom), (right, top) = self.low - room, self.high + room
+        return float(left), float(right), float(bottom), float(top)

@@ -1,0 +1,37 @@
+"""What each component explains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+
+from streamdr.blocks import Array
+from streamdr.plots.figures import BLUE, count, draw_cumulative, new_figure, number_components, save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@runtime_checkable
+class Variances(Protocol):
+    """A model whose components explain parts of a variance."""
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """Each component's share of the total."""
+
+
+def explained_variance(model: Variances, path: Path | str | None = None) -> Figure:
+    """Draw the share of the variance that each component explains, and the cumulative share."""
+    figure = new_figure()
+    ratio = np.asarray(model.explained_variance_ratio)
+    each = figure.add_subplot()
+    each.bar(np.arange(1, len(ratio) + 1), 100 * ratio, width=0.8 if len(ratio) <= 60 else 1.0, color=BLUE)
+    each.set_ylabel("explained variance (%)", color=BLUE)
+    number_components(each, len(ratio))
+    draw_cumulative(each, ratio)
+    each.set_title(f"{count(len(ratio), 'component')}: {100 * ratio.sum():.1f} % of the variance", loc="left")
+    save(figure, path)
+    return figure
