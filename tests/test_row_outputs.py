@@ -1,4 +1,4 @@
-"""What a run writes of rows besides the embedding: holes filled, how surely, how likely they are, whose."""
+"""What a run writes of rows besides the embedding: less noise, holes filled, how likely they are, whose."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dask_processes import scheduler, worker
 from killing import Started, chunks
 from nightly import Nights, correlated
 
-from streamdr import config, fitting, memory, pipeline, segments, store, terminal
+from streamdr import PCA, PPCA, config, fitting, memory, pipeline, segments, store, terminal
 from streamdr.addresses import parse_place
 from streamdr.blocks import Span
 from streamdr.errors import ConfigError, DataError, Interrupted, ParameterError, StoreError
@@ -306,6 +306,14 @@ def test_a_method_that_cannot_make_an_output_is_refused_with_the_line(tmp_path):
     assert streamdr("plan", "config.yaml", cwd=tmp_path).code == 2
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_not_all_methods_denoise(tmp_path, method):
+    output = {"denoised": "out/d.zarr"}
+    file = write_config(tmp_path, input={"path": "x.zarr"}, method=METHODS[method], output=output)
+    with pytest.raises(ConfigError, match=f"output.denoised: {method} does not denoise; use pca"):
+        config.load(file)
+
+
 def test_a_model_of_another_method_is_refused_before_anything_is_read(tmp_path, monkeypatch):
     nights = begin(tmp_path, correlated(ROWS, COLS), ("imputed",))
     nights.write(ROWS)
@@ -575,6 +583,91 @@ def test_people_see_each_of_them(nights, tmp_path):
     assert "variance of imputed values of 900 rows" in page
 
 
+# ---- denoised
+
+
+def noisy(n_rows: int = ROWS) -> np.ndarray:
+    return correlated(n_rows, COLS) + np.random.default_rng(2).normal(size=(n_rows, COLS)).astype("f4")
+
+
+def begin_denoising(place: Path, values: np.ndarray, **output) -> Nights:
+    asked = {kind: str(place / f"out/{kind}.zarr") for kind in ("embedding", "denoised")}
+    return Nights(place, values, {"output": asked | output})
+
+
+@pytest.mark.parametrize("asked", [{}, {"whiten": "pca"}, {"whiten": "zca", "scale": True}], ids=str)
+@pytest.mark.parametrize("dtype", [None, "float64"])
+def test_what_components_tell_is_written_to_the_bit(tmp_path, asked, dtype):
+    nights = begin_denoising(tmp_path, noisy(), dtype=dtype)
+    nights.config["method"] = asked
+    nights.write(ROWS)
+    report = nights.run()["transform"]["outputs"]["denoised"]
+    assert (report["bytes_read"], report["n_outputs"]) == (SIZE, COLS)
+    got = written(nights, "denoised")
+    assert got.dtype == (dtype or "float32")
+    np.testing.assert_array_equal(got, mapped(nights, "denoised").astype(got.dtype))
+    model = store.load_model(tmp_path / "out/model.zarr").model
+    there_and_back = model.inverse_transform(model.transform(nights.values))
+    np.testing.assert_allclose(got, there_and_back, rtol=1e-4, atol=1e-4)
+    before, after = (np.sqrt(np.mean((rows - correlated(ROWS, COLS)) ** 2)) for rows in (nights.values, got))
+    assert after < 0.6 * before, "three components of twelve keep half of the noise: a quarter of its square"
+    assert nights.run()["reused"]
+    checks = verify(nights.stage())["checks"]
+    assert {"denoised", "sample of denoised"} <= set(checks)
+
+
+def test_what_is_denoised_has_the_shape_of_the_input(tmp_path):
+    values = noisy(60)[:, :12].reshape(60, 3, 4)
+    nights = begin_denoising(tmp_path, values)
+    nights.write(60, chunks=(25, 3, 4), dimension_names=("time", "lat", "lon"))
+    report = nights.run()
+    opened = xarray.open_zarr(tmp_path / "out/denoised.zarr")["denoised"]
+    assert opened.dims == ("time", "lat", "lon")
+    np.testing.assert_array_equal(
+        opened.values.reshape(60, 12), mapped(nights, "denoised", values.reshape(60, 12))
+    )
+    assert "denoised values of 60 rows, 12 columns" in terminal.ran(report)
+    assert "streamdr denoised" in succeed("inspect", "out/denoised.zarr", cwd=tmp_path).out
+
+
+def test_only_new_rows_are_denoised_while_the_model_moves_little(tmp_path):
+    nights = begin_denoising(tmp_path, noisy(1100), refresh_tolerance=0.3)
+    nights.write(1000)
+    nights.run()
+    old = written(nights, "denoised")
+    nights.grow(1100)
+    report = nights.run()["transform"]["outputs"]["denoised"]
+    assert (report["rows_written"], 0 < report["model_moved"] < 0.3) == (100, True)
+    new = written(nights, "denoised")
+    np.testing.assert_array_equal(new[:1000], old)
+    np.testing.assert_array_equal(new[1000:], mapped(nights, "denoised", nights.values[1000:]))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_value_that_cannot_be_denoised_is_named(tmp_path, value):
+    nights = begin_denoising(tmp_path, noisy())
+    nights.write(ROWS)
+    nights.run(output={"embedding": None, "denoised": None})
+    zarr.open_array(tmp_path / "x.zarr", mode="r+")[500, 3] = value
+    with pytest.raises(DataError, match=f"{value} at row 500, column 3"):
+        pipeline.transform(nights.stage(output={"embedding": None}))
+    assert not (tmp_path / "out/denoised.zarr").exists()
+
+
+def test_estimators_denoise_what_they_are_given(tmp_path):
+    values = noisy()
+    pca = PCA(3).fit(values)
+    expected = pca.model_.denoise(values)
+    assert expected.dtype == np.float32
+    np.testing.assert_array_equal(pca.denoise(values), expected)
+    frame = xarray.DataArray(values, dims=("time", "station"), coords={"station": [*"abcdefghijkl"]})
+    lazily = pca.denoise(frame.chunk({"time": 300}))
+    assert lazily.dims == ("time", "station")
+    assert list(lazily["station"].values) == [*"abcdefghijkl"]
+    np.testing.assert_allclose(lazily.values, expected, rtol=1e-5, atol=1e-5)
+    assert not hasattr(PPCA(3), "denoise")
+
+
 # ---- memory
 
 FRESH = """
@@ -595,10 +688,11 @@ print(json.dumps({"planned": planned.peak, "workers": planned.workers, "peak": m
 """
 
 
-@pytest.mark.parametrize("kind", FILLED)
+@pytest.mark.parametrize("kind", [*FILLED, "denoised"])
 def test_a_fresh_process_keeps_the_promise(tmp_path, kind):
-    piece = holed(10_000, 128)
-    nights = Nights(tmp_path, piece, {"method": METHODS["ppca"] | {"max_iter": 2}})
+    piece = correlated(10_000, 128) if kind == "denoised" else holed(10_000, 128)
+    method = {"name": "pca"} if kind == "denoised" else METHODS["ppca"] | {"max_iter": 2}
+    nights = Nights(tmp_path, piece, {"method": method})
     nights.write(10_000, chunks=(10_000, 128))
     nights.run()
     array = zarr.open_array(tmp_path / "x.zarr", mode="r+")
