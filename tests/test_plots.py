@@ -278,3 +278,50 @@ def test_one_iteration_is_a_point_and_none_is_refused() -> None:
     assert len(plots.log_likelihood(SimpleNamespace(log_likelihoods=np.array([-3.0]))).axes) == 1
     with pytest.raises(DataError, match="without iterations"):
         plots.log_likelihood(SimpleNamespace(log_likelihoods=np.zeros(0)))
+
+
+def spectrum(values: list[float], total: float, **more: Any) -> Any:
+    return SimpleNamespace(explained_variance_ratio=np.array(values) / total, **more)
+
+
+def test_eigenvalues_of_a_covariance_fall_on_a_log_scale_beside_their_cumulative_share(
+    tmp_path: Path,
+) -> None:
+    values = [8.0, 4.0, 1.0]
+    model = spectrum(values, 20.0, explained_variance=np.array(values))
+    figure = plots.eigenvalues(model, tmp_path / "decay.png")
+    fall, together = figure.axes
+    assert fall.get_yscale() == "log"
+    np.testing.assert_array_equal(fall.lines[0].get_xdata(), [1, 2, 3])
+    np.testing.assert_array_equal(fall.lines[0].get_ydata(), values)
+    np.testing.assert_allclose(together.lines[0].get_ydata(), [40, 60, 65])
+    assert fall.get_ylabel() == "eigenvalue of the covariance"
+    assert fall.get_title(loc="left") == "3 components: 65.0 % of the variance"
+    assert image.imread(tmp_path / "decay.png").std() > 0
+
+
+def test_eigenvalues_of_a_kernel_come_with_the_trace_that_was_captured() -> None:
+    values = np.geomspace(100, 1e-3, 70)
+    model = spectrum(
+        values.tolist(),
+        2 * values.sum(),
+        eigenvalues=values,
+        captured_trace=0.98765,
+        explained_variance=values / 10,
+    )
+    fall, together = plots.eigenvalues(model).axes
+    np.testing.assert_array_equal(fall.lines[0].get_ydata(), values)
+    assert together.lines[0].get_ydata()[-1] == pytest.approx(50)
+    assert fall.get_ylabel() == "eigenvalue of the kernel matrix"
+    assert "50.0 % of the variance" in fall.get_title(loc="left")
+    assert "98.77 % of the trace is captured" in fall.get_title(loc="left")
+
+
+def test_eigenvalues_of_zero_have_no_place_on_a_log_scale() -> None:
+    values = [2.0, 1.0, 0.0]
+    fall, together = plots.eigenvalues(spectrum(values, 3.0, explained_variance=np.array(values))).axes
+    np.testing.assert_array_equal(fall.lines[0].get_xdata(), [1, 2])
+    assert len(together.lines[0].get_xdata()) == 3
+    assert fall.get_title(loc="left") == "3 components (1 of zero, left out): 100.0 % of the variance"
+    with pytest.raises(DataError, match="no eigenvalue above zero"):
+        plots.eigenvalues(spectrum([0.0], 1.0, explained_variance=np.zeros(1)))

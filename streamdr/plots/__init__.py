@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streamdr.plots.classes import MOST_CLASSES
+from streamdr.plots.classes import MOST_CLASSES, Labels
 from streamdr.plots.decay import CovarianceSpectrum, KernelSpectrum, eigenvalues
-from streamdr.plots.isolines import MOST_COMPONENTS, Landmarks, Maps, contours
+from streamdr.plots.isolines import MOST_COMPONENTS, Estimates, Landmarks, Maps, contours
 from streamdr.plots.likelihood import Likelihoods, log_likelihood
 from streamdr.plots.scatter import MOST_POINTS, Rows, scores
 from streamdr.plots.variance import Variances, explained_variance
@@ -14,7 +14,9 @@ __all__ = [
     "MOST_COMPONENTS",
     "MOST_POINTS",
     "CovarianceSpectrum",
+    "Estimates",
     "KernelSpectrum",
+    "Labels",
     "Landmarks",
     "Likelihoods",
     "Maps",

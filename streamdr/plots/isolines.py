@@ -12,6 +12,7 @@ import numpy as np
 
 from streamdr.blocks import Array, Span
 from streamdr.errors import DataError, ParameterError
+from streamdr.plots.classes import Labels
 from streamdr.plots.decay import KernelSpectrum
 from streamdr.plots.figures import new_figure, save
 from streamdr.plots.plane import Extent, Points
@@ -81,7 +82,7 @@ def contours(
     path: Path | str | None = None,
     *,
     points: Any = None,
-    labels: Sequence[Any] | Array | None = None,
+    labels: Labels | None = None,
     extent: Extent | None = None,
     components: Sequence[int] | None = None,
     resolution: int = 200,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from streamdr.blocks import Array, Span, widen
 from streamdr.errors import DataError
-from streamdr.plots.classes import Classes
+from streamdr.plots.classes import Classes, Labels
 from streamdr.plots.scatter import MOST_POINTS
 from streamdr.sources import open_source
 
@@ -34,7 +33,7 @@ class Points:
     high: Array
 
     @classmethod
-    def read(cls, data: Any, labels: Sequence[Any] | Array | None) -> Points:
+    def read(cls, data: Any, labels: Labels | None) -> Points:
         """Look at all rows that are finite, some at a time, and keep every so manyth."""
         source = open_source(data)
         n_rows, n_cols = source.spec.n_rows, source.spec.n_cols

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,7 +12,7 @@ import numpy as np
 from streamdr.addresses import Address, parse_place
 from streamdr.blocks import Array, Span
 from streamdr.errors import DataError, ParameterError, StoreError
-from streamdr.plots.classes import Classes
+from streamdr.plots.classes import Classes, Labels
 from streamdr.plots.figures import BLUE, count, new_figure, plain, save
 from streamdr.store import open_embedding, read_group
 
@@ -42,7 +42,7 @@ class Rows(Protocol):
 
 def scores(
     embedding: Rows | Path | Address | str,
-    labels: Sequence[Any] | Array | None = None,
+    labels: Labels | None = None,
     path: Path | str | None = None,
     bins: int = 200,
 ) -> Figure:
@@ -93,12 +93,12 @@ class _Cloud:
     """The samples' first two components, with their labels."""
 
     rows: Rows
-    labels: Sequence[Any] | Array | None
+    labels: Labels | None
     name: str
     names: tuple[str, str]
 
     @classmethod
-    def of(cls, embedding: Rows | Path | Address | str, labels: Sequence[Any] | Array | None) -> _Cloud:
+    def of(cls, embedding: Rows | Path | Address | str, labels: Labels | None) -> _Cloud:
         names = None
         if isinstance(embedding, Path | Address | str):
             place = parse_place(embedding)
