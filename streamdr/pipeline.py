@@ -12,6 +12,7 @@ from streamdr import examples, fitting, memory, store
 from streamdr.errors import ParameterError, StoreError
 from streamdr.fitting import Kept
 from streamdr.freshness import ModelState, State, Wanted, model_state, rows_state
+from streamdr.methods import Model
 from streamdr.methods.rows import EMBEDDING, RowOutput, RowView
 from streamdr.reports import (
     Report,
@@ -246,16 +247,21 @@ def _write(stage: Stage, kind: RowOutput, fence: Fence) -> Report:
         "rows_written": done.rows_written,
         "bytes_read": kept.bytes_read + done.bytes_read,
         "model_moved": kept.moved,
-        **_filling(stage, kind),
+        **_against_the_truth(stage, kind, saved.model),
     }
 
 
-def _filling(stage: Stage, kind: RowOutput) -> Report:
-    """How well holes were filled, where it is known what was in them."""
+def _against_the_truth(stage: Stage, kind: RowOutput, model: Model) -> Report:
+    """How well holes were filled, or noise was taken away, where it is known what was there before."""
     example = stage.run.input.example
-    if kind.name != "imputed" or example is None or not example.missing:
+    if example is None:
         return {}
-    return {"filling": examples.filling_errors(example, store.open_rows(stage.rows[kind], kind.name)[:])}
+    if kind.name == "imputed" and example.missing:
+        return {"filling": examples.filling_errors(example, store.open_rows(stage.rows[kind], kind.name)[:])}
+    if kind.name == "denoised" and example.noise:
+        rows, number = store.open_rows(stage.rows[kind], kind.name)[:], model.summary()["n_components"]
+        return {"denoising": examples.denoising_errors(example, rows, number)}
+    return {}
 
 
 class _Keeping(NamedTuple):
