@@ -11,7 +11,21 @@ from pathlib import Path
 from benchmarks.harness import ROOT, Settings
 from benchmarks.report import write
 
-NAMES = ("covariance", "overhead", "gram", "krylov", "cluster", "nightly", "offset", "ppca")
+NAMES = (
+    "covariance",
+    "overhead",
+    "gram",
+    "krylov",
+    "cluster",
+    "nightly",
+    "offset",
+    "ppca",
+    "kernel_pca",
+    "kernel_landmarks",
+    "kernel_search",
+    "kernel_exact",
+    "kernel_sparse",
+)
 
 
 def available_memory() -> int:

@@ -42,6 +42,7 @@ def run(spec: dict[str, Any], solution_path: Path) -> dict[str, Any]:
         components=solution.components,
         mean=solution.mean,
         noise=solution.noise,
+        landmarks=solution.landmarks,
     )
     return {"seconds": seconds, "cpu": cpu, "peak": peak, "read": read, "notes": dict(solution.notes)}
 

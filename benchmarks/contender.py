@@ -23,6 +23,8 @@ class Solution:
     mean: np.ndarray = field(default_factory=lambda: np.empty(0))
     noise: float = 0.0
     """The variance in every direction, of models that have such a thing."""
+    landmarks: np.ndarray = field(default_factory=lambda: np.empty(0))
+    """The rows that components of kernel PCA are combinations of; one row of weights a component."""
     aside: float = 0.0
     """Seconds of the fit in which it only looked how far it was: they do not count."""
 

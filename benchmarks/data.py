@@ -85,6 +85,35 @@ def repeated(store: Path, times: int) -> Path:
     return path
 
 
+def curved(folder: Path, rows: int, cols: int, dtype: str = "f4") -> Path:
+    """Make rows on a curved surface of five dimensions, and a little noise: columns of unit variance."""
+    rng = np.random.default_rng(5)
+    slopes = 0.5 * rng.standard_normal((5, cols))
+    phases = rng.uniform(0, 2 * np.pi, cols)
+
+    def fill(r: slice, c: slice) -> np.ndarray:
+        n = r.stop - r.start
+        noise = 0.1 * rng.standard_normal((n, cols))
+        return np.sqrt(2) * np.sin(rng.standard_normal((n, 5)) @ slopes + phases) + noise
+
+    path = folder / f"curved-{rows}x{cols}-{dtype}.zarr"
+    return build(path, (rows, cols), (4096, cols), fill, dtype)
+
+
+def unequal_clusters(folder: Path, rows: int, cols: int, *, small: int, share: float) -> Path:
+    """Make one large cluster, and many small ones far from it that have `share` of the rows together."""
+    rng = np.random.default_rng(6)
+    centres = 10 * rng.standard_normal((small + 1, cols))
+    chances = np.r_[1 - share, np.full(small, share / small)]
+
+    def fill(r: slice, c: slice) -> np.ndarray:
+        n = r.stop - r.start
+        return centres[rng.choice(small + 1, n, p=chances)] + 0.3 * rng.standard_normal((n, cols))
+
+    path = folder / f"clusters-{rows}x{cols}-{small}small{share:g}.zarr"
+    return build(path, (rows, cols), (4096, cols), fill)
+
+
 def wide(folder: Path, rows: int, cols: int) -> Path:
     """Make few rows of very many columns: 64 directions above a noise floor, a mean for every column."""
     rng = np.random.default_rng(1)

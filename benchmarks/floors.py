@@ -110,6 +110,38 @@ def krylov(store: str, width: int) -> Fit:
     return fit
 
 
+def kernel(store: str, m: int, gamma: float) -> Fit:
+    """One read, and for every block K = exp(2 gamma XL') in place and K'K: the one pass of Nystrom.
+
+    Distances, centring, sums in float64, the landmarks' choice and the solve are not in it. K'K takes seven
+    eighths of the time. Of tiles of 512 to 16,384 rows those of 4,096 are as fast as any (16 MB for 1,000
+    landmarks), if their exponentials are taken while a slab is in the cache and if they are never freed.
+    """
+    tile, slab = 4096, 256
+    floor = Floor(store, through_zarr=False)
+    landmarks = np.ascontiguousarray(2 * gamma * floor.block[:m].T)
+    room: SimpleQueue[tuple[np.ndarray, np.ndarray]] = SimpleQueue()
+    for _ in range(CORES):
+        room.put((np.empty((tile, m), np.float32), np.empty((m, m), np.float32)))
+
+    def products(block: np.ndarray) -> None:
+        kernels, product = room.get()
+        for start in range(0, len(block), tile):
+            rows = block[start : start + tile]
+            values = kernels[: len(rows)]
+            for first in range(0, len(rows), slab):
+                part = values[first : first + slab]
+                np.matmul(rows[first : first + slab], landmarks, out=part)
+                np.exp(part, out=part)
+            np.matmul(values.T, values, out=product)
+        room.put((kernels, product))
+
+    def fit() -> Solution:
+        return Solution.nothing(read=floor.read(), products=floor.multiply(products))
+
+    return fit
+
+
 def latent(store: str, k: int) -> Fit:
     """One read, and the products of an E step over every block: a single iteration of EM for PPCA.
 

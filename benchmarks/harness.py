@@ -126,7 +126,11 @@ def run_once(contender: Contender, settings: Settings, judge: Judge) -> Outcome:
             return Outcome(contender.name, failure=outcome["failure"])
         with np.load(spec.with_name("solution.npz")) as found:
             solution = Solution(
-                found["variances"], found["components"], mean=found["mean"], noise=float(found["noise"])
+                found["variances"],
+                found["components"],
+                mean=found["mean"],
+                noise=float(found["noise"]),
+                landmarks=found["landmarks"],
             )
         return Outcome(
             name=contender.name,

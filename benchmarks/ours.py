@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import atexit
+import sys
 import time
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from benchmarks.contender import CORES, Fit, Solution
 
 if TYPE_CHECKING:
     from streamdr.methods import PPCAModel
+    from streamdr.methods.kernel_pca_model import KernelPCAModel
+
+
+OPENINGS = "openings of the chunk that was opened most often"
 
 
 def threads(store: str, k: int, memory_limit: str) -> Fit:
@@ -103,3 +111,113 @@ def likely(model: PPCAModel, seconds: float) -> Solution:
         "converged": float(model.converged),
     }
     return Solution(model.explained_variance, model.components, notes, model.mean, model.noise_variance)
+
+
+def kernel_pca(store: str, k: int, memory_limit: str, **parameters: Any) -> Fit:
+    """Kernel PCA on a thread pool."""
+    import streamdr
+
+    execution, KernelPCA = streamdr.execution, streamdr.KernelPCA
+
+    def fit() -> Solution:
+        with execution(workers=CORES, memory_limit=memory_limit):
+            return of_landmarks(KernelPCA(k, **parameters).fit(store).model_)
+
+    return fit
+
+
+def kernel_landmarks(store: str, m: int, seeds: int, memory_limit: str, **parameters: Any) -> Fit:
+    """Several choices of landmarks, each with the fit in which they are used."""
+    import streamdr
+
+    execution, KernelPCA = streamdr.execution, streamdr.KernelPCA
+
+    def fit() -> Solution:
+        with execution(workers=CORES, memory_limit=memory_limit):
+            models = [
+                KernelPCA(1, n_landmarks=m, approximation="nystrom", random_state=seed, **parameters)
+                .fit(store)
+                .model_
+                for seed in range(seeds)
+            ]
+        landmarks = np.stack([model.landmarks for model in models])
+        said = np.array([model.captured_trace for model in models])
+        return Solution(said, np.empty((0, 0)), landmarks=landmarks)
+
+    return fit
+
+
+def kernel_search(store: str, k: int, memory_limit: str, **parameters: Any) -> Fit:
+    """Cross-validation of many kernels, and the fit of the best of them."""
+    import streamdr
+
+    execution, KernelPCA = streamdr.execution, streamdr.KernelPCA
+    opened = chunks_opened(store)
+
+    def fit() -> Solution:
+        with execution(workers=CORES, memory_limit=memory_limit):
+            model = KernelPCA(k, **parameters).fit(store).model_
+        best = int(model.candidate_errors.mean(axis=1).argmin())
+        notes = {OPENINGS: max(opened.values()), "kernel": model.candidate_kernels[best]}
+        return of_landmarks(model, notes)
+
+    return fit
+
+
+def kernel_fits(
+    store: str, k: int, memory_limit: str, candidates: Sequence[Mapping[str, Any]], **parameters: Any
+) -> Fit:
+    """One fit for each of several kernels."""
+    import streamdr
+
+    execution, KernelPCA = streamdr.execution, streamdr.KernelPCA
+    opened = chunks_opened(store)
+
+    def fit() -> Solution:
+        with execution(workers=CORES, memory_limit=memory_limit):
+            for candidate in candidates:
+                KernelPCA(k, **candidate, **parameters).fit(store)
+        return Solution.nothing(**{OPENINGS: max(opened.values())})
+
+    return fit
+
+
+def kernel_transform(store: str, k: int, memory_limit: str, sparse: bool, **parameters: Any) -> Fit:
+    """Scores of all rows, by a model that was fitted before the clock starts."""
+    import zarr
+
+    import streamdr
+
+    kind: Any = streamdr.SparseKernelPCA if sparse else streamdr.KernelPCA
+    start = time.perf_counter()
+    with streamdr.execution(workers=CORES, memory_limit=memory_limit):
+        fitted = kind(k, **parameters).fit(store)
+    notes = {"seconds of the fit": time.perf_counter() - start, "landmarks": fitted.model_.n_landmarks}
+    rows = zarr.open_array(store, mode="r")[:]
+
+    def fit() -> Solution:
+        fitted.transform(rows)
+        return of_landmarks(fitted.model_, notes)
+
+    return fit
+
+
+def of_landmarks(model: KernelPCAModel, notes: Mapping[str, float | str] | None = None) -> Solution:
+    """Return the components of a kernel PCA, as weights of its landmarks."""
+    return Solution(
+        model.explained_variance, model.coefficients.T, notes or {}, landmarks=np.asarray(model.landmarks)
+    )
+
+
+def chunks_opened(store: str) -> dict[str, int]:
+    """Return a count that goes on, of how often this process has opened each chunk of a store."""
+    opened: dict[str, int] = {}
+    chunks = f"{store}/c/"
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and str(arguments[0]).startswith(chunks):
+            path = str(arguments[0])
+            opened[path] = opened.get(path, 0) + 1
+
+    sys.addaudithook(watch)
+    return opened

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from benchmarks.contender import CORES, Fit, Solution
 
 CHUNKS_A_BATCH = 4
 """Batches of one chunk made both incremental peers slower."""
+
+SECONDS_A_ROW = "seconds a row"
 
 
 def leading(covariance: np.ndarray, k: int) -> Solution:
@@ -145,6 +148,68 @@ def incremental(model: Any, store: str, times_columns: int | None = None) -> Fit
         for first in range(0, array.shape[0], height):
             model.partial_fit(array[first : first + height])
         return Solution(np.asarray(model.explained_variance_), np.asarray(model.components_))
+
+    return fit
+
+
+def sklearn_nystroem(store: str, k: int, m: int, gamma: float) -> Fit:
+    """scikit-learn's Nystroem and PCA of the whole array."""
+    import zarr
+    from sklearn.decomposition import PCA
+    from sklearn.kernel_approximation import Nystroem
+
+    def fit() -> Solution:
+        features = Nystroem(kernel="rbf", gamma=gamma, n_components=m, random_state=0)
+        model = PCA(n_components=k, svd_solver="covariance_eigh", copy=False)
+        model.fit(features.fit_transform(zarr.open_array(store, mode="r")[:]))
+        return of_features(features, model)
+
+    return fit
+
+
+def sklearn_nystroem_incremental(
+    store: str, k: int, m: int, gamma: float, rows: int, larger_batches: bool = False
+) -> Fit:
+    """Nystroem with landmarks of the first rows, and IncrementalPCA, over some of the rows.
+
+    The batches are those of IncrementalPCA's own `fit` (five times its features) or larger ones.
+    """
+    import zarr
+    from sklearn.decomposition import IncrementalPCA
+    from sklearn.kernel_approximation import Nystroem
+
+    def fit() -> Solution:
+        array = zarr.open_array(store, mode="r")
+        features = Nystroem(kernel="rbf", gamma=gamma, n_components=m, random_state=0)
+        features.fit(array[: 5 * m])
+        chosen = time.perf_counter()
+        model = IncrementalPCA(n_components=k)
+        height = (20 if larger_batches else 5) * m
+        for first in range(0, rows, height):
+            model.partial_fit(features.transform(array[first : min(first + height, rows)]))
+        batches = time.perf_counter() - chosen
+        return of_features(features, model, {"rows": rows, SECONDS_A_ROW: batches / rows})
+
+    return fit
+
+
+def of_features(features: Any, model: Any, notes: Mapping[str, float | str] | None = None) -> Solution:
+    """Return the components of a PCA of Nystroem's features, as weights of its landmarks."""
+    weights = model.components_ @ features.normalization_
+    return Solution(model.explained_variance_, weights, notes or {}, landmarks=features.components_)
+
+
+def sklearn_kernel_pca(store: str, k: int, gamma: float) -> Fit:
+    """scikit-learn's KernelPCA of the whole array, the solver chosen by itself."""
+    import zarr
+    from sklearn.decomposition import KernelPCA
+
+    def fit() -> Solution:
+        rows = zarr.open_array(store, mode="r")[:]
+        model = KernelPCA(n_components=k, kernel="rbf", gamma=gamma, eigen_solver="auto", random_state=0)
+        model.fit(rows)
+        weights = model.eigenvectors_ / np.sqrt(model.eigenvalues_)
+        return Solution(model.eigenvalues_ / len(rows), weights.T, landmarks=rows)
 
     return fit
 
