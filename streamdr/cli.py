@@ -146,6 +146,49 @@ def inspect(
 
 
 @app.command()
+def plot(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A saved model: a path or an address.")],
+    out: Annotated[
+        str, typer.Option(metavar="FILE", help="The picture: png, pdf, svg or the like, by its name.")
+    ],
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="contours, eigenvalues, explained_variance, log_likelihood or scores; "
+            "by default what fits the model.",
+        ),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="STORE", help="contours: points to show on top; else the landmarks.")
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(metavar="STORE", help="contours, scores: one number a row, shown by colour."),
+    ] = None,
+    embedding: Annotated[
+        str | None, typer.Option(metavar="STORE", help="scores: the embedding that the model wrote.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Draw a picture of a model.
+
+    Contours are lines of equal score over two features, a small picture a component.
+    """
+
+    def work(stop: Stop) -> Report:
+        from streamdr import picturing
+        from streamdr.addresses import local_path, parse_place
+
+        stores = {"data": data, "labels": labels, "embedding": embedding}
+        given = {name: parse_place(text) for name, text in stores.items() if text is not None}
+        return picturing.draw(picturing.Request(parse_place(model), local_path(out), kind, **given))
+
+    advice = f"nothing was written. To begin again, run: {console.resume_command()}"
+    return console.conduct(work, terminal.plotted, as_json=as_json, after_stop=advice)
+
+
+@app.command()
 def schema(as_json: Json = False) -> int:
     """Print the JSON Schema of configurations.
 

@@ -104,6 +104,14 @@ def ingested(report: Report) -> str:
     )
 
 
+def plotted(report: Report) -> str:
+    """What was drawn, and where it is."""
+    return _listing(
+        f"{report['kind'].replace('_', ' ')} of a {report['method']} model",
+        [("model", report["model"]), ("picture", f"{report['path']}, {format_bytes(report['bytes'])}")],
+    )
+
+
 def inspected(report: Report) -> str:
     """What was found at a path."""
     if report["kind"] == "model":

@@ -18,8 +18,20 @@ from streamdr import __version__, load_model
 from streamdr.config import schema
 from streamdr.store import open_embedding
 
-COMMANDS = ["run", "fit", "transform", "plan", "inspect", "schema", "ingest"]
-HEAVY = {"numpy", "scipy", "zarr", "dask", "distributed", "sklearn", "xarray", "pydantic", "yaml", "rich"}
+COMMANDS = ["run", "fit", "transform", "plan", "inspect", "plot", "schema", "ingest"]
+HEAVY = {
+    "numpy",
+    "scipy",
+    "zarr",
+    "dask",
+    "distributed",
+    "sklearn",
+    "xarray",
+    "pydantic",
+    "yaml",
+    "rich",
+    "matplotlib",
+}
 ROWS, COLS = 60, 8
 
 
