@@ -49,7 +49,7 @@ def fitted(report: Report) -> str:
     """What a fit found, what it took, and where the model is."""
     heading = f"{report['method']} of {report['n_rows']:,} x {report['n_cols']:,}"
     facts = [*_summary(report["summary"]), *_effort(report), ("model", report["model"])]
-    return _listing(heading, facts) + _variance_table(report["summary"])
+    return _listing(heading, facts) + _tables(report["summary"])
 
 
 def transformed(report: Report) -> str:
@@ -60,16 +60,21 @@ def transformed(report: Report) -> str:
 def _written(kind: str, report: Report) -> str:
     heading = f"{report['title']} of {report['n_rows']:,} rows, {_count(report['n_outputs'], 'column')}"
     text = _listing(heading, [*_effort(report), (kind.replace("_", " "), report["path"])])
-    return f"{text}\n\n{_filling(report['filling'])}" if "filling" in report else text
+    if filling := report.get("filling"):
+        of = f"{filling['holes']:,} values that were taken from {filling['dataset']}"
+        return f"{text}\n\n{_errors(of, filling['rms_error'])}"
+    if denoising := report.get("denoising"):
+        of = f"{denoising['dataset']}, with noise of standard deviation {denoising['noise']:g}"
+        return f"{text}\n\n{_errors(of, denoising['rms_error'])}"
+    return text
 
 
-def _filling(report: Report) -> str:
-    """The error of filling holes by several means, as bars."""
-    errors: dict[str, float] = report["rms_error"]
+def _errors(of: str, errors: dict[str, float]) -> str:
+    """The error of something by several means, as bars."""
     longest, width = max(errors.values()), max(map(len, errors))
-    lines = [f"root mean square error of {report['holes']:,} values that were taken from {report['dataset']}"]
+    lines = [f"root mean square error of {of}"]
     for name, error in errors.items():
-        lines.append(f"  {name:<{width}}  {error:>8.4g}  {'█' * round(_BAR * error / longest)}")
+        lines.append(f"  {name:<{width}}  {error:>8.4g}  {_bar(error, longest)}")
     return "\n".join(lines)
 
 
@@ -133,7 +138,7 @@ def _model(report: Report) -> str:
         ("input", f"{report['input']}, {report['n_rows']:,} rows"),
         ("written", f"{report['created']} by streamdr {report['version']}, every bit as it was written"),
     ]
-    return _listing(f"{report['path']}: streamdr model", facts) + _variance_table(report["summary"])
+    return _listing(f"{report['path']}: streamdr model", facts) + _tables(report["summary"])
 
 
 def _rows(report: Report) -> str:
@@ -197,6 +202,7 @@ def _summary(summary: Report) -> list[tuple[str, str]]:
         nats = f"{known.pop('log_likelihood'):.6g} nats a row"
         facts.append(("likelihood", f"{nats} after {_count(known.pop('n_iter'), 'iteration')}"))
     notes = known.pop("notes", [])
+    known.pop("kernels", None)  # which have a table of their own
     facts += [(name.replace("_", " "), _plainly(value)) for name, value in known.items()]
     return facts + [("note", note) for note in notes]
 
@@ -212,18 +218,42 @@ def _effort(report: Report) -> list[tuple[str, str]]:
     return [("read", read), ("memory", f"{format_bytes(report['peak_rss'])} at the peak")]
 
 
+def _tables(summary: Report) -> str:
+    return _kernel_table(summary) + _variance_table(summary)
+
+
+def _kernel_table(summary: Report) -> str:
+    """The kernels of a search, from the best to the worst, by what they leave of rows that were held out."""
+    kernels: Sequence[Report] = summary.get("kernels", ())
+    if not kernels:
+        return ""
+    listed = kernels[:_LISTED]
+    width, longest = max(len(each["kernel"]) for each in listed), max(each["error"] for each in listed)
+    lines = ["", f"  {'kernel':<{width}}  unexplained    spread"]
+    for each in listed:
+        name, error, spread = each["kernel"], each["error"], each["spread"]
+        lines.append(f"  {name:<{width}}  {error:>11.3%}  {spread:>8.3%}  {_bar(error, longest)}".rstrip())
+    if len(kernels) > _LISTED:
+        lines.append(f"  ... and {len(kernels) - _LISTED:,} more")
+    return "\n".join(["", *lines])
+
+
 def _variance_table(summary: Report) -> str:
     ratios: Sequence[float] = summary.get("explained_variance_ratio", ())
     if not ratios:
         return ""
     lines, reached = ["", "  component  variance    in all"], 0.0
+    longest = max(ratios)  # not always the first: sparse components are in the order of their choice
     for number, ratio in enumerate(ratios[:_LISTED], 1):
         reached += ratio
-        bar = "█" * round(_BAR * ratio / max(ratios[0], 1e-300))
-        lines.append(f"  {number:>9}  {ratio:>8.3%}  {reached:>8.3%}  {bar}".rstrip())
+        lines.append(f"  {number:>9}  {ratio:>8.3%}  {reached:>8.3%}  {_bar(ratio, longest)}".rstrip())
     if summary["n_components"] > _LISTED:
         lines.append(f"  ... and {summary['n_components'] - _LISTED:,} more")
     return "\n".join(["", *lines])
+
+
+def _bar(size: float, longest: float) -> str:
+    return "█" * round(_BAR * size / max(longest, 1e-300))
 
 
 def _matrix(report: Report) -> str:
