@@ -6,11 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamdr.estimators import PCA, PPCA, PPCAMixture, load_model
+    from streamdr.estimators import PCA, PPCA, KernelPCA, PPCAMixture, SparseKernelPCA, load_model
     from streamdr.settings import execution
 
 __version__ = "0.1.0"
-__all__ = ["PCA", "PPCA", "PPCAMixture", "__version__", "execution", "load_model"]
+__all__ = [
+    "PCA",
+    "PPCA",
+    "KernelPCA",
+    "PPCAMixture",
+    "SparseKernelPCA",
+    "__version__",
+    "execution",
+    "load_model",
+]
 
 # Names resolve on first use, so that `streamdr --help` loads none of the packages behind them.
 _ELSEWHERE = {"execution": "streamdr.settings"}

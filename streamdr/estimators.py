@@ -270,6 +270,18 @@ class PPCAMixture(Estimator, methods.PPCAMixture):  # noqa: D101
     partial_fit = property()  # it is not there: a mixture is not learned row by row
 
 
+class KernelPCA(Estimator, methods.KernelPCA):  # noqa: D101
+    __doc__ = methods.KernelPCA.__doc__
+
+    partial_fit = property()  # landmarks are chosen from a sample of all rows
+
+
+class SparseKernelPCA(Estimator, methods.SparseKernelPCA):  # noqa: D101
+    __doc__ = methods.SparseKernelPCA.__doc__
+
+    partial_fit = property()  # so are candidates
+
+
 ESTIMATORS: dict[str, Any] = {estimator.name: estimator for estimator in Estimator.__subclasses__()}
 
 

@@ -261,6 +261,8 @@ def _refusal(drafts: list[Plan], source: Source, limit: int) -> str:
     if smallest.parts["blocks"] > smallest.peak / 2:
         rows, cols = source.chunks
         advice += f", or store the data in smaller chunks (now {rows} rows x {cols} columns)"
+    if smallest.route.advice:
+        advice += f", {smallest.route.advice}"
     return (
         f"{source.name}: {source.spec.n_rows} x {source.spec.n_cols} does not fit in the memory limit of "
         f"{format_bytes(limit)}, even with one worker: {needs} ({smallest.route.name}: {where}); {advice}"

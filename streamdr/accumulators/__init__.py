@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamdr.accumulators.base import Accumulator, copied
 from streamdr.accumulators.columns import Gram, Loadings, Scores
+from streamdr.accumulators.kernel import KernelMoments
 from streamdr.accumulators.latent import Latent
 from streamdr.accumulators.moments import Moments
 from streamdr.accumulators.pairwise import Pairwise
@@ -12,13 +13,26 @@ from streamdr.accumulators.sample import Sample
 from streamdr.accumulators.several import Several
 
 ACCUMULATORS: dict[str, type[Accumulator]] = {
-    kind.kind: kind for kind in (Moments, Products, Gram, Loadings, Scores, Pairwise, Latent, Sample, Several)
+    kind.kind: kind
+    for kind in (
+        Moments,
+        Products,
+        Gram,
+        Loadings,
+        Scores,
+        Pairwise,
+        Latent,
+        Sample,
+        Several,
+        KernelMoments,
+    )
 }
 
 __all__ = [
     "ACCUMULATORS",
     "Accumulator",
     "Gram",
+    "KernelMoments",
     "Latent",
     "Loadings",
     "Moments",

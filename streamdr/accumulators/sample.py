@@ -12,16 +12,20 @@ from streamdr.blocks import Array, Block
 
 
 class Sample:
-    """The `size` rows of the smallest random numbers, each row's being a hash of where it stands."""
+    """The `size` rows of the smallest random numbers, each row's being a hash of where it stands.
+
+    A size of all rows gathers them.
+    """
 
     kind: ClassVar[str] = "sample"
-    holes: ClassVar[bool] = True
 
-    def __init__(self, n_cols: int, size: int, seed: int = 0) -> None:
+    def __init__(self, n_cols: int, size: int, seed: int = 0, *, holes: bool = True) -> None:
         self.n_cols = n_cols
         self.size = size
         self.seed = seed
+        self.holes = holes
         self.lots = np.zeros(0, np.uint64)
+        self.numbers = np.zeros(0, np.int64)
         self.rows = np.zeros((0, n_cols))
         self.weights = np.zeros(0)
 
@@ -30,38 +34,46 @@ class Sample:
         lots = mixed(block.numbers.astype(np.uint64), self.seed)
         weights = np.ones(len(lots)) if block.weights is None else block.weights
         chosen = np.flatnonzero(weights > 0)
-        if np.isinf(block.values).any():
+        sound = ~np.isinf(block.values) if self.holes else np.isfinite(block.values)
+        if not sound.all():
             block.suspect()
         best = chosen[np.argsort(lots[chosen], kind="stable")[: self.size]]
-        self._absorb(lots[best], block.values[best].astype(np.float64), weights[best])
+        numbers = block.numbers[best].astype(np.int64)
+        self._absorb(lots[best], numbers, block.values[best].astype(np.float64), weights[best])
 
     def merge(self, later: Self) -> None:
         """Fold in the sample of the rows that follow."""
-        self._absorb(later.lots, later.rows, later.weights)
+        self._absorb(later.lots, later.numbers, later.rows, later.weights)
 
-    def _absorb(self, lots: Array, rows: Array, weights: Array) -> None:
+    def _absorb(self, lots: Array, numbers: Array, rows: Array, weights: Array) -> None:
         lots = np.concatenate([self.lots, lots])
         order = np.argsort(lots, kind="stable")[: self.size]
         self.lots = lots[order]
+        self.numbers = np.concatenate([self.numbers, numbers])[order]
         self.rows = np.concatenate([self.rows, rows])[order]
         self.weights = np.concatenate([self.weights, weights])[order]
 
     def empty_like(self) -> Self:
         """A fresh one of the same size."""
-        return type(self)(self.n_cols, self.size, self.seed)
+        return type(self)(self.n_cols, self.size, self.seed, holes=self.holes)
 
     def parameters(self) -> Mapping[str, Any]:
         """What tells two of them apart before any data."""
-        return {"n_cols": self.n_cols, "size": self.size, "seed": self.seed}
+        return {"n_cols": self.n_cols, "size": self.size, "seed": self.seed, "holes": self.holes}
 
     def value(self) -> dict[str, Array]:
-        """The lots, by which they are in order, and the rows with their weights."""
-        return {"lots": self.lots.astype(np.float64), "rows": self.rows, "weights": self.weights}
+        """The lots, by which they are in order, and the rows with their numbers and weights."""
+        numbers = self.numbers.astype(np.float64)
+        return {"lots": self.lots.astype(np.float64), "numbers": numbers} | self._kept()
 
     def arrays(self) -> dict[str, Array]:
         """The state as plain arrays."""
-        return {"lots": self.lots, "rows": self.rows, "weights": self.weights}
+        return {"lots": self.lots, "numbers": self.numbers} | self._kept()
+
+    def _kept(self) -> dict[str, Array]:
+        return {"rows": self.rows, "weights": self.weights}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up a saved state."""
-        self.lots, self.rows, self.weights = arrays["lots"], arrays["rows"], arrays["weights"]
+        self.lots, self.numbers = arrays["lots"], arrays["numbers"]
+        self.rows, self.weights = arrays["rows"], arrays["weights"]

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from streamdr.methods.base import Method, Model, Pass, Passes, Route, Stream, Streaming, in_memory
+from streamdr.methods.kernel_pca import KernelPCA
 from streamdr.methods.one_pass import OnePass
 from streamdr.methods.pca import PCA
 from streamdr.methods.ppca import PPCA
 from streamdr.methods.ppca_mixture import PPCAMixture
+from streamdr.methods.sparse_kernel_pca import SparseKernelPCA
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (PCA, PPCA, PPCAMixture)}
+METHODS: dict[str, type[Method]] = {
+    method.name: method for method in (PCA, PPCA, PPCAMixture, KernelPCA, SparseKernelPCA)
+}
 
 __all__ = [
     "METHODS",
     "PCA",
     "PPCA",
+    "KernelPCA",
     "Method",
     "Model",
     "OnePass",
@@ -21,6 +26,7 @@ __all__ = [
     "Pass",
     "Passes",
     "Route",
+    "SparseKernelPCA",
     "Stream",
     "Streaming",
     "in_memory",

@@ -108,6 +108,8 @@ class Route:
     """Arithmetic over all passes and the solve: what `auto` weighs."""
     gathered_bytes: int = 0
     """What a last pass collects that is as large as the model: it grows while reading."""
+    advice: str = ""
+    """What else could be done where this does not fit."""
 
 
 class Method(Protocol):

@@ -10,10 +10,12 @@ _STARTS = 5
 _ITERATIONS = 50
 
 
-def kmeans(rows: Array, weights: Array, n_clusters: int, rng: np.random.Generator) -> Array:
+def kmeans(
+    rows: Array, weights: Array, n_clusters: int, rng: np.random.Generator, *, starts: int = _STARTS
+) -> Array:
     """The cluster of each row: the best of several starts, by the sum of squared distances."""
     best, least = np.zeros(len(rows), np.int64), np.inf
-    for _ in range(_STARTS):
+    for _ in range(starts):
         labels, distance = _lloyd(rows, weights, _spread(rows, weights, n_clusters, rng))
         if distance < least:
             best, least = labels, distance

@@ -9,6 +9,7 @@ from streamdr.accumulators import (
     ACCUMULATORS,
     Accumulator,
     Gram,
+    KernelMoments,
     Latent,
     Loadings,
     Moments,
@@ -19,6 +20,15 @@ from streamdr.accumulators import (
     Several,
 )
 from streamdr.accumulators.holdout import Holdout
+from streamdr.features import (
+    Features,
+    FourierFeatures,
+    FunctionColumns,
+    KernelColumns,
+    StoredColumns,
+    Whitened,
+)
+from streamdr.kernels import Kernel
 from streamdr.posterior import Factors
 from streamdr.testing import HOLES, HOSTILE, check_accumulator, check_bounded, hostile_data
 
@@ -33,6 +43,7 @@ ALONG = {
     "latent": "rows",
     "sample": "rows",
     "several": "rows",
+    "kernel_moments": "rows",
 }
 TAKE_HOLES = ("pairwise", "latent", "sample", "several")
 HIDDEN = Holdout(0.2, seed=4)
@@ -78,7 +89,43 @@ def examples(kind: str, data: np.ndarray) -> list[Accumulator]:
             Several([Pairwise(D), Latent([one]), Latent([two], holdout=HIDDEN), Sample(D, 4)]),
             Several([Sample(D, 1, seed) for seed in range(12)]),  # so many that numbers begin alike
         ],
+        "kernel_moments": lambda: kernel_examples(data, rng),
     }[kind]()
+
+
+def reciprocal(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """A kernel of one's own."""
+    return 1.0 / (1.0 + np.abs(left[:, :1].astype(np.float64) - right[:, 0]))
+
+
+def kernel_examples(data: np.ndarray, rng: np.random.Generator) -> list[Accumulator]:
+    """Kernels of the data's own width, with a few of its rows, summed about their means in the others.
+
+    They tell the rows apart: of a kernel that hardly does, rounding would be all that there is to sum.
+    """
+    rows = data.astype(np.float64)
+    middle, some = rows.mean(axis=0), rows[::8]
+    width = float(rows.var(axis=0).sum()) or 1.0
+    rbf, wide = Kernel("rbf", 1 / width), Kernel("rbf", 0.3 / width)
+    laplacian = Kernel("laplacian", 1 / np.sqrt(width))
+    several = KernelColumns([rbf, laplacian, wide], some, middle)
+    one = KernelColumns([rbf], some, middle)
+    whitened = Whitened(one, rng.normal(size=(len(some), K)))
+    waves = FourierFeatures.drawn(rbf, K, middle, rng)
+    own = FunctionColumns(reciprocal, some)
+    return [
+        KernelMoments(one, means(one, rows)),
+        KernelMoments(several, means(several, rows), folds=3),
+        KernelMoments(whitened, means(whitened, rows), double=True),
+        KernelMoments(waves, means(waves, rows)),
+        KernelMoments(own, means(own, rows)),
+    ]
+
+
+def means(features: Features, rows: np.ndarray) -> list[np.ndarray]:
+    outs = [np.empty((len(rows), width)) for width in features.widths]
+    features.fill(rows, np.arange(len(rows)), outs)
+    return [out[::2].mean(axis=0) for out in outs]
 
 
 def test_every_accumulator_is_under_the_laws():
@@ -97,6 +144,13 @@ def test_laws(kind, kind_of_data):
     data = hostile_data(kind_of_data, N, D)
     for empty in examples(kind, data):
         check_accumulator(empty, data, axis=ALONG[kind])
+
+
+@pytest.mark.parametrize("kind_of_data", HOSTILE)
+def test_laws_of_a_kernel_that_is_stored(kind_of_data):
+    data = hostile_data(kind_of_data, N, N)
+    few = np.array([0, 3, 30])
+    check_accumulator(KernelMoments(StoredColumns(few), [data[:, few].mean(axis=0, dtype=float)]), data)
 
 
 @pytest.mark.parametrize("holes", HOLES)

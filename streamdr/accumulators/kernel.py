@@ -1,0 +1,169 @@
+"""Moments of the features that a kernel gives rows, for several kernels and by folds, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from streamdr.accumulators.holdout import mixed
+from streamdr.blocks import Array, Block, Settled, Span, settled, widen
+from streamdr.features import Features
+from streamdr.linalg import column_squares, slabs
+from streamdr.scratch import scratch
+
+TILE_BYTES = 16 << 20
+"""Columns of one product: enough rows to pay for adding it to the sums."""
+
+
+class FoldMoments(NamedTuple):
+    """What is known of some rows' features: their weight, sum k(x,x), mean, and scatter about the mean."""
+
+    weight: float
+    trace: float
+    mean: Array
+    scatter: Array
+
+
+class KernelMoments(Settled):
+    """Sums and products of features about a fixed origin near their mean, of each map and each fold of rows.
+
+    The origins are the means in a sample: what is left to correct afterwards is small, and sums about one
+    origin merge by adding. Products are taken in the block's own precision (`double`: in float64) and summed
+    in float64. A row's fold is drawn by its number.
+    """
+
+    kind: ClassVar[str] = "kernel_moments"
+    holes: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        features: Features,
+        origins: Sequence[Array],
+        *,
+        folds: int = 1,
+        seed: int = 0,
+        double: bool = False,
+    ) -> None:
+        self.features = features
+        self.origins = tuple(settled(origin) for origin in origins)
+        self.folds = folds
+        self.seed = seed
+        self.double = double
+        self.count = 0
+        self.weights = np.zeros(folds)
+        self.traces = np.zeros((len(self.origins), folds))
+        self.sums = [np.zeros((folds, width)) for width in features.widths]
+        self.products = [np.zeros((folds, width, width)) for width in features.widths]
+
+    def update(self, block: Block) -> None:
+        """Fold one block of rows in."""
+        values = widen(block.values)
+        if self.double:
+            values = values.astype(np.float64, copy=False)
+        if not np.isfinite(column_squares(values)).all():
+            block.suspect()
+        self.count += len(values)
+        weights = np.ones(len(values)) if block.weights is None else block.weights
+        numbers = block.numbers
+        folds = fold_of(numbers, self.folds, self.seed)
+        row_bytes = sum(self.features.widths) * values.itemsize
+        for tile in Span(0, len(values)).split(max(1, TILE_BYTES // row_bytes)):
+            here = tile.slice
+            # Rows of a fold side by side, so that each fold is one product.
+            order = np.argsort(folds[here], kind="stable") if self.folds > 1 else slice(None)
+            counts = np.bincount(folds[here], minlength=self.folds)
+            self._add(values[here][order], numbers[here][order], weights[here][order], counts)
+
+    def _add(self, rows: Array, numbers: Array, weights: Array, counts: Array) -> None:
+        outs = [
+            scratch(f"features {number}", (len(rows), width), rows.dtype)
+            for number, width in enumerate(self.features.widths)
+        ]
+        roots = np.sqrt(weights).astype(rows.dtype)
+        weighted = bool((weights != 1.0).any())
+        diagonals = np.empty((len(outs), len(rows)))
+        # A slab at a time, so that it is still in cache when it is moved to the origin.
+        for slab in slabs(outs[0]):
+            parts = [out[slab] for out in outs]
+            diagonals[:, slab] = self.features.fill(rows[slab], numbers[slab], parts)
+            for part, origin in zip(parts, self.origins, strict=True):
+                part -= origin.astype(rows.dtype)
+                if weighted:
+                    part *= roots[slab, None]
+        for fold, span in enumerate(_spans(counts)):
+            self.weights[fold] += weights[span.slice].sum()
+            for number, out in enumerate(outs):
+                part = out[span.slice]
+                product = scratch("product", (out.shape[1], out.shape[1]), rows.dtype)
+                np.matmul(part.T, part, out=product)  # sees that it is symmetric, and uses syrk
+                self.products[number][fold] += product
+                self.sums[number][fold] += roots[span.slice] @ part
+                self.traces[number, fold] += diagonals[number, span.slice] @ weights[span.slice]
+
+    def merge(self, later: Self) -> None:
+        """Fold in the moments of the rows that follow."""
+        self.count += later.count
+        self.weights += later.weights
+        self.traces += later.traces
+        for mine, other in zip((*self.sums, *self.products), (*later.sums, *later.products), strict=True):
+            mine += other
+
+    def moments(self, number: int = 0, folds: Sequence[int] | None = None) -> FoldMoments:
+        """Of one map, over some folds or all of them."""
+        chosen = list(range(self.folds) if folds is None else folds)
+        weight = float(self.weights[chosen].sum())
+        offset = self.sums[number][chosen].sum(axis=0) / (weight or 1.0)
+        scatter = self.products[number][chosen].sum(axis=0) - weight * np.outer(offset, offset)
+        trace = float(self.traces[number, chosen].sum())
+        return FoldMoments(weight, trace, self.origins[number] + offset, scatter)
+
+    def empty_like(self) -> Self:
+        """A fresh one for the same features."""
+        return type(self)(self.features, self.origins, folds=self.folds, seed=self.seed, double=self.double)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """What tells two of them apart before any data."""
+        origins = {f"origin.{number}": origin for number, origin in enumerate(self.origins)}
+        own = {"folds": self.folds, "seed": self.seed, "double": self.double}
+        return {**self.features.parameters(), **origins, **own}
+
+    def value(self) -> dict[str, Array]:
+        """Weights and traces, and of each map and fold the mean and the scatter about it."""
+        found = {"count": np.array(self.count), "weights": self.weights, "traces": self.traces}
+        for number in range(len(self.origins)):
+            for fold in range(self.folds):
+                moments = self.moments(number, [fold])
+                found[f"mean.{number}.{fold}"] = moments.mean
+                found[f"scatter.{number}.{fold}"] = moments.scatter
+        return found
+
+    def arrays(self) -> dict[str, Array]:
+        """The state as plain arrays."""
+        found = {"count": np.array(self.count), "weights": self.weights, "traces": self.traces}
+        for number, (sums, products) in enumerate(zip(self.sums, self.products, strict=True)):
+            found |= {f"sums.{number}": sums, f"products.{number}": products}
+        return found
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Take up a saved state."""
+        self.count, self.weights, self.traces = int(arrays["count"]), arrays["weights"], arrays["traces"]
+        for number in range(len(self.origins)):
+            self.sums[number] = arrays[f"sums.{number}"]
+            self.products[number] = arrays[f"products.{number}"]
+
+
+def fold_of(numbers: Array, folds: int, seed: int) -> Array:
+    """The fold of each row, by its number."""
+    if folds == 1:
+        return np.zeros(len(numbers), np.int64)
+    lots: Array = (mixed(numbers.astype(np.uint64), seed) % np.uint64(folds)).astype(np.int64)
+    return lots
+
+
+def _spans(counts: Array) -> Iterator[Span]:
+    stop = 0
+    for count in counts:
+        stop += int(count)
+        yield Span(stop - int(count), stop)

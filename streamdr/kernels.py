@@ -1,0 +1,175 @@
+"""Kernels on blocks of rows: one matrix product for most of them, and steps in place on what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from streamdr.blocks import Array, Settled, settled
+
+KernelName = Literal["linear", "poly", "rbf", "sigmoid", "laplacian", "cosine"]
+KERNELS: tuple[str, ...] = get_args(KernelName)
+KernelFunction = Callable[[Array, Array], Any]
+
+_DIAGONAL_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel with its parameters, which are scikit-learn's.
+
+    linear <x,y>; poly (gamma <x,y> + coef0)^degree; sigmoid tanh(gamma <x,y> + coef0); rbf
+    exp(-gamma |x-y|^2); laplacian exp(-gamma |x-y|_1); cosine <x,y> / |x||y|.
+    """
+
+    name: KernelName
+    gamma: float = 1.0
+    degree: int = 3
+    coef0: float = 1.0
+
+    def __str__(self) -> str:
+        used = {"poly": ("gamma", "degree", "coef0"), "sigmoid": ("gamma", "coef0")}
+        names = used.get(self.name, ("gamma",) if self.name in ("rbf", "laplacian") else ())
+        return " ".join([self.name, *(f"{name}={getattr(self, name):g}" for name in names)])
+
+    @property
+    def by_city_block(self) -> bool:
+        """Whether it is made of distances along the axes, and of nothing that products give."""
+        return self.name == "laplacian"
+
+    @property
+    def at_itself(self) -> float | None:
+        """k(x, x) where that is one number for all rows."""
+        return 1.0 if self.name in ("rbf", "laplacian") else None
+
+    def apply(self, pairs: Array, left: Side, right: Side) -> None:
+        """Turn products <x - c, y - c> (distances, for a laplacian) into values of the kernel, in place."""
+        if self.name == "laplacian":
+            pairs *= -self.gamma
+            np.exp(pairs, out=pairs)
+        elif self.name == "rbf":
+            # -gamma (|x-c|^2 + |y-c|^2 - 2 <x-c, y-c>), which rounding must not make positive.
+            pairs *= 2 * self.gamma
+            pairs -= (self.gamma * left.squares)[:, None]
+            pairs -= self.gamma * right.squares
+            np.minimum(pairs, 0.0, out=pairs)
+            np.exp(pairs, out=pairs)
+        else:
+            pairs += left.along[:, None]
+            pairs += right.along + right.origin_square
+            if self.name == "cosine":
+                pairs *= left.inverse_norms[:, None]
+                pairs *= right.inverse_norms
+            elif self.name != "linear":
+                self._of_products(pairs)
+
+    def diagonal(self, side: Side) -> Array:
+        """k(x, x) of each row."""
+        if self.at_itself is not None:
+            return np.full(len(side.squares), self.at_itself)
+        if self.name == "cosine":
+            return (side.inverse_norms > 0).astype(np.float64)
+        products = side.norm_squares.astype(np.float64)
+        if self.name != "linear":
+            self._of_products(products)
+        return products
+
+    def _of_products(self, products: Array) -> None:
+        products *= self.gamma
+        products += self.coef0
+        if self.name == "sigmoid":
+            np.tanh(products, out=products)
+        else:
+            _raise_to(products, self.degree)
+
+
+def _raise_to(values: Array, power: int) -> None:
+    """values ** power in place by squaring: numpy's own power takes a logarithm a value."""
+    base = values.copy() if power & (power - 1) else values
+    for bit in bin(power)[3:]:
+        np.multiply(values, values, out=values)
+        if bit == "1":
+            values *= base
+
+
+class Side(Settled):
+    """Rows moved to an origin near their middle, where distances do not cancel, and what kernels ask of each.
+
+    All in the type of the rows, or the one that is given: products of float32 are taken in float32.
+    """
+
+    def __init__(self, rows: Array, origin: Array, dtype: np.dtype[Any] | None = None) -> None:
+        centre = origin.astype(dtype or rows.dtype)
+        # Moved in the rows' own precision, and only then rounded: near the origin little is lost.
+        self.moved = settled((rows - centre.astype(rows.dtype)).astype(centre.dtype, copy=False))
+        self.squares: Array = np.einsum("ij,ij->i", self.moved, self.moved)
+        self.along: Array = self.moved @ centre
+        self.origin_square = centre @ centre
+
+    @property
+    def norm_squares(self) -> Array:
+        """|x|^2 of each row as it was."""
+        squares: Array = np.maximum(self.squares + 2 * self.along + self.origin_square, 0)
+        return squares
+
+    @property
+    def inverse_norms(self) -> Array:
+        """1 / |x|, and 0 for a row of zeros, which is at no angle to anything."""
+        norms = np.sqrt(self.norm_squares)
+        # What is left of a row of zeros that was moved and moved back is rounding, not a direction.
+        none = norms <= 8 * np.finfo(norms.dtype).eps * np.sqrt(self.origin_square)
+        inverse: Array = np.where(none, 0, 1 / np.where(none, 1, norms))
+        return inverse
+
+
+def fill(kernels: Sequence[Kernel], left: Side, right: Side, outs: Sequence[Array]) -> None:
+    """Values of several kernels between rows of two sides, which share their products or distances."""
+    shared: dict[bool, Array] = {}
+    for kernel, out in zip(kernels, outs, strict=True):
+        made = shared.get(kernel.by_city_block)
+        if made is not None:
+            np.copyto(out, made)
+        elif kernel.by_city_block:
+            out[...] = cdist(left.moved, right.moved, "cityblock")
+        else:
+            np.matmul(left.moved, right.moved.T, out=out)
+        if made is None and sum(other.by_city_block == kernel.by_city_block for other in kernels) > 1:
+            shared[kernel.by_city_block] = out.copy()
+    for kernel, out in zip(kernels, outs, strict=True):
+        kernel.apply(out, left, right)
+
+
+def kernel_matrix(kernel: Kernel, left: Side, right: Side) -> Array:
+    """All values of a kernel between rows of two sides."""
+    matrix = np.empty((len(left.moved), len(right.moved)), left.moved.dtype)
+    fill([kernel], left, right, [matrix])
+    return matrix
+
+
+def function_matrix(function: KernelFunction, left: Array, right: Array) -> Array:
+    """A user's function between all rows: of two blocks at once where it gives a matrix, else of pairs.
+
+    Both are common: `sklearn.metrics.pairwise` has functions of blocks, and scikit-learn's estimators take
+    functions of two rows.
+    """
+    if _takes_blocks(function, left[:1], right):
+        return np.asarray(function(left, right), np.float64)
+    return np.array([[float(function(x, y)) for y in right] for x in left])
+
+
+def function_diagonal(function: KernelFunction, rows: Array) -> Array:
+    """A user's function of each row and itself."""
+    parts = (rows[start : start + _DIAGONAL_ROWS] for start in range(0, len(rows), _DIAGONAL_ROWS))
+    diagonals = [np.diag(function_matrix(function, part, part)) for part in parts]
+    return np.concatenate([np.zeros(0), *diagonals])
+
+
+def _takes_blocks(function: KernelFunction, one: Array, several: Array) -> bool:
+    try:
+        return np.shape(function(one, several)) == (len(one), len(several))
+    except (TypeError, ValueError, IndexError):
+        return False

@@ -1,0 +1,203 @@
+"""Principal axes in a kernel's space, from a whole kernel matrix or from moments of features. In memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+from streamdr.accumulators.kernel import FoldMoments
+from streamdr.blocks import Array
+from streamdr.errors import DataError
+from streamdr.linalg import eigh_descending
+
+NOTHING = 1e-12
+"""An eigenvalue below this part of the largest is zero: it is dropped, never divided by."""
+NOTHING_IN_SINGLE = 1e-6
+_DENSE_ROWS = 500
+_DENSE_SHARE = 10
+
+
+class Axes(NamedTuple):
+    """Axes as sums of landmarks' images, and their variances times the number of rows."""
+
+    eigenvalues: Array
+    coefficients: Array
+    kernel_means: Array
+    mean_coefficients: Array
+    n_samples: float
+    total_variance: float
+    trace: float
+    captured: float
+    negative: Negative
+
+    def fields(self) -> dict[str, Any]:
+        """What a model keeps."""
+        return {
+            "eigenvalues": self.eigenvalues,
+            "coefficients": self.coefficients,
+            "kernel_means": self.kernel_means,
+            "mean_coefficients": self.mean_coefficients,
+            "n_samples": self.n_samples,
+            "total_variance": self.total_variance,
+            "captured_trace": min(1.0, self.captured / self.trace) if self.trace > 0 else 1.0,
+            "trace_error": max(0.0, self.trace - self.captured),
+            "negative_eigenvalues": self.negative.number,
+            "negative_share": self.negative.share,
+        }
+
+
+class Negative(NamedTuple):
+    """Eigenvalues below zero, which a kernel that is positive semidefinite does not have."""
+
+    number: int = 0
+    share: float = 0.0
+
+    @classmethod
+    def of(cls, eigenvalues: Array) -> Negative:
+        """Those that are no rounding."""
+        size = np.abs(eigenvalues)
+        below = eigenvalues < -1e-10 * size.max(initial=0.0)
+        return cls(int(below.sum()), float(size[below].sum() / size.sum()) if below.any() else 0.0)
+
+
+def exact_axes(kernel: Array, weights: Array, n_components: int | None, *, definite: bool) -> Axes:
+    """From the kernel between all rows, which is overwritten: K~ = K - 1K - K1 + 1K1, K~ a = lambda a.
+
+    Weights count rows as if they were there that many times: the eigenproblem is that of W^1/2 K~ W^1/2. The
+    coefficients of an axis sum to zero, so that centring new rows takes the columns' means only.
+    """
+    weight = float(weights.sum())
+    trace = float(weights @ np.diag(kernel))
+    means = weights @ kernel / weight
+    overall = float(weights @ means) / weight
+    kernel -= means
+    kernel -= means[:, None]
+    kernel += overall
+    roots = np.sqrt(weights)
+    kernel *= roots
+    kernel *= roots[:, None]
+    total = float(np.trace(kernel)) / weight
+    # What is left of rows that are alike is the rounding of what was taken off.
+    require_variance(total, abs(trace) / weight)
+    values, vectors, negative = _top(kernel, n_components, definite=definite)
+    kept = values > NOTHING * values[0]
+    values, vectors = values[kept], vectors[:, kept]
+    coefficients = roots[:, None] * vectors / np.sqrt(values)
+    _fix_signs(coefficients, vectors)
+    return Axes(values, coefficients, means, weights / weight, weight, total, trace, trace, negative)
+
+
+def _top(matrix: Array, k: int | None, *, definite: bool) -> tuple[Array, Array, Negative]:
+    """The largest eigenvalues with their vectors, and what there is below zero."""
+    order = len(matrix)
+    if definite and k is not None and order > _DENSE_ROWS and _DENSE_SHARE * k < order:
+        start = np.random.default_rng(0).standard_normal(order)  # the same every time
+        try:
+            values, vectors = eigsh(matrix, k, which="LA", v0=start)
+            return values[::-1], vectors[:, ::-1], Negative()
+        except ArpackNoConvergence:
+            pass  # a crowd of nearly equal eigenvalues: the long way
+    values, vectors = scipy.linalg.eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
+    negative = Negative() if definite else Negative.of(values)
+    return values[::-1][:k], vectors[:, ::-1][:, :k], negative
+
+
+@dataclass(frozen=True, eq=False)
+class Whitening:
+    """T with T'K T = I for the kernel K between landmarks, less the directions that they hardly have."""
+
+    matrix: Array
+    back: Array
+    """K T, so that back @ (T' k) is what of k lies in the landmarks' span."""
+    negative: Negative
+
+    @classmethod
+    def of(cls, kernel: Array, nothing: float) -> Whitening:
+        """Of the kernel between landmarks."""
+        values, vectors = scipy.linalg.eigh((kernel + kernel.T) / 2, driver="evd", check_finite=False)
+        if not (values[-1] > 0 and np.isfinite(values[-1])):
+            raise DataError("the kernel has no positive value between the landmarks: choose another kernel")
+        kept = values > nothing * values[-1]
+        root = np.sqrt(values[kept])
+        return cls(vectors[:, kept] / root, vectors[:, kept] * root, Negative.of(values))
+
+
+def nystrom_axes(
+    moments: FoldMoments, whitening: Whitening, n_components: int | None, *, whitened: bool, single: bool
+) -> Axes:
+    """From the moments of the kernel's columns over all rows, or of features that are whitened already.
+
+    The covariance of the features k(x, L) T is T' C T for C that of the columns: T is applied once, at the
+    end.
+    """
+    weight = moments.weight
+    require_sound(moments)
+    if whitened:
+        covariance, mean = moments.scatter / weight, moments.mean
+    else:
+        covariance = whitening.matrix.T @ (moments.scatter / weight) @ whitening.matrix
+        mean = whitening.matrix.T @ moments.mean
+    covariance = (covariance + covariance.T) / 2
+    captured = float(np.trace(covariance)) + float(mean @ mean)
+    total = max(moments.trace / weight - float(mean @ mean), float(np.trace(covariance)))
+    require_variance(total, abs(moments.trace) / weight, single=single)
+    values, vectors = eigh_descending(covariance, n_components)
+    values, vectors = values[:n_components], vectors[:, :n_components]
+    kept = values > (NOTHING_IN_SINGLE if single else NOTHING) * values[0]
+    values, coefficients = values[kept], whitening.matrix @ vectors[:, kept]
+    # The landmarks' own scores: the images of landmarks are back'.
+    _fix_signs(coefficients, (whitening.back - mean) @ vectors[:, kept])
+    return Axes(
+        values * weight,
+        coefficients,
+        whitening.back @ mean,
+        whitening.matrix @ mean,
+        weight,
+        total,
+        moments.trace,
+        captured * weight,
+        whitening.negative,
+    )
+
+
+def held_out_error(test: FoldMoments, train: FoldMoments, whitening: Whitening, k: int | None) -> float:
+    """The share of some rows' variance, about the mean of others, that the others' axes do not explain."""
+    axes = nystrom_axes(train, whitening, k, whitened=False, single=False)
+    image = whitening.matrix.T @ test.mean
+    middle = whitening.matrix.T @ train.mean
+    squares = test.trace / test.weight - 2 * float(image @ middle) + float(middle @ middle)
+    about = test.scatter / test.weight + np.outer(test.mean - train.mean, test.mean - train.mean)
+    explained = float(np.einsum("ij,ik,kj->", axes.coefficients, about, axes.coefficients, optimize=True))
+    return float(np.clip(1.0 - explained / squares, 0.0, 1.0)) if squares > 0 else 1.0
+
+
+def require_sound(moments: FoldMoments) -> None:
+    """Refuse sums that overflowed."""
+    if not (np.isfinite(moments.scatter).all() and np.isfinite(moments.trace)):
+        raise DataError(
+            "values of the kernel overflow: rescale the data, or choose a smaller gamma or degree"
+        )
+
+
+def require_variance(variance: float, size: float, *, single: bool = False) -> None:
+    """Refuse rows that the kernel does not tell apart."""
+    if not np.isfinite(variance):
+        raise DataError(
+            "values of the kernel overflow: rescale the data, or choose a smaller gamma or degree"
+        )
+    rounding = 1e-6 if single else 1e-14
+    if not variance > rounding * size:
+        raise DataError(
+            "every row is the same to the kernel: there is no variance to explain; is the data constant, "
+            "or gamma far too small?"
+        )
+
+
+def _fix_signs(coefficients: Array, scores: Array) -> None:
+    """Flip axes, in place, so that the largest score of a landmark is positive (ties: the first)."""
+    largest = scores[np.argmax(np.abs(scores), axis=0), np.arange(scores.shape[1])]
+    coefficients *= np.where(largest < 0, -1.0, 1.0)

@@ -1,0 +1,142 @@
+"""Which kernel is meant: the parameters that kernel methods share, checked, and resolved by a few rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from streamdr.blocks import MatrixSpec
+from streamdr.errors import DataError, ParameterError
+from streamdr.kernels import KERNELS, Kernel, KernelFunction, KernelName
+from streamdr.methods.checks import require
+from streamdr.methods.kernel_kinds import Function, KernelKind, Named, Pool, Stored, median_gamma
+
+PARAMETERS = ("gamma", "sigma", "degree", "coef0")
+_FOLDS = 5
+
+if TYPE_CHECKING:
+    KernelChoice = KernelName | Literal["precomputed"] | dict[str, Any] | KernelFunction
+else:
+    KernelChoice = KernelName | Literal["precomputed"] | dict[str, Any]  # no file has functions in it
+
+
+class HasKernel(Protocol):
+    """A method with the parameters of a kernel."""
+
+    kernel: Any
+    gamma: float | Literal["median"] | None
+    sigma: float | None
+    degree: int
+    coef0: float
+
+
+def check_kernel(method: HasKernel) -> None:
+    """Refuse impossible values of the parameters of a kernel."""
+    kernel = method.kernel
+    if isinstance(kernel, str):
+        known = (*KERNELS, "precomputed")
+        require(kernel in known, "kernel", f"{kernel!r} is not a kernel: choose one of {', '.join(known)}")
+    else:
+        require(callable(kernel), "kernel", f"{kernel!r} is not the name of a kernel or a function")
+    _check_values(method.gamma, method.sigma, method.degree, method.coef0)
+
+
+def _check_values(gamma: Any, sigma: Any, degree: Any, coef0: Any) -> None:
+    if gamma is not None and gamma != "median":
+        number = isinstance(gamma, int | float | np.number) and not isinstance(gamma, bool)
+        require(number and 0 < gamma < np.inf, "gamma", f"{gamma!r} is not above 0, 'median' or null")
+    if sigma is not None:
+        require(gamma is None, "sigma", "sigma stands for gamma = 1 / (2 sigma^2): give one of them")
+        require(0 < sigma < np.inf, "sigma", f"{sigma!r} is not above 0")
+    whole = isinstance(degree, int | np.integer) and not isinstance(degree, bool)
+    require(whole and degree >= 1, "degree", f"{degree!r} is not a whole number of at least 1")
+    require(np.isfinite(coef0), "coef0", f"{coef0!r} is not a number")
+
+
+def kind_of(method: HasKernel, data: MatrixSpec, pool: Pool) -> KernelKind:
+    """The kernel that is meant, on such data."""
+    if method.kernel == "precomputed":
+        return Stored(data.n_rows)
+    if callable(method.kernel):
+        return Function(method.kernel, data.n_cols)
+    gamma = _gamma(method.gamma, method.sigma, data, pool)
+    return Named(Kernel(method.kernel, gamma, int(method.degree), float(method.coef0)), pool.mean)
+
+
+def require_square(method: HasKernel, data: MatrixSpec) -> None:
+    """Refuse a precomputed kernel that is not one of all rows with all rows."""
+    if method.kernel == "precomputed" and data.n_rows != data.n_cols:
+        raise DataError(
+            f"the kernel matrix is not square: it is {data.n_rows} x {data.n_cols}, and a precomputed kernel "
+            "has a row and a column for every sample"
+        )
+
+
+def grid(method: HasKernel, data: MatrixSpec, pool: Pool) -> list[Kernel]:
+    """The kernels of a search, each once, in order."""
+    found: dict[str, Kernel] = {}
+    for name, (gamma, sigma, degree, coef0) in _combinations(method):
+        kernel = Kernel(name, _gamma(gamma, sigma, data, pool), int(degree), float(coef0))
+        found.setdefault(str(kernel), kernel)
+    return list(found.values())
+
+
+def grid_size(method: HasKernel) -> tuple[int, int]:
+    """How many kernels a search tries at most, and in how many folds."""
+    return sum(1 for _ in _combinations(method)), int(method.kernel.get("folds", _FOLDS))
+
+
+def _combinations(method: HasKernel) -> Iterator[tuple[KernelName, tuple[Any, ...]]]:
+    """Names of kernels with every combination of the values that are given, gamma or sigma as is said."""
+    for name, given in method.kernel["search"].items():
+        said = given or {}
+        values = {key: _listed(said.get(key, getattr(method, key))) for key in PARAMETERS}
+        for key, other in (("gamma", "sigma"), ("sigma", "gamma")):
+            if key in said:
+                values[other] = [None]
+        for combination in product(*values.values()):
+            yield name, combination
+
+
+def check_search(method: HasKernel) -> None:
+    """Refuse a search that means nothing."""
+    asked: Mapping[str, Any] = method.kernel
+    unknown = sorted(set(asked) - {"search", "folds"})
+    require(not unknown, "kernel", f"unknown key {unknown[:1]}; a search has the keys search and folds")
+    kernels = asked.get("search")
+    require(
+        isinstance(kernels, Mapping) and kernels,
+        "kernel",
+        "search needs kernels, as in {search: {rbf: {gamma: [0.1, 1]}, linear: {}}, folds: 5}",
+    )
+    folds = asked.get("folds", _FOLDS)
+    whole = isinstance(folds, int) and not isinstance(folds, bool)
+    require(whole and folds >= 2, "kernel", f"folds is {folds!r}, not a whole number of at least 2")
+    assert isinstance(kernels, Mapping)
+    for name, given in kernels.items():
+        require(name in KERNELS, "kernel", f"{name!r} is not a kernel: choose from {', '.join(KERNELS)}")
+        require(given is None or isinstance(given, Mapping), "kernel", f"{name}: {given!r} is not a grid")
+        for key, values in (given or {}).items():
+            require(key in PARAMETERS, "kernel", f"{name}: {key!r} is not one of {', '.join(PARAMETERS)}")
+            require(_listed(values), "kernel", f"{name}: {key} leaves nothing to choose from")
+            for value in _listed(values):
+                defaults = {"gamma": None, "sigma": None, "degree": 3, "coef0": 1.0}
+                try:
+                    _check_values(**(defaults | {key: value}))
+                except ParameterError as error:
+                    raise ParameterError("kernel", f"{name}: {key}: {error}") from None
+
+
+def _gamma(gamma: Any, sigma: float | None, data: MatrixSpec, pool: Pool) -> float:
+    if gamma == "median":
+        return median_gamma(pool)
+    if sigma is not None:
+        return 1 / (2 * float(sigma) ** 2)
+    return 1 / data.n_cols if gamma is None else float(gamma)
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, list | tuple | np.ndarray) else [values]

@@ -1,0 +1,271 @@
+"""The fitted kernel PCA: a few kernels between a row and the landmarks, and what they add up to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from streamdr.accumulators.base import Accumulator
+from streamdr.accumulators.kernel import TILE_BYTES
+from streamdr.blocks import Array, Settled, Span, widen
+from streamdr.errors import ParameterError
+from streamdr.features import Features, FourierFeatures, FunctionColumns, KernelColumns, StoredColumns
+from streamdr.kernels import Kernel, KernelFunction
+from streamdr.methods.preimages import Ridge, fixed_point
+
+_COMPONENT = {"dims": ("component",)}
+_LANDMARK = {"dims": ("landmark",)}
+_FEATURE = {"dims": ("feature",)}
+
+
+@dataclass(frozen=True, eq=False)
+class KernelPCAModel(Settled):
+    """Axes in the space of a kernel, each a sum of the landmarks' images; new rows need the landmarks only.
+
+    The score of a row is (k(x, landmarks) - kernel_means) @ coefficients, whether the landmarks are all rows
+    (exact), some (Nystrom) or one a component (sparse). Random features stand in the kernel's place.
+    """
+
+    holes: ClassVar[bool] = False
+
+    kernel: str
+    approximation: Literal["exact", "nystrom", "random_features", "sparse"]
+    origin: Array = field(metadata=_FEATURE)
+    """Near the middle of the rows, from where distances are taken."""
+    coefficients: Array = field(metadata={"dims": ("landmark", "component")})
+    kernel_means: Array = field(metadata=_LANDMARK)
+    """The mean of k(x, landmark) over all rows, or what stands for it in the landmarks' span."""
+    eigenvalues: Array = field(metadata=_COMPONENT)
+    """Of the centred kernel matrix of all rows."""
+    n_samples: float
+    total_variance: float
+    """The mean squared distance of the rows' images from their mean."""
+    gamma: float | None = None
+    degree: int = 3
+    coef0: float = 1.0
+    captured_trace: float | None = None
+    """The share of sum k(x, x), over all rows, that the landmarks' span holds; None for random features."""
+    trace_error: float | None = None
+    """sum k(x, x) less what is captured: the nuclear norm of what the approximation leaves out."""
+    wanted: int | None = None
+    """How many components were asked for."""
+    asked_landmarks: int | None = None
+    negative_eigenvalues: int = 0
+    """How many eigenvalues were below zero, of a kernel that is not positive semidefinite: dropped."""
+    negative_share: float = 0.0
+    """The sum of their sizes, as a part of that of all."""
+    alpha: float = 1.0
+    mean_coefficients: Array | None = field(default=None, metadata=_LANDMARK)
+    """The mean image of all rows as a sum of the landmarks' images."""
+    landmarks: Array | None = field(default=None, metadata={"dims": ("landmark", "feature")})
+    landmark_rows: Array | None = field(default=None, metadata=_LANDMARK)
+    """Which rows they are, where they are rows of the data."""
+    kernel_origin: Array | None = field(default=None, metadata=_LANDMARK)
+    """Near the kernel's means, from where it was summed."""
+    pool: Array | None = field(default=None, metadata={"dims": ("candidate_row", "feature")})
+    """The rows that a sparse fit chose from."""
+    pool_origin: Array | None = field(default=None, metadata={"dims": ("candidate_row",)})
+    frequencies: Array | None = field(default=None, metadata={"dims": ("feature", "landmark")})
+    phases: Array | None = field(default=None, metadata=_LANDMARK)
+    dual_coefficients: Array | None = field(default=None, metadata={"dims": ("landmark", "feature")})
+    """Of the kernel ridge regression from scores to rows."""
+    candidate_kernels: list[str] | None = None
+    candidate_errors: Array | None = field(default=None, metadata={"dims": ("candidate", "fold")})
+    """The share of the held-out variance that each kernel leaves unexplained, in each fold."""
+    function: KernelFunction | None = None
+
+    @property
+    def n_features(self) -> int:
+        """How many columns `transform` takes."""
+        return len(self.origin)
+
+    @property
+    def n_components(self) -> int:
+        """How many axes were kept."""
+        return len(self.eigenvalues)
+
+    @property
+    def n_outputs(self) -> int:
+        """How many columns `transform` gives."""
+        return self.n_components
+
+    @property
+    def outputs_are_features(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def n_landmarks(self) -> int:
+        """How many kernels a row takes."""
+        return len(self.coefficients)
+
+    @property
+    def eigenvectors(self) -> Array:
+        """The coefficients, scaled: for an exact fit the unit eigenvectors of the centred kernel matrix."""
+        return self.coefficients * np.sqrt(self.eigenvalues)
+
+    @property
+    def explained_variance(self) -> Array:
+        """The variance of each score."""
+        return self.eigenvalues / self.n_samples
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """Each component's share of the variance in the kernel's space."""
+        return np.clip(self.explained_variance / self.total_variance, 0.0, 1.0)
+
+    @property
+    def described(self) -> str:
+        """The kernel with its parameters, in words."""
+        return str(self.named) if self.gamma is not None else self.kernel
+
+    def summary(self) -> dict[str, Any]:
+        """Which kernel, by how many landmarks, how much they hold, and what was noticed."""
+        found: dict[str, Any] = {
+            "solver": self.approximation,
+            "n_components": self.n_components,
+            "explained_variance_ratio": [float(ratio) for ratio in self.explained_variance_ratio[:1000]],
+            "kernel": self.described,
+            "n_landmarks": self.n_landmarks,
+        }
+        if self.captured_trace is not None:
+            found |= {"captured_trace": self.captured_trace, "trace_error": self.trace_error}
+        if self.candidate_kernels is not None and self.candidate_errors is not None:
+            found["kernels"] = _table(self.candidate_kernels, self.candidate_errors)
+        return found | {"notes": list(self._notes())}
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self.negative_eigenvalues:
+            notes.append(
+                f"the kernel is not positive semidefinite on these rows: {self.negative_eigenvalues:,} "
+                f"negative eigenvalues, {self.negative_share:.2%} of all in size, were dropped"
+            )
+        if self.wanted is not None and self.n_components < self.wanted:
+            notes.append(
+                f"{self.wanted} components were asked for, and {self.n_components} have an eigenvalue "
+                "above zero"
+            )
+        if self.asked_landmarks is not None and self.n_landmarks < self.asked_landmarks:
+            notes.append(
+                f"{self.n_landmarks} landmarks hold all of the kernel's trace in the sample, of "
+                f"{self.asked_landmarks} that were allowed"
+            )
+        return notes
+
+    def transform(self, values: Array) -> Array:
+        """Map rows to their scores, in the floating type of the rows."""
+        rows = widen(values)
+        scores = np.empty((len(rows), self.n_components), rows.dtype)
+        means, coefficients = self.kernel_means.astype(rows.dtype), self.coefficients.astype(rows.dtype)
+        for span, columns in self._columns(rows):
+            columns -= means
+            np.matmul(columns, coefficients, out=scores[span.slice])
+        return scores
+
+    def _columns(self, rows: Array) -> Any:
+        """The kernel between rows and landmarks, some rows at a time."""
+        numbers = np.zeros(len(rows), np.int64)  # of which only the diagonal is made, which nobody needs here
+        for span in Span(0, len(rows)).split(max(1, TILE_BYTES // (8 * self.n_landmarks))):
+            columns = np.empty((len(span), self.n_landmarks), rows.dtype)
+            self._features.fill(rows[span.slice], numbers[span.slice], [columns])
+            yield span, columns
+
+    def scratch_bytes(self, n_rows: int) -> int:
+        """What mapping rows takes besides the result: a tile of columns and the rows that it is made of."""
+        moved = 2 * 8 * min(n_rows, TILE_BYTES // (8 * self.n_landmarks) + 1) * self.n_features
+        return 4 * TILE_BYTES + moved + 16 * self.n_landmarks * (self.n_features + self.n_components)
+
+    def scores_by_columns(self, n_rows: int) -> Accumulator | None:
+        """Kernels need whole rows."""
+        return None
+
+    def inverse_transform(self, scores: Array) -> Array:
+        """Rows whose images are as near as can be to what the scores say: pre-images."""
+        rows = widen(scores)
+        if self.dual_coefficients is not None:
+            return self._ridge(rows.astype(np.float64)).astype(rows.dtype)
+        return self._preimages(rows.astype(np.float64), None).astype(rows.dtype)
+
+    def denoise(self, values: Array) -> Array:
+        """What the components tell of rows: the pre-images of their projections."""
+        rows = widen(values)
+        scores = self.transform(rows).astype(np.float64)
+        if self.dual_coefficients is not None:
+            return self._ridge(scores).astype(rows.dtype)
+        return self._preimages(scores, rows.astype(np.float64)).astype(rows.dtype)
+
+    def _preimages(self, scores: Array, start: Array | None) -> Array:
+        if self.landmarks is None or self.mean_coefficients is None or self.kernel not in ("rbf", "linear"):
+            raise ParameterError("fit_inverse_transform", self._no_inverse())
+        parts = self.coefficients @ scores.T + self.mean_coefficients[:, None]
+        if self.kernel == "linear":
+            return parts.T @ self.landmarks
+        if start is None:
+            start = self.landmarks[self._nearest(scores)]
+        return fixed_point(self.named, self.landmarks, self.origin, parts.T, start)
+
+    def _no_inverse(self) -> str:
+        if self.landmarks is None:
+            return (
+                f"there is no way back from {self._made_of}: rows can be had back from a kernel of rows only"
+            )
+        return (
+            f"the fixed point finds pre-images for the rbf kernel only, and this one is {self.kernel}: fit "
+            "with fit_inverse_transform, which learns the way back by kernel ridge regression"
+        )
+
+    @property
+    def _made_of(self) -> str:
+        return "random features" if self.frequencies is not None else "a precomputed kernel"
+
+    def _nearest(self, scores: Array) -> Array:
+        """The landmark whose score is next to each."""
+        known = self.landmark_scores
+        distances = np.sum(known**2, axis=1) - 2 * (scores @ known.T)
+        nearest: Array = np.argmin(distances, axis=1)
+        return nearest
+
+    def _ridge(self, scores: Array) -> Array:
+        assert self.dual_coefficients is not None  # as the callers saw
+        ridge = Ridge(self.named, self.landmark_scores, self.dual_coefficients)
+        return ridge.predict(scores)
+
+    @cached_property
+    def landmark_scores(self) -> Array:
+        """Where the landmarks themselves come to lie."""
+        assert self.landmarks is not None
+        return self.transform(self.landmarks)
+
+    @cached_property
+    def named(self) -> Kernel:
+        """The kernel, where it is one that has a name."""
+        assert self.gamma is not None
+        return Kernel(self.kernel, self.gamma, self.degree, self.coef0)  # type: ignore[arg-type]  # a name
+
+    @cached_property
+    def _features(self) -> Features:
+        if self.frequencies is not None and self.phases is not None:
+            return FourierFeatures(self.frequencies, self.phases, self.origin)
+        if self.landmarks is None:
+            assert self.landmark_rows is not None
+            return StoredColumns(self.landmark_rows.astype(np.int64))
+        if self.function is not None:
+            return FunctionColumns(self.function, self.landmarks)
+        return KernelColumns([self.named], self.landmarks, self.origin)
+
+
+def _table(kernels: list[str], errors: Array) -> list[dict[str, Any]]:
+    """The kernels from the best to the worst, with the mean and the spread of their errors over folds."""
+    order = np.argsort(errors.mean(axis=1), kind="stable")
+    return [
+        {
+            "kernel": kernels[number],
+            "error": float(errors[number].mean()),
+            "spread": float(errors[number].std(ddof=1)),
+        }
+        for number in order
+    ]

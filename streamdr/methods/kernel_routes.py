@@ -1,0 +1,111 @@
+"""What each way to kernel PCA takes, in memory and arithmetic, and what it may round to nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamdr.accumulators.kernel import TILE_BYTES
+from streamdr.blocks import MatrixSpec
+from streamdr.methods.base import Route
+from streamdr.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from streamdr.methods.kernel_pca import KernelPCA
+    from streamdr.methods.sparse_kernel_pca import SparseKernelPCA
+
+_LANCZOS = 60
+"""Products with the matrix that a few eigenvalues usually take."""
+_CITY_BLOCK = 8.0
+"""How many times dearer a value of a kernel is where no product gives it."""
+
+
+def is_single(method: KernelPCA | SparseKernelPCA, data: MatrixSpec) -> bool:
+    """Whether products are taken in single precision."""
+    return method.precision == "mixed" and data.working == np.float32
+
+
+def nothing(*, single: bool, whitened: bool) -> float:
+    """Directions in which landmarks have less than this part of the most are left out.
+
+    Products of columns lose what is below the rounding of the largest, and T would blow that up; features
+    that are whitened as they come lose nothing.
+    """
+    if whitened:
+        return 1e-13
+    return 1e-6 if single else 1e-8
+
+
+def exact(method: KernelPCA, data: MatrixSpec) -> Route:
+    """One pass that gathers all rows, and a matrix of all rows with all rows."""
+    n, d, k = data.n_rows, data.n_cols, method.n_components
+    matrix, rows = 8 * n * n, 8 * n * d
+    few = k is not None and 10 * k < n
+    solve = (n * n * d + 2.0 * _LANCZOS * n * n) if few else n * n * d + 9.0 * float(n) ** 3
+    landmarks = format_bytes(_needs(nystrom(method, data)))
+    return Route(
+        method=method.using("exact"),
+        name="exact",
+        exact=True,
+        axis="rows",
+        passes=1,
+        accumulator_bytes=1 << 16,
+        scratch_bytes=0,
+        scratch_per_block=3.0,
+        solve_bytes=(3 if few else 6) * matrix + 3 * rows,
+        gathered_bytes=3 * rows,
+        flops=solve,
+        advice=f"or set approximation: nystrom, which takes about {landmarks}",
+    )
+
+
+def nystrom(method: KernelPCA, data: MatrixSpec) -> Route:
+    """A sample to choose landmarks from, and one pass, over several kernels at once in a search."""
+    m, rows = method.most_landmarks(data), method.sample_rows(data)
+    maps, folds = method.n_searched
+    held = 8 * rows * (data.n_cols * (6 if method.searches else 2) + 2 * m)
+    return _one_pass(method, data, "nystrom", m, maps, folds, held)
+
+
+def random_features(method: KernelPCA, data: MatrixSpec) -> Route:
+    """A sample to see where rows lie, and one pass."""
+    held = 16 * method.sample_rows(data) * data.n_cols
+    return _one_pass(method, data, "random_features", method.most_landmarks(data), 1, 1, held)
+
+
+def sparse(method: SparseKernelPCA, data: MatrixSpec) -> Route:
+    """A sample of candidates, and one pass."""
+    m = method.pool_rows(data)
+    return _one_pass(method, data, "sparse", m, 1, 1, 8 * m * (2 * data.n_cols + 2 * m))
+
+
+ROUTES = {"exact": exact, "nystrom": nystrom, "random_features": random_features}
+
+
+def _one_pass(method: Any, data: MatrixSpec, name: str, m: int, maps: int, folds: int, held: int) -> Route:
+    """A pass over `m` columns of each map, after a sample of which `held` bytes are kept."""
+    n, d, square = data.n_rows, data.n_cols, 8 * m * m
+    single = is_single(method, data)
+    item = 4 if single else 8
+    tile = max(TILE_BYTES, 8 * m * maps)
+    whitened = 3 if name == "nystrom" and method.whitened(data) else 1
+    slow = _CITY_BLOCK if method.kernel == "laplacian" else 1.0
+    flops = float(n) * m * maps * (slow * 2 * d + 20 + whitened * m) * (1 if single else 2)
+    return Route(
+        method=method.using(name),
+        name=name,
+        exact=False,
+        axis="rows",
+        passes=2,
+        accumulator_bytes=maps * folds * (square + 8 * m) + 8 * m * d,
+        scratch_bytes=2 * tile + square // 8 * item + 4 * (1 << 20) + 2 * item * m * d,
+        scratch_per_block=(0.0 if item == data.working.itemsize else 2.0) + (1.0 if folds > 1 else 0.0),
+        solve_bytes=held + (8 + 2 * maps) * square + 4 * 8 * m * d,
+        flops=flops + 20.0 * float(m) ** 3,
+    )
+
+
+def _needs(route: Route) -> int:
+    """What a route takes besides the interpreter and the blocks, roughly."""
+    return 4 * route.accumulator_bytes + route.scratch_bytes + route.solve_bytes

@@ -1,0 +1,70 @@
+"""Rows from points in a kernel's space: by a fixed point, and by kernel ridge regression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from streamdr.blocks import Array
+from streamdr.kernels import Kernel, Side, kernel_matrix
+
+_ITERATIONS = 200
+_TOLERANCE = 1e-10
+
+
+def fixed_point(kernel: Kernel, landmarks: Array, origin: Array, parts: Array, start: Array) -> Array:
+    """The rows z that maximise sum_i parts_i k(z, x_i) for an rbf: pre-images of sum_i parts_i phi(x_i).
+
+    Mika and others (1999): z <- sum_i parts_i k(z, x_i) x_i / sum_i parts_i k(z, x_i). The denominator is
+    what is maximised, so a row keeps the best point that it came by, wherever the iteration went.
+    """
+    right = Side(landmarks, origin)
+    best, reached = start.copy(), np.full(len(start), -np.inf)
+    now, active = start.copy(), np.arange(len(start))
+    for _ in range(_ITERATIONS):
+        pulls = kernel_matrix(kernel, Side(now, origin), right) * parts[active]
+        height = pulls.sum(axis=1)
+        better = height > reached[active]
+        best[active[better]], reached[active[better]] = now[better], height[better]
+        going = height > 0  # elsewhere the landmarks push away, and there is no next point
+        after = now.copy()
+        after[going] = pulls[going] @ landmarks / height[going, None]
+        step = np.linalg.norm(after - now, axis=1)
+        scale = np.linalg.norm(after - origin, axis=1)
+        going &= better & (step > _TOLERANCE * np.maximum(scale, np.finfo(np.float64).tiny))
+        active, now = active[going], after[going]
+        if not len(active):
+            break
+    return best
+
+
+@dataclass(frozen=True, eq=False)
+class Ridge:
+    """Kernel ridge regression from scores to rows."""
+
+    kernel: Kernel
+    scores: Array
+    dual: Array
+
+    @classmethod
+    def fitted(cls, kernel: Kernel, scores: Array, rows: Array, alpha: float) -> Ridge:
+        """From pairs of scores and rows (Bakir, Weston and Schoelkopf 2004)."""
+        matrix = cls._between(kernel, scores, scores)
+        matrix.flat[:: len(matrix) + 1] += alpha
+        try:
+            dual = scipy.linalg.solve(matrix, rows, assume_a="pos", check_finite=False)
+        except np.linalg.LinAlgError:  # a kernel that is not positive semidefinite
+            dual = scipy.linalg.solve(matrix, rows, assume_a="sym", check_finite=False)
+        return cls(kernel, scores, dual)
+
+    def predict(self, scores: Array) -> Array:
+        """The rows that scores stand for."""
+        rows: Array = self._between(self.kernel, scores, self.scores) @ self.dual
+        return rows
+
+    @staticmethod
+    def _between(kernel: Kernel, left: Array, right: Array) -> Array:
+        nowhere = np.zeros(left.shape[1])  # scores are centred
+        return kernel_matrix(kernel, Side(left, nowhere), Side(right, nowhere))

@@ -1,0 +1,188 @@
+"""Sparse kernel PCA: every component is one row of the data, and a new row takes one kernel a component."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
+from typing import Any, ClassVar, Literal, Self, cast
+
+import numpy as np
+import scipy.linalg
+
+from streamdr.accumulators import Accumulator, KernelMoments, Sample
+from streamdr.accumulators.kernel import FoldMoments
+from streamdr.blocks import Array, MatrixSpec, Part
+from streamdr.errors import DataError, ParameterError
+from streamdr.kernels import KernelName
+from streamdr.methods.base import Pass, Passes, Route
+from streamdr.methods.checks import require
+from streamdr.methods.kernel_axes import NOTHING, NOTHING_IN_SINGLE, require_sound, require_variance
+from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, column_origin, symmetric
+from streamdr.methods.kernel_parameters import check_kernel, kind_of
+from streamdr.methods.kernel_pca_model import KernelPCAModel
+from streamdr.methods.kernel_routes import is_single, sparse
+
+_MOST_CANDIDATES = 4000
+
+
+@dataclass(eq=False)
+class SparseKernelPCA:
+    """Kernel PCA whose components are each one row of the data.
+
+    Of all sums of rows' images with coefficients of a bounded sum, the one with most variance lies at a
+    vertex: a single row. Rows are taken one after the other, each the one with most variance left.
+
+    Parameters
+    ----------
+    n_components : int
+        How many components to keep: so many rows, and so many kernels for a new row.
+    kernel : "linear", "poly", "rbf", "sigmoid", "laplacian" or "cosine"
+        The kernel, with the parameters of scikit-learn.
+    gamma : float, "median" or None
+        The coefficient of rbf, laplacian, poly and sigmoid; None for 1 / n_features, `"median"` for
+        1 / (2 median distance^2).
+    sigma : float or None
+        The width of the rbf instead: gamma = 1 / (2 sigma^2).
+    degree : int
+        The power of poly.
+    coef0 : float
+        What poly and sigmoid add to products: 0 makes poly homogeneous.
+    n_candidates : int
+        How many rows are drawn for each component to choose from. The best of 59 is one of the best 5% of
+        all rows with a probability of 0.95.
+    precision : "mixed" or "double"
+        `"mixed"` takes products of float32 data in float32 and sums them in float64; `"double"` takes
+        them in float64.
+    random_state : int
+        Seeds the draw of the candidates.
+    """
+
+    name: ClassVar[str] = "sparse_kernel_pca"
+    model: ClassVar[type] = KernelPCAModel
+
+    n_components: int = 1
+    _: KW_ONLY
+    kernel: KernelName = "rbf"
+    gamma: float | Literal["median"] | None = None
+    sigma: float | None = None
+    degree: int = 3
+    coef0: float = 1.0
+    n_candidates: int = 59
+    precision: Literal["mixed", "double"] = "mixed"
+    random_state: int = 0
+
+    def check(self) -> None:
+        """Refuse impossible parameter values."""
+        check_kernel(self)
+        kernel: Any = self.kernel
+        by_rows = kernel != "precomputed"
+        require(by_rows, "kernel", "a component is a row of the data, and a precomputed kernel has none")
+        for parameter in ("n_components", "n_candidates"):
+            number: Any = getattr(self, parameter)
+            whole = isinstance(number, Integral) and not isinstance(number, bool)
+            require(whole and number >= 1, parameter, f"{number!r} is not a whole number of at least 1")
+        require(self.precision in ("mixed", "double"), "precision", f"{self.precision!r} is no precision")
+
+    def using(self, route: str) -> Self:
+        """There is one route only."""
+        return self
+
+    def pool_rows(self, data: MatrixSpec) -> int:
+        """How many rows there are to choose from in all."""
+        wanted = self.n_candidates * self.n_components
+        return min(data.n_rows, max(min(wanted, _MOST_CANDIDATES), self.n_candidates, self.n_components))
+
+    def routes(self, data: MatrixSpec) -> Sequence[Route]:
+        """A sample, and one pass."""
+        self.check()
+        if data.n_rows < 2:
+            raise DataError(
+                f"kernel PCA needs at least 2 rows to see variance, not one sample: n_samples = {data.n_rows}"
+            )
+        if self.n_components > data.n_rows:
+            raise ParameterError(
+                "n_components",
+                f"{self.n_components} components need as many rows, and the data has {data.n_rows}",
+            )
+        return [sparse(self, data)]
+
+    def passes(self, data: MatrixSpec, start: KernelPCAModel | None = None) -> Passes:
+        """Candidates, the moments of their kernels over all rows, and the greedy choice in memory."""
+        if start is not None and start.pool is not None and start.pool_origin is not None:
+            pool, origin = Pool.made(start.pool), start.pool_origin
+            kind: KernelKind = Named(start.named, start.origin)
+        else:
+            pool = yield from self._candidates(data)
+            kind = kind_of(self, data, pool)
+            origin = column_origin(kind, pool, pool)
+        kernel = symmetric(kind, pool)
+        empty = KernelMoments(kind.columns(pool), [origin], double=self.precision == "double")
+        full = cast(KernelMoments, (yield Pass(empty, label=f"kernels with {len(pool):,} candidates")))
+        moments, single = full.moments(), is_single(self, data)
+        require_sound(moments)
+        chosen = _greedy(kernel, moments, self.n_components, NOTHING_IN_SINGLE if single else NOTHING)
+        # The axes are the chosen rows' images, each made orthogonal to those before.
+        lower = scipy.linalg.cholesky(kernel[np.ix_(chosen, chosen)], lower=True, check_finite=False)
+        identity = np.eye(len(chosen))
+        coefficients = scipy.linalg.solve_triangular(lower, identity, lower=True, check_finite=False).T
+        mean = coefficients.T @ moments.mean[chosen]
+        covariance = (
+            coefficients.T @ (moments.scatter[np.ix_(chosen, chosen)] / moments.weight) @ coefficients
+        )
+        captured = float(np.trace(covariance) + mean @ mean) * moments.weight
+        total = max(moments.trace / moments.weight - float(mean @ mean), float(np.trace(covariance)))
+        require_variance(total, abs(moments.trace) / moments.weight, single=single)
+        return KernelPCAModel(
+            approximation="sparse",
+            **kind.fields(),
+            coefficients=coefficients,
+            kernel_means=moments.mean[chosen],
+            mean_coefficients=coefficients @ mean,
+            eigenvalues=np.maximum(np.diag(covariance), 0.0) * moments.weight,
+            n_samples=moments.weight,
+            total_variance=total,
+            captured_trace=min(1.0, captured / moments.trace),
+            trace_error=max(0.0, moments.trace - captured),
+            wanted=self.n_components,
+            landmarks=pool.rows[chosen],
+            landmark_rows=pool.numbers[chosen].astype(np.float64),
+            pool=pool.rows,
+            pool_origin=origin,
+        )
+
+    def _candidates(self, data: MatrixSpec) -> Generator[Pass, Accumulator, Pool]:
+        size = self.pool_rows(data)
+        parts = data.n_rows // (8 * size)
+        empty = Sample(data.n_cols, size, self.random_state, holes=False)
+        part = Part(0, parts) if parts > 1 else None
+        pool = Pool.of(cast(Sample, (yield Pass(empty, label="candidates", part=part))))
+        if not len(pool):
+            raise DataError("no row has any weight: there is nothing to fit")
+        return pool
+
+
+def _greedy(kernel: Array, moments: FoldMoments, n_components: int, nothing: float) -> Array:
+    """Rows by the variance over all rows of their kernel's columns, each after the others are taken out.
+
+    Taking out p changes columns k_c to k_c - k_p K_pc / K_pp: what is left of the kernel between candidates,
+    and the covariance of what is left of their columns, follow without a look at the rows.
+    """
+    left, spread = kernel.copy(), moments.scatter / moments.weight
+    first = np.diag(kernel).copy()
+    chosen: list[int] = []
+    while len(chosen) < n_components:
+        length = np.diag(left)
+        able = length > nothing * first
+        gains = np.where(able, np.diag(spread) / np.where(able, length, 1.0), -np.inf)
+        gains[chosen] = -np.inf
+        pick = int(np.argmax(gains))
+        if not gains[pick] > nothing * np.abs(first).max():
+            break
+        chosen.append(pick)
+        share, along = left[pick] / left[pick, pick], spread[pick].copy()
+        left -= np.outer(share, left[pick])
+        spread -= np.outer(share, along) + np.outer(along, share) - along[pick] * np.outer(share, share)
+    if not chosen:
+        require_variance(0.0, 1.0)
+    return np.array(chosen, np.int64)
