@@ -17,7 +17,7 @@ GAMMA = 1 / COLS
 def run(settings: Settings) -> Iterator[Report]:
     """Race both at each number of rows, in float64."""
     for whole in ROWS:
-        rows = max(int(whole * settings.scale), 500)
+        rows = max(int(whole * settings.scale), whole // 10)
         store = data.curved(settings.data, rows, COLS, "f8")
         own, peer = "streamdr", "scikit-learn KernelPCA"
         exact = {"kernel": "rbf", "approximation": "exact", "memory_limit": "4GiB"}

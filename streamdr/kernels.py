@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -22,8 +23,8 @@ _DIAGONAL_ROWS = 64
 class Kernel:
     """One kernel with its parameters, which are scikit-learn's.
 
-    linear <x,y>; poly (gamma <x,y> + coef0)^degree; sigmoid tanh(gamma <x,y> + coef0); rbf
-    exp(-gamma |x-y|^2); laplacian exp(-gamma |x-y|_1); cosine <x,y> / |x||y|.
+    linear <x,y>, about the origin that rows are moved to; poly (gamma <x,y> + coef0)^degree; sigmoid
+    tanh(gamma <x,y> + coef0); rbf exp(-gamma |x-y|^2); laplacian exp(-gamma |x-y|_1); cosine <x,y> / |x||y|.
     """
 
     name: KernelName
@@ -32,9 +33,19 @@ class Kernel:
     coef0: float = 1.0
 
     def __str__(self) -> str:
-        used = {"poly": ("gamma", "degree", "coef0"), "sigmoid": ("gamma", "coef0")}
-        names = used.get(self.name, ("gamma",) if self.name in ("rbf", "laplacian") else ())
-        return " ".join([self.name, *(f"{name}={getattr(self, name):g}" for name in names)])
+        return " ".join([self.name, *(f"{name}={value:g}" for name, value in self.used.items())])
+
+    @property
+    def used(self) -> dict[str, float]:
+        """The parameters that this kernel has."""
+        names = {"poly": ("gamma", "degree", "coef0"), "sigmoid": ("gamma", "coef0")}
+        own = names.get(self.name, ("gamma",) if self.name in ("rbf", "laplacian") else ())
+        return {name: getattr(self, name) for name in own}
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is the same, or as good, for rows that are all moved by as much."""
+        return self.name in ("linear", "rbf", "laplacian")
 
     @property
     def by_city_block(self) -> bool:
@@ -58,13 +69,13 @@ class Kernel:
             pairs -= self.gamma * right.squares
             np.minimum(pairs, 0.0, out=pairs)
             np.exp(pairs, out=pairs)
-        else:
+        elif self.name != "linear":  # which loses nothing near the middle of the rows, and is centred anyway
             pairs += left.along[:, None]
             pairs += right.along + right.origin_square
             if self.name == "cosine":
                 pairs *= left.inverse_norms[:, None]
                 pairs *= right.inverse_norms
-            elif self.name != "linear":
+            else:
                 self._of_products(pairs)
 
     def diagonal(self, side: Side) -> Array:
@@ -73,9 +84,10 @@ class Kernel:
             return np.full(len(side.squares), self.at_itself)
         if self.name == "cosine":
             return (side.inverse_norms > 0).astype(np.float64)
+        if self.name == "linear":
+            return side.squares.astype(np.float64)
         products = side.norm_squares.astype(np.float64)
-        if self.name != "linear":
-            self._of_products(products)
+        self._of_products(products)
         return products
 
     def _of_products(self, products: Array) -> None:
@@ -103,6 +115,7 @@ class Side(Settled):
     """
 
     def __init__(self, rows: Array, origin: Array, dtype: np.dtype[Any] | None = None) -> None:
+        self.rows = rows
         centre = origin.astype(dtype or rows.dtype)
         # Moved in the rows' own precision, and only then rounded: near the origin little is lost.
         self.moved = settled((rows - centre.astype(rows.dtype)).astype(centre.dtype, copy=False))
@@ -110,20 +123,19 @@ class Side(Settled):
         self.along: Array = self.moved @ centre
         self.origin_square = centre @ centre
 
-    @property
+    @cached_property
     def norm_squares(self) -> Array:
         """|x|^2 of each row as it was."""
-        squares: Array = np.maximum(self.squares + 2 * self.along + self.origin_square, 0)
+        squares: Array = np.einsum("ij,ij->i", self.rows, self.rows).astype(self.moved.dtype, copy=False)
         return squares
 
-    @property
+    @cached_property
     def inverse_norms(self) -> Array:
         """1 / |x|, and 0 for a row of zeros, which is at no angle to anything."""
         norms = np.sqrt(self.norm_squares)
-        # What is left of a row of zeros that was moved and moved back is rounding, not a direction.
-        none = norms <= 8 * np.finfo(norms.dtype).eps * np.sqrt(self.origin_square)
-        inverse: Array = np.where(none, 0, 1 / np.where(none, 1, norms))
-        return inverse
+        some = norms > 0
+        inverse: Array = some / np.where(some, norms, 1)
+        return inverse.astype(norms.dtype, copy=False)
 
 
 def fill(kernels: Sequence[Kernel], left: Side, right: Side, outs: Sequence[Array]) -> None:
@@ -170,6 +182,8 @@ def function_diagonal(function: KernelFunction, rows: Array) -> Array:
 
 def _takes_blocks(function: KernelFunction, one: Array, several: Array) -> bool:
     try:
-        return np.shape(function(one, several)) == (len(one), len(several))
+        # A product of two rows would pass for one of blocks where there are as many rows as features.
+        shapes = [np.shape(function(one, those)) for those in (several, several[:1])]
+        return shapes == [(1, len(several)), (1, 1)]
     except (TypeError, ValueError, IndexError):
         return False

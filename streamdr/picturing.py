@@ -80,7 +80,7 @@ class Kind:
 
 def _contours(request: Request) -> Figure:
     model = request.saved.model
-    if request.data is None and not isinstance(model, plots.Landmarks):
+    if request.data is None and plots.landmarks_of(model) is None:
         raise ConfigError(f"{request.model}: keeps no rows of its data to show; give some by --data STORE")
     return plots.contours(model, request.out, points=request.data, labels=request.classes())
 
@@ -148,7 +148,7 @@ def _fitting(request: Request) -> str:
     model = request.saved.model
     if request.embedding is not None:
         return "scores"
-    on_top = request.data is not None or isinstance(model, plots.Landmarks)
+    on_top = request.data is not None or plots.landmarks_of(model) is not None
     if on_top and KINDS["contours"].fits(model):
         return "contours"
     if isinstance(model, plots.KernelSpectrum):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -14,16 +15,22 @@ import pytest
 import zarr
 from command_line import SCRIPT, succeed
 from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.metrics import pairwise_distances
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import KFold
 
 from streamdr.config import load, schema
 from streamdr.config.problems import Place
 from streamdr.config.yaml_source import parse_yaml
+from streamdr.methods.kernel_pca_model import KernelPCAModel
 from streamdr.methods.pca_model import PCAModel
 from streamdr.store import load_model, open_embedding
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
 WITH_HOLES = ("fill_holes", "fill_holes_mixture")
+KERNELS = ("kernel_pca", "kernel_search", "kernel_denoise", "sparse_kernel_pca")
 
 
 def exact_pca(values: np.ndarray, k: int, *, scale: bool) -> tuple[np.ndarray, np.ndarray, float]:
@@ -71,7 +78,9 @@ def test_the_quickstart_runs_as_the_readme_says(place):
     assert run("quickstart", place).n_components == 10
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("quickstart", *WITH_HOLES)])
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if name not in ("quickstart", *WITH_HOLES, *KERNELS)]
+)
 def test_an_example_runs_and_is_right(name, place):
     report = succeed("run", f"configs/{name}.yaml", "--json", cwd=place).report
     model = run(name, place)
@@ -131,6 +140,82 @@ def test_holes_are_filled_and_the_error_is_told_beside_that_of_others(name, plac
         assert errors_squared[unsure].mean() > errors_squared[~unsure].mean()
     again = succeed("run", f"configs/{name}.yaml", cwd=place)
     assert "up to date" in again.err
+
+
+def run_kernels(name: str, place: Path) -> tuple[dict[str, Any], KernelPCAModel, np.ndarray, np.ndarray]:
+    """The report, the model, the data and the scores, which are what the model makes of the data."""
+    report = succeed("run", f"configs/{name}.yaml", "--json", cwd=place).report
+    configuration = load(CONFIGS / f"{name}.yaml")
+    values = zarr.open_array(place / configuration.input.path / "X", mode="r")[:].astype(np.float64)
+    model = load_model(place / configuration.output.model).model
+    scores = open_embedding(place / configuration.output.embedding)[:]
+    np.testing.assert_allclose(scores, model.transform(values), rtol=1e-3, atol=1e-4)
+    assert "up to date" in succeed("run", f"configs/{name}.yaml", cwd=place).err
+    return report, model, values, scores
+
+
+def test_landmarks_stand_for_all_rows(place):
+    _, model, values, scores = run_kernels("kernel_pca", place)
+    between = rbf_kernel(values, model.landmarks, gamma=model.gamma)
+    sizes, vectors = np.linalg.eigh(rbf_kernel(model.landmarks, gamma=model.gamma))
+    kept = sizes > 1e-6 * sizes[-1]  # as far as single precision goes
+    features = between @ (vectors[:, kept] / np.sqrt(sizes[kept]))
+    assert model.captured_trace == pytest.approx(np.sum(features**2) / len(values), abs=1e-4)
+    expected = np.linalg.eigvalsh(np.cov(features.T, ddof=0))[::-1][: model.n_components]
+    np.testing.assert_allclose(model.explained_variance, expected, rtol=1e-4)
+    np.testing.assert_allclose(scores.var(axis=0), expected, rtol=1e-3)
+    median = np.median(pairwise_distances(values[:1000], metric="sqeuclidean"))
+    assert model.gamma == pytest.approx(1 / (2 * median), rel=0.2)
+    assert (model.n_landmarks, model.captured_trace > 0.99) == (300, True)
+
+
+def test_a_search_tries_every_kernel_with_one_reading_and_fits_the_best(place):
+    report, model, values, _ = run_kernels("kernel_search", place)
+    assert report["fit"]["bytes_read"] == values.nbytes
+    table = report["fit"]["summary"]["kernels"]
+    grid = load(CONFIGS / "kernel_search.yaml").method.kernel["search"]
+    assert len(table) == sum(np.prod([len(values) for values in given.values()]) for given in grid.values())
+    assert {each["kernel"].split()[0] for each in table} == set(grid)
+    assert [each["error"] for each in table] == sorted(each["error"] for each in table)
+    assert report["fit"]["summary"]["kernel"] == table[0]["kernel"]
+    assert all(0 < each["error"] < 1.01 and each["spread"] < 0.05 for each in table)
+    # What ten linear components of four fifths of the digits leave of the others, by other means.
+    left = []
+    for known, other in KFold(5, shuffle=True, random_state=0).split(values):
+        pca = PCA(10).fit(values[known])
+        lost = values[other] - pca.inverse_transform(pca.transform(values[other]))
+        left.append(np.sum(lost**2) / np.sum((values[other] - pca.mean_) ** 2))
+    linear = next(each for each in table if each["kernel"] == "linear")
+    assert linear["error"] == pytest.approx(np.mean(left), abs=0.005)
+
+
+def test_noise_is_taken_away_and_the_error_is_told_beside_that_of_linear_pca(place):
+    report, model, values, _ = run_kernels("kernel_denoise", place)
+    digits = load_digits().data
+    output = load(CONFIGS / "kernel_denoise.yaml").output
+    denoised = zarr.open_array(place / output.denoised / "denoised", mode="r")[:]
+    np.testing.assert_allclose(denoised, model.denoise(values), atol=1e-6)
+    told = report["transform"]["outputs"]["denoised"]["denoising"]["rms_error"]
+    assert told["streamdr"] == pytest.approx(np.sqrt(np.mean((denoised - digits) ** 2)))
+    assert told["as it was given"] == pytest.approx(np.sqrt(np.mean((values - digits) ** 2)))
+    same = PCA(model.n_components, svd_solver="full").fit(values)
+    rebuilt = same.inverse_transform(same.transform(values))
+    linear = told[f"linear PCA, {model.n_components} components"]
+    assert linear == pytest.approx(np.sqrt(np.mean((rebuilt - digits) ** 2)))
+    (best,) = (error for means, error in told.items() if means.endswith("its best"))
+    assert told["streamdr"] < 0.85 * best < best <= linear
+    assert model.approximation == "exact"
+
+
+def test_sparse_components_are_samples(place):
+    _, model, values, scores = run_kernels("sparse_kernel_pca", place)
+    assert model.landmarks.shape == (4, 16)
+    np.testing.assert_array_equal(model.landmarks, values[model.landmark_rows.astype(int)])
+    centred = rbf_kernel(values, model.landmarks, gamma=model.gamma)
+    centred -= centred.mean(axis=0)
+    onto_scores, *_ = np.linalg.lstsq(centred, scores, rcond=None)
+    np.testing.assert_allclose(centred @ onto_scores, scores, atol=1e-4, err_msg="more than four kernels")
+    assert 0.5 < model.explained_variance_ratio.sum() < 1
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -314,7 +314,9 @@ def test_eigenvalues_of_a_kernel_come_with_the_trace_that_was_captured() -> None
     assert together.lines[0].get_ydata()[-1] == pytest.approx(50)
     assert fall.get_ylabel() == "eigenvalue of the kernel matrix"
     assert "50.0 % of the variance" in fall.get_title(loc="left")
-    assert "98.77 % of the trace is captured" in fall.get_title(loc="left")
+    assert "the landmarks hold 98.77 % of the kernel matrix's trace" in fall.get_title(loc="left")
+    model.captured_trace = None
+    assert "landmarks" not in plots.eigenvalues(model).axes[0].get_title(loc="left")
 
 
 def test_eigenvalues_of_zero_have_no_place_on_a_log_scale() -> None:

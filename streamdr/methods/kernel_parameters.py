@@ -46,14 +46,18 @@ def check_kernel(method: HasKernel) -> None:
 
 def _check_values(gamma: Any, sigma: Any, degree: Any, coef0: Any) -> None:
     if gamma is not None and gamma != "median":
-        number = isinstance(gamma, int | float | np.number) and not isinstance(gamma, bool)
-        require(number and 0 < gamma < np.inf, "gamma", f"{gamma!r} is not above 0, 'median' or null")
+        sound = _is_number(gamma) and 0 < gamma < np.inf
+        require(sound, "gamma", f"{gamma!r} is not a number above 0, 'median' or null")
     if sigma is not None:
         require(gamma is None, "sigma", "sigma stands for gamma = 1 / (2 sigma^2): give one of them")
-        require(0 < sigma < np.inf, "sigma", f"{sigma!r} is not above 0")
+        require(_is_number(sigma) and 0 < sigma < np.inf, "sigma", f"{sigma!r} is not a number above 0")
     whole = isinstance(degree, int | np.integer) and not isinstance(degree, bool)
     require(whole and degree >= 1, "degree", f"{degree!r} is not a whole number of at least 1")
-    require(np.isfinite(coef0), "coef0", f"{coef0!r} is not a number")
+    require(_is_number(coef0) and np.isfinite(coef0), "coef0", f"{coef0!r} is not a number")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 def kind_of(method: HasKernel, data: MatrixSpec, pool: Pool) -> KernelKind:
@@ -63,7 +67,8 @@ def kind_of(method: HasKernel, data: MatrixSpec, pool: Pool) -> KernelKind:
     if callable(method.kernel):
         return Function(method.kernel, data.n_cols)
     gamma = _gamma(method.gamma, method.sigma, data, pool)
-    return Named(Kernel(method.kernel, gamma, int(method.degree), float(method.coef0)), pool.mean)
+    kernel = Kernel(method.kernel, gamma, int(method.degree), float(method.coef0))
+    return Named(kernel, pool.mean if kernel.moves else np.zeros(data.n_cols))
 
 
 def require_square(method: HasKernel, data: MatrixSpec) -> None:
@@ -77,10 +82,10 @@ def require_square(method: HasKernel, data: MatrixSpec) -> None:
 
 def grid(method: HasKernel, data: MatrixSpec, pool: Pool) -> list[Kernel]:
     """The kernels of a search, each once, in order."""
-    found: dict[str, Kernel] = {}
+    found: dict[tuple[Any, ...], Kernel] = {}
     for name, (gamma, sigma, degree, coef0) in _combinations(method):
         kernel = Kernel(name, _gamma(gamma, sigma, data, pool), int(degree), float(coef0))
-        found.setdefault(str(kernel), kernel)
+        found.setdefault((name, *kernel.used.values()), kernel)
     return list(found.values())
 
 
@@ -119,6 +124,8 @@ def check_search(method: HasKernel) -> None:
     for name, given in kernels.items():
         require(name in KERNELS, "kernel", f"{name!r} is not a kernel: choose from {', '.join(KERNELS)}")
         require(given is None or isinstance(given, Mapping), "kernel", f"{name}: {given!r} is not a grid")
+        twice = {"gamma", "sigma"} <= set(given or ())
+        require(not twice, "kernel", f"{name}: sigma stands for gamma = 1 / (2 sigma^2): give one of them")
         for key, values in (given or {}).items():
             require(key in PARAMETERS, "kernel", f"{name}: {key!r} is not one of {', '.join(PARAMETERS)}")
             require(_listed(values), "kernel", f"{name}: {key} leaves nothing to choose from")

@@ -203,7 +203,8 @@ class KernelPCAModel(Settled):
             raise ParameterError("fit_inverse_transform", self._no_inverse())
         parts = self.coefficients @ scores.T + self.mean_coefficients[:, None]
         if self.kernel == "linear":
-            return parts.T @ self.landmarks
+            rows: Array = self.origin + parts.T @ (self.landmarks - self.origin)
+            return rows
         if start is None:
             start = self.landmarks[self._nearest(scores)]
         return fixed_point(self.named, self.landmarks, self.origin, parts.T, start)

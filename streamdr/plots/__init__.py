@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamdr.plots.classes import MOST_CLASSES, Labels
 from streamdr.plots.decay import CovarianceSpectrum, KernelSpectrum, eigenvalues
-from streamdr.plots.isolines import MOST_COMPONENTS, Estimates, Landmarks, Maps, contours
+from streamdr.plots.isolines import MOST_COMPONENTS, Estimates, Landmarks, Maps, contours, landmarks_of
 from streamdr.plots.likelihood import Likelihoods, log_likelihood
 from streamdr.plots.scatter import MOST_POINTS, Rows, scores
 from streamdr.plots.variance import Variances, explained_variance
@@ -25,6 +25,7 @@ __all__ = [
     "contours",
     "eigenvalues",
     "explained_variance",
+    "landmarks_of",
     "log_likelihood",
     "scores",
 ]

@@ -34,8 +34,8 @@ class KernelSpectrum(Variances, Protocol):
         """Of the centred kernel matrix."""
 
     @property
-    def captured_trace(self) -> float:
-        """The share of the kernel matrix's trace that the landmarks hold."""
+    def captured_trace(self) -> float | None:
+        """The share of the kernel matrix's trace that the landmarks hold; None without landmarks."""
 
 
 def eigenvalues(model: KernelSpectrum | CovarianceSpectrum, path: Path | str | None = None) -> Figure:
@@ -45,12 +45,10 @@ def eigenvalues(model: KernelSpectrum | CovarianceSpectrum, path: Path | str | N
     """
     if isinstance(model, KernelSpectrum):
         values, called = np.asarray(model.eigenvalues), "eigenvalue of the kernel matrix"
-        captured = (
-            f"\nof a kernel matrix of which {100 * model.captured_trace:.4g} % of the trace is captured"
-        )
+        share = model.captured_trace
     else:
         values, called = np.asarray(model.explained_variance), "eigenvalue of the covariance"
-        captured = ""
+        share = None
     ratio = np.asarray(model.explained_variance_ratio)
     above = values > 0  # a log scale has no place for the others
     if not above.any():
@@ -65,6 +63,9 @@ def eigenvalues(model: KernelSpectrum | CovarianceSpectrum, path: Path | str | N
     draw_cumulative(axes, ratio)
     dropped = len(values) - len(number)
     zeros = f" ({dropped:,} of zero, left out)" if dropped else ""
+    captured = (
+        "" if share is None else f"\nthe landmarks hold {100 * share:.4g} % of the kernel matrix's trace"
+    )
     axes.set_title(
         f"{count(len(values), 'component')}{zeros}: {100 * ratio.sum():.1f} % of the variance{captured}",
         loc="left",

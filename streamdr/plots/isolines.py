@@ -62,10 +62,10 @@ class Estimates(Protocol):
 
 @runtime_checkable
 class Landmarks(Protocol):
-    """A model that keeps rows of its data."""
+    """A model that may keep rows of its data."""
 
     @property
-    def landmarks(self) -> Array:
+    def landmarks(self) -> Array | None:
         """Rows x features."""
 
 
@@ -111,8 +111,8 @@ def contours(
     """
     model = model.model_ if isinstance(model, _Holder) else model
     _require_a_plane(model)
-    if points is None and isinstance(model, Landmarks):
-        points = model.landmarks
+    if points is None:
+        points = landmarks_of(model)
     if points is None and labels is not None:
         raise ParameterError("labels", "labels were given without points; give the points they belong to")
     shown = None if points is None else Points.read(points, labels)
@@ -121,6 +121,11 @@ def contours(
     figure = _draw(_evaluated(model, grid, wanted, shown), shown)
     save(figure, path)
     return figure
+
+
+def landmarks_of(model: Any) -> Array | None:
+    """The rows of its data that a model keeps, if it keeps any."""
+    return model.landmarks if isinstance(model, Landmarks) else None
 
 
 @dataclass(frozen=True)

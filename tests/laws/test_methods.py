@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamdr.blocks import MatrixSpec
-from streamdr.methods import METHODS, PCA, PPCA, PPCAMixture, in_memory
+from streamdr.methods import METHODS, PCA, PPCA, KernelPCA, PPCAMixture, SparseKernelPCA, in_memory
 from streamdr.testing import HOLES, HOSTILE, check_method, hostile_data
 
 EXAMPLES = {
@@ -21,6 +21,20 @@ EXAMPLES = {
         PPCA(3, method="minibatch", max_iter=1, batch_rows=7),
     ],
     "ppca_mixture": [PPCAMixture(1, 2, max_iter=3), PPCAMixture(2, [1, 2], max_iter=3)],
+    "kernel_pca": [
+        KernelPCA(3, gamma="median"),
+        KernelPCA(3, gamma="median", approximation="nystrom", n_landmarks=20),
+        KernelPCA(2, gamma="median", approximation="nystrom", n_landmarks=0.8, precision="double"),
+        KernelPCA(2, gamma="median", approximation="nystrom", n_landmarks=5, landmarks="kmeans"),
+        KernelPCA(2, gamma="median", approximation="random_features", n_landmarks=30),
+        KernelPCA(
+            2, kernel={"search": {"rbf": {"gamma": ["median"]}, "linear": {}}, "folds": 3}, n_landmarks=9
+        ),
+    ],
+    "sparse_kernel_pca": [
+        SparseKernelPCA(3, gamma="median"),
+        SparseKernelPCA(2, gamma="median", n_candidates=5),
+    ],
 }
 LITTLE_VARIANCE = ("rank one", "constant column")
 LITTLE_NOISE = ("drifting", "uneven scales", "rank one")
@@ -68,6 +82,13 @@ def test_latent_variables_are_as_exact_as_there_is_noise(kind, holes):
             contrast = model.explained_variance[0] / model.noise_variance
             rounding = 64 * np.finfo(np.float64).eps * contrast * np.abs(whole).max()
             np.testing.assert_allclose(model.transform(data[:1]), whole[:1], rtol=0, atol=rounding)
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("name", ["kernel_pca", "sparse_kernel_pca"])
+def test_laws_of_kernels(name, kind):
+    for method in EXAMPLES[name]:
+        check_method(method, hostile_data(kind, 60, 8))
 
 
 @pytest.mark.parametrize("whiten", ["pca", "zca"])
