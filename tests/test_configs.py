@@ -158,9 +158,9 @@ def test_landmarks_stand_for_all_rows(place):
     _, model, values, scores = run_kernels("kernel_pca", place)
     between = rbf_kernel(values, model.landmarks, gamma=model.gamma)
     sizes, vectors = np.linalg.eigh(rbf_kernel(model.landmarks, gamma=model.gamma))
-    kept = sizes > 1e-6 * sizes[-1]  # as far as single precision goes
-    features = between @ (vectors[:, kept] / np.sqrt(sizes[kept]))
-    assert model.captured_trace == pytest.approx(np.sum(features**2) / len(values), abs=1e-4)
+    features = between @ (vectors / np.sqrt(sizes))
+    # Single precision leaves some 3e-4 of the trace uncertain.
+    assert model.captured_trace == pytest.approx(np.sum(features**2) / len(values), abs=5e-4)
     expected = np.linalg.eigvalsh(np.cov(features.T, ddof=0))[::-1][: model.n_components]
     np.testing.assert_allclose(model.explained_variance, expected, rtol=1e-4)
     np.testing.assert_allclose(scores.var(axis=0), expected, rtol=1e-3)
@@ -170,7 +170,7 @@ def test_landmarks_stand_for_all_rows(place):
 
 
 def test_a_search_tries_every_kernel_with_one_reading_and_fits_the_best(place):
-    report, model, values, _ = run_kernels("kernel_search", place)
+    report, _, values, _ = run_kernels("kernel_search", place)
     assert report["fit"]["bytes_read"] == values.nbytes
     table = report["fit"]["summary"]["kernels"]
     grid = load(CONFIGS / "kernel_search.yaml").method.kernel["search"]
