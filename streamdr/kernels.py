@@ -57,26 +57,32 @@ class Kernel:
         """k(x, x) where that is one number for all rows."""
         return 1.0 if self.name in ("rbf", "laplacian") else None
 
-    def apply(self, pairs: Array, left: Side, right: Side) -> None:
-        """Turn products <x - c, y - c> (distances, for a laplacian) into values of the kernel, in place."""
-        if self.name == "laplacian":
+    def affine(self, left: Side, right: Side) -> tuple[float, Array, Array]:
+        """How products <x - c, y - c> are scaled, and what is added for each x and each y, to begin with."""
+        if self.name == "rbf":  # -gamma (|x-c|^2 + |y-c|^2 - 2 <x-c, y-c>)
+            return 2 * self.gamma, -self.gamma * left.squares, -self.gamma * right.squares
+        if self.name == "linear":  # it loses nothing near the middle of the rows, and is centred anyway
+            return 1.0, np.zeros_like(left.squares), np.zeros_like(right.squares)
+        whole = right.along + right.origin_square
+        if self.name == "cosine":
+            return 1.0, left.along, whole
+        return self.gamma, self.gamma * left.along, self.gamma * whole + right.squares.dtype.type(self.coef0)
+
+    def finish(self, pairs: Array, left: Side, right: Side) -> None:
+        """Turn what `affine` made of products (distances, for a laplacian) into values, in place."""
+        if self.name == "rbf":
+            np.minimum(pairs, 0.0, out=pairs)  # rounding must not make a distance negative
+            np.exp(pairs, out=pairs)
+        elif self.name == "laplacian":
             pairs *= -self.gamma
             np.exp(pairs, out=pairs)
-        elif self.name == "rbf":
-            # -gamma (|x-c|^2 + |y-c|^2 - 2 <x-c, y-c>), which rounding must not make positive.
-            pairs *= 2 * self.gamma
-            pairs -= (self.gamma * left.squares)[:, None]
-            pairs -= self.gamma * right.squares
-            np.minimum(pairs, 0.0, out=pairs)
-            np.exp(pairs, out=pairs)
-        elif self.name != "linear":  # which loses nothing near the middle of the rows, and is centred anyway
-            pairs += left.along[:, None]
-            pairs += right.along + right.origin_square
-            if self.name == "cosine":
-                pairs *= left.inverse_norms[:, None]
-                pairs *= right.inverse_norms
-            else:
-                self._of_products(pairs)
+        elif self.name == "sigmoid":
+            np.tanh(pairs, out=pairs)
+        elif self.name == "poly":
+            _raise_to(pairs, self.degree)
+        elif self.name == "cosine":
+            pairs *= left.inverse_norms[:, None]
+            pairs *= right.inverse_norms
 
     def diagonal(self, side: Side) -> Array:
         """k(x, x) of each row."""
@@ -86,17 +92,9 @@ class Kernel:
             return (side.inverse_norms > 0).astype(np.float64)
         if self.name == "linear":
             return side.squares.astype(np.float64)
-        products = side.norm_squares.astype(np.float64)
-        self._of_products(products)
+        products = self.gamma * side.norm_squares.astype(np.float64) + self.coef0
+        self.finish(products, side, side)
         return products
-
-    def _of_products(self, products: Array) -> None:
-        products *= self.gamma
-        products += self.coef0
-        if self.name == "sigmoid":
-            np.tanh(products, out=products)
-        else:
-            _raise_to(products, self.degree)
 
 
 def _raise_to(values: Array, power: int) -> None:
@@ -122,6 +120,17 @@ class Side(Settled):
         self.squares: Array = np.einsum("ij,ij->i", self.moved, self.moved)
         self.along: Array = self.moved @ centre
         self.origin_square = centre @ centre
+        self._lengthened: tuple[Kernel, Array] | None = None
+
+    def lengthened(self, kernel: Kernel, scale: float, column: Array) -> Array:
+        """The rows scaled, each with a one and what is added for it; kept for the kernel that asked last."""
+        if self._lengthened is None or self._lengthened[0] != kernel:
+            longer = np.empty((len(self.moved), self.moved.shape[1] + 2), self.moved.dtype)
+            longer[:, :-2] = self.moved * self.moved.dtype.type(scale)
+            longer[:, -2] = 1
+            longer[:, -1] = column
+            self._lengthened = kernel, longer
+        return self._lengthened[1]
 
     @cached_property
     def norm_squares(self) -> Array:
@@ -140,19 +149,35 @@ class Side(Settled):
 
 def fill(kernels: Sequence[Kernel], left: Side, right: Side, outs: Sequence[Array]) -> None:
     """Values of several kernels between rows of two sides, which share their products or distances."""
-    shared: dict[bool, Array] = {}
+    by_products = [
+        (kernel, out) for kernel, out in zip(kernels, outs, strict=True) if not kernel.by_city_block
+    ]
+    by_distances = [(kernel, out) for kernel, out in zip(kernels, outs, strict=True) if kernel.by_city_block]
+    if len(by_products) == 1:
+        _fused(*by_products[0], left, right)
+    elif by_products:
+        products = left.moved @ right.moved.T
+        for kernel, out in by_products:
+            scale, row, column = kernel.affine(left, right)
+            np.multiply(products, scale, out=out)
+            out += row[:, None]
+            out += column
+    if by_distances:
+        distances = cdist(left.moved, right.moved, "cityblock")
+        for _, out in by_distances:
+            out[...] = distances
     for kernel, out in zip(kernels, outs, strict=True):
-        made = shared.get(kernel.by_city_block)
-        if made is not None:
-            np.copyto(out, made)
-        elif kernel.by_city_block:
-            out[...] = cdist(left.moved, right.moved, "cityblock")
-        else:
-            np.matmul(left.moved, right.moved.T, out=out)
-        if made is None and sum(other.by_city_block == kernel.by_city_block for other in kernels) > 1:
-            shared[kernel.by_city_block] = out.copy()
-    for kernel, out in zip(kernels, outs, strict=True):
-        kernel.apply(out, left, right)
+        kernel.finish(out, left, right)
+
+
+def _fused(kernel: Kernel, out: Array, left: Side, right: Side) -> None:
+    """Scaled products and what is added to them as one product, of rows that are two values longer."""
+    scale, row, column = kernel.affine(left, right)
+    longer = np.empty((len(left.moved), left.moved.shape[1] + 2), left.moved.dtype)
+    longer[:, :-2] = left.moved
+    longer[:, -2] = row
+    longer[:, -1] = 1
+    np.matmul(longer, right.lengthened(kernel, scale, column).T, out=out)
 
 
 def kernel_matrix(kernel: Kernel, left: Side, right: Side) -> Array:

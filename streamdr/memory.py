@@ -214,7 +214,7 @@ def _widest(route: Route, source: Source, execution: Execution, limit: int) -> P
 
 def _draft(route: Route, source: Source, execution: Execution, limit: int, workers: int) -> Plan:
     data = source.spec
-    blocks = cut(data, source.chunks, route.axis, route.accumulator_bytes)
+    blocks = cut(data, source.chunks, route.axis, route.accumulator_bytes, route.labour)
     lines = min(blocks.block, blocks.length)
     block = lines * data.line_bytes(route.axis)
     shape = (lines, data.n_cols) if route.axis == "rows" else (data.n_rows, lines)

@@ -140,7 +140,7 @@ class Runner:
 
     def _recall(self, request: Pass, source: Source) -> tuple[Tally[Handle], Notes]:
         held = sum(array.nbytes for array in request.empty.arrays().values())
-        parts = cut(source.spec, source.chunks, request.axis, held)
+        parts = cut(source.spec, source.chunks, request.axis, held, request.labour)
         tally = Tally[Handle](parts, self.engine.merge)
         notes = self._notes(request, source, tally)
         notes.restore()

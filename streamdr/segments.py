@@ -107,13 +107,16 @@ class Cut:
         return self.length - self.length % self._block_at(self.length)
 
 
-def cut(data: MatrixSpec, chunks: tuple[int, int], axis: Axis, accumulator_bytes: int) -> Cut:
+def cut(
+    data: MatrixSpec, chunks: tuple[int, int], axis: Axis, accumulator_bytes: int, labour: int = 1
+) -> Cut:
     """Cut a pass along whole chunks, with blocks large enough to outweigh the accumulator's upkeep.
 
     Adding a block's product to a large accumulator costs as much as the accumulator is long, so wide
-    data gets larger blocks; and a segment reads several times what its accumulator weighs.
+    data gets larger blocks; and a segment reads several times what its accumulator weighs. A value that is
+    so many times the usual `labour` counts as so many: tasks take about as long, whatever is done in them.
     """
-    lines, line_bytes = chunks[0 if axis == "rows" else 1], data.line_bytes(axis)
+    lines, line_bytes = chunks[0 if axis == "rows" else 1], data.line_bytes(axis) * labour
     chunk_bytes = lines * line_bytes
     target = min(max(BLOCK_BYTES, accumulator_bytes), LARGEST_BLOCK_BYTES)
     block = _power_of_two(target // chunk_bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -69,38 +69,34 @@ class KernelMoments(Settled):
         numbers = block.numbers
         folds = fold_of(numbers, self.folds, self.seed)
         row_bytes = sum(self.features.widths) * values.itemsize
-        for tile in Span(0, len(values)).split(max(1, TILE_BYTES // row_bytes)):
-            here = tile.slice
-            # Rows of a fold side by side, so that each fold is one product.
-            order = np.argsort(folds[here], kind="stable") if self.folds > 1 else slice(None)
-            counts = np.bincount(folds[here], minlength=self.folds)
-            self._add(values[here][order], numbers[here][order], weights[here][order], counts)
+        for fold in range(self.folds):
+            mine = np.flatnonzero(folds == fold) if self.folds > 1 else np.arange(len(values))
+            for tile in Span(0, len(mine)).split(max(1, TILE_BYTES // row_bytes)):
+                here = mine[tile.slice] if self.folds > 1 else tile.slice
+                self._add(fold, values[here], numbers[here], weights[here])
 
-    def _add(self, rows: Array, numbers: Array, weights: Array, counts: Array) -> None:
+    def _add(self, fold: int, rows: Array, numbers: Array, weights: Array) -> None:
         outs = [
             scratch(f"features {number}", (len(rows), width), rows.dtype)
             for number, width in enumerate(self.features.widths)
         ]
+        origins = [origin.astype(rows.dtype) for origin in self.origins]
         roots = np.sqrt(weights).astype(rows.dtype)
         weighted = bool((weights != 1.0).any())
-        diagonals = np.empty((len(outs), len(rows)))
-        # A slab at a time, so that it is still in cache when it is moved to the origin.
+        # A slab at a time, so that it is still in cache when it is moved to the origin and summed.
         for slab in slabs(outs[0]):
             parts = [out[slab] for out in outs]
-            diagonals[:, slab] = self.features.fill(rows[slab], numbers[slab], parts)
-            for part, origin in zip(parts, self.origins, strict=True):
-                part -= origin.astype(rows.dtype)
+            self.traces[:, fold] += self.features.fill(rows[slab], numbers[slab], parts) @ weights[slab]
+            for sums, part, origin in zip(self.sums, parts, origins, strict=True):
+                part -= origin
                 if weighted:
                     part *= roots[slab, None]
-        for fold, span in enumerate(_spans(counts)):
-            self.weights[fold] += weights[span.slice].sum()
-            for number, out in enumerate(outs):
-                part = out[span.slice]
-                product = scratch("product", (out.shape[1], out.shape[1]), rows.dtype)
-                np.matmul(part.T, part, out=product)  # sees that it is symmetric, and uses syrk
-                self.products[number][fold] += product
-                self.sums[number][fold] += roots[span.slice] @ part
-                self.traces[number, fold] += diagonals[number, span.slice] @ weights[span.slice]
+                sums[fold] += roots[slab] @ part
+        self.weights[fold] += weights.sum()
+        for products, out in zip(self.products, outs, strict=True):
+            product = scratch("product", (out.shape[1], out.shape[1]), rows.dtype)
+            np.matmul(out.T, out, out=product)  # sees that it is symmetric, and uses syrk
+            products[fold] += product
 
     def merge(self, later: Self) -> None:
         """Fold in the moments of the rows that follow."""
@@ -160,10 +156,3 @@ def fold_of(numbers: Array, folds: int, seed: int) -> Array:
         return np.zeros(len(numbers), np.int64)
     lots: Array = (mixed(numbers.astype(np.uint64), seed) % np.uint64(folds)).astype(np.int64)
     return lots
-
-
-def _spans(counts: Array) -> Iterator[Span]:
-    stop = 0
-    for count in counts:
-        stop += int(count)
-        yield Span(stop - int(count), stop)

@@ -22,6 +22,8 @@ class Pass:
     label: str = ""
     part: Part | None = None
     """Read only this much of the rows; None for all of them."""
+    labour: int = 1
+    """How much more is done with a value than to multiply it: such a pass is cut finer."""
 
 
 class Model(Protocol):
@@ -108,6 +110,8 @@ class Route:
     """Arithmetic over all passes and the solve: what `auto` weighs."""
     gathered_bytes: int = 0
     """What a last pass collects that is as large as the model: it grows while reading."""
+    labour: int = 1
+    """That of its passes."""
     advice: str = ""
     """What else could be done where this does not fit."""
 

@@ -26,7 +26,7 @@ from streamdr.methods.kernel_parameters import (
     require_square,
 )
 from streamdr.methods.kernel_pca_model import KernelPCAModel
-from streamdr.methods.kernel_routes import ROUTES, is_single, nothing
+from streamdr.methods.kernel_routes import ROUTES, is_single, labour, nothing
 from streamdr.methods.kernel_search import searched
 from streamdr.methods.landmarks import clustered, rpcholesky, uniform
 from streamdr.methods.preimages import Ridge
@@ -38,7 +38,7 @@ else:
 
 _USUAL_LANDMARKS, _SEARCH_LANDMARKS, _MOST_LANDMARKS = 1000, 200, 2000
 _EXACT_ROWS = 5_000
-_SAMPLE_ROWS, _SAMPLE_BYTES = 10_000, 64 << 20
+_SAMPLE_ROWS, _SAMPLE_BYTES = 5_000, 64 << 20
 _OUTGROWN = 2.0
 
 
@@ -194,7 +194,7 @@ class KernelPCA:
     def sample_rows(self, data: MatrixSpec) -> int:
         """How many rows landmarks are chosen from."""
         m = self.most_landmarks(data)
-        wanted = min(max(_SAMPLE_ROWS, 10 * m), _SAMPLE_BYTES // (8 * data.n_cols))
+        wanted = min(max(_SAMPLE_ROWS, 5 * m), _SAMPLE_BYTES // (8 * data.n_cols))
         return min(max(wanted, m), data.n_rows)
 
     def whitened(self, data: MatrixSpec) -> bool:
@@ -348,7 +348,8 @@ class KernelPCA:
         if whitened:
             columns, origin = Whitened(columns, whitening.matrix), basis.origin @ whitening.matrix
         empty = KernelMoments(columns, [origin], double=whitened or self.precision == "double")
-        full = cast(KernelMoments, (yield Pass(empty, label=f"kernels with {len(landmarks):,} landmarks")))
+        label, work = f"kernels with {len(landmarks):,} landmarks", labour(len(landmarks), data.n_cols)
+        full = cast(KernelMoments, (yield Pass(empty, label=label, labour=work)))
         axes = nystrom_axes(full.moments(), whitening, self.n_components, whitened=whitened, single=single)
         fields = {**axes.fields(), "kernel_origin": basis.origin, "asked_landmarks": basis.asked}
         return self.assembled(kind, landmarks, "nystrom", fields)
@@ -363,7 +364,8 @@ class KernelPCA:
             kernel = cast(Named, kind_of(self, data, pool)).kernel
             features = FourierFeatures.drawn(kernel, m, pool.mean, rng)
         empty = KernelMoments(features, [np.zeros(m)], double=self.precision == "double")
-        full = cast(KernelMoments, (yield Pass(empty, label=f"{m:,} random features")))
+        label, work = f"{m:,} random features", labour(m, data.n_cols)
+        full = cast(KernelMoments, (yield Pass(empty, label=label, labour=work)))
         identity = Whitening(np.eye(m), np.eye(m), Negative())
         axes = nystrom_axes(
             full.moments(), identity, self.n_components, whitened=True, single=is_single(self, data)

@@ -37,6 +37,11 @@ def nothing(*, single: bool, whitened: bool) -> float:
     return 1e-6 if single else 1e-8
 
 
+def labour(n_columns: int, n_cols: int) -> int:
+    """How much is done with a value that becomes several: each of these is worth a part of a product."""
+    return max(1, n_columns // (4 * n_cols))
+
+
 def exact(method: KernelPCA, data: MatrixSpec) -> Route:
     """One pass that gathers all rows, and a matrix of all rows with all rows."""
     n, d, k = data.n_rows, data.n_cols, method.n_components
@@ -103,6 +108,7 @@ def _one_pass(method: Any, data: MatrixSpec, name: str, m: int, maps: int, folds
         scratch_per_block=(0.0 if item == data.working.itemsize else 2.0) + (1.0 if folds > 1 else 0.0),
         solve_bytes=held + (8 + 2 * maps) * square + 4 * 8 * m * d,
         flops=flops + 20.0 * float(m) ** 3,
+        labour=labour(m * maps, d),
     )
 
 

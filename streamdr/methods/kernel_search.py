@@ -18,7 +18,7 @@ from streamdr.methods.kernel_axes import Whitening, held_out_error, nystrom_axes
 from streamdr.methods.kernel_kinds import Named, Pool, column_origin, median_gamma, symmetric
 from streamdr.methods.kernel_parameters import grid, grid_size
 from streamdr.methods.kernel_pca_model import KernelPCAModel
-from streamdr.methods.kernel_routes import is_single, nothing
+from streamdr.methods.kernel_routes import is_single, labour, nothing
 
 if TYPE_CHECKING:
     from streamdr.methods.kernel_pca import KernelPCA
@@ -55,7 +55,9 @@ def searched(method: KernelPCA, data: MatrixSpec) -> Generator[Pass, Accumulator
     part = method.sampled_part(data)
     if part is not None:
         label = f"{len(kernels)} kernels with {len(landmarks):,} landmarks"
-        full.merge(cast(KernelMoments, (yield Pass(rest, label=label, part=replace(part, rest=True)))))
+        work = labour(len(landmarks) * len(kernels), data.n_cols)
+        request = Pass(rest, label=label, part=replace(part, rest=True), labour=work)
+        full.merge(cast(KernelMoments, (yield request)))
     if not (full.weights > 0).all():
         raise DataError(f"a fold of {folds} has no rows: ask for fewer folds of so few rows")
     errors = np.array(

@@ -21,7 +21,7 @@ from streamdr.methods.kernel_axes import NOTHING, NOTHING_IN_SINGLE, require_sou
 from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, column_origin, symmetric
 from streamdr.methods.kernel_parameters import check_kernel, kind_of
 from streamdr.methods.kernel_pca_model import KernelPCAModel
-from streamdr.methods.kernel_routes import is_single, sparse
+from streamdr.methods.kernel_routes import is_single, labour, sparse
 
 _MOST_CANDIDATES = 4000
 
@@ -118,7 +118,8 @@ class SparseKernelPCA:
             origin = column_origin(kind, pool, pool)
         kernel = symmetric(kind, pool)
         empty = KernelMoments(kind.columns(pool), [origin], double=self.precision == "double")
-        full = cast(KernelMoments, (yield Pass(empty, label=f"kernels with {len(pool):,} candidates")))
+        label, work = f"kernels with {len(pool):,} candidates", labour(len(pool), data.n_cols)
+        full = cast(KernelMoments, (yield Pass(empty, label=label, labour=work)))
         moments, single = full.moments(), is_single(self, data)
         require_sound(moments)
         chosen = _greedy(kernel, moments, self.n_components, NOTHING_IN_SINGLE if single else NOTHING)
