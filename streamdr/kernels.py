@@ -164,6 +164,8 @@ def fill(kernels: Sequence[Kernel], left: Side, right: Side, outs: Sequence[Arra
             out += column
     if by_distances:
         distances = cdist(left.moved, right.moved, "cityblock")
+        # At an infinite distance a kernel would be zero: nobody would notice that the value was no number.
+        distances[~np.isfinite(left.moved).all(axis=1)] = np.nan
         for _, out in by_distances:
             out[...] = distances
     for kernel, out in zip(kernels, outs, strict=True):

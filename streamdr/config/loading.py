@@ -20,6 +20,7 @@ from streamdr.config.wording import did_you_mean, mismatch, nearest, show
 from streamdr.config.yaml_source import Parsed, parse_yaml, read_text
 from streamdr.errors import ConfigError, ParameterError
 from streamdr.methods import METHODS, Method
+from streamdr.methods.base import Choosy
 from streamdr.methods.rows import ROW_OUTPUTS
 
 T = TypeVar("T")
@@ -112,6 +113,10 @@ class _Reader:
                 able = [name for name, other in METHODS.items() if kind.made_by(other.model)]
                 advice = f"; use {' or '.join(able)}" if able else "; leave it out"
                 self._problem(("output", kind.name), f"{method.name} {kind.lacking}{advice}")
+            elif kind.name in output.rows and isinstance(method, Choosy):
+                why = method.lacks(kind.method)
+                if why is not None:
+                    self._problem(("output", kind.name), why)
 
     def _section(
         self, kind: type[T], given: dict[str, Any] | None, path: KeyPath, tag: str | None = None

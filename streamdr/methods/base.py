@@ -87,6 +87,14 @@ class Streaming(Protocol):
         """A stream for rows of so many columns; None where the statistics of one pass will do."""
 
 
+@runtime_checkable
+class Choosy(Protocol):
+    """A method whose parameters decide what its models can do."""
+
+    def lacks(self, what: str) -> str | None:
+        """Why models of these parameters cannot do a thing that their class can; None where they can."""
+
+
 @dataclass(frozen=True)
 class Route:
     """One way of computing a method, with what it would take. The plan picks among a method's routes."""

@@ -12,7 +12,6 @@ from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from streamdr.accumulators.kernel import FoldMoments
 from streamdr.blocks import Array
 from streamdr.errors import DataError
-from streamdr.linalg import eigh_descending
 
 NOTHING = 1e-12
 """An eigenvalue below this part of the largest is zero: it is dropped, never divided by."""
@@ -119,6 +118,8 @@ class Whitening:
     def of(cls, kernel: Array, nothing: float) -> Whitening:
         """Of the kernel between landmarks."""
         values, vectors = scipy.linalg.eigh((kernel + kernel.T) / 2, driver="evd", check_finite=False)
+        if not np.any(values):
+            raise same_rows()
         if not (values[-1] > 0 and np.isfinite(values[-1])):
             raise DataError("the kernel has no positive value between the landmarks: choose another kernel")
         kept = values > nothing * values[-1]
@@ -145,8 +146,7 @@ def nystrom_axes(
     captured = float(np.trace(covariance)) + float(mean @ mean)
     total = max(moments.trace / weight - float(mean @ mean), float(np.trace(covariance)))
     require_variance(total, abs(moments.trace) / weight, single=single)
-    values, vectors = eigh_descending(covariance, n_components)
-    values, vectors = values[:n_components], vectors[:, :n_components]
+    values, vectors, _ = _top(covariance, n_components, definite=True)
     kept = values > (NOTHING_IN_SINGLE if single else NOTHING) * values[0]
     values, coefficients = values[kept], whitening.matrix @ vectors[:, kept]
     # The landmarks' own scores: the images of landmarks are back'.
@@ -194,10 +194,15 @@ def require_variance(variance: float, size: float, *, single: bool = False) -> N
         )
     rounding = 1e-6 if single else 1e-14
     if not variance > rounding * size:
-        raise DataError(
-            "every row is the same to the kernel: there is no variance to explain; is the data constant, "
-            "or gamma far too small?"
-        )
+        raise same_rows()
+
+
+def same_rows() -> DataError:
+    """For rows that a kernel does not tell apart."""
+    return DataError(
+        "every row is the same to the kernel: there is no variance to explain; is the data constant, or "
+        "gamma far too small?"
+    )
 
 
 def _fix_signs(coefficients: Array, scores: Array) -> None:

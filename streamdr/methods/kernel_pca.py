@@ -205,6 +205,18 @@ class KernelPCA:
         """
         return self.precision == "double" or data.n_rows <= 8 * self.most_landmarks(data)
 
+    def lacks(self, what: str) -> str | None:
+        """Why models of these parameters do not denoise."""
+        if what != "denoise" or (self.fit_inverse_transform and self.kernel != "precomputed"):
+            return None
+        if self.searches:
+            return "the kernel that a search finds may have no way back: set fit_inverse_transform: true"
+        if self.approximation == "random_features" or self.kernel == "precomputed":
+            return "there is no way back from random features or a precomputed kernel"
+        if self.kernel in ("rbf", "linear"):
+            return None
+        return "only the rbf and linear kernels have a way back of their own: set fit_inverse_transform: true"
+
     def using(self, route: str) -> Self:
         """The same with its approximation fixed."""
         return replace(self, approximation=route)  # type: ignore[arg-type]  # one of ROUTES
@@ -334,10 +346,8 @@ class KernelPCA:
             rng,
             self.fraction or 1.0,
         )
-        if not len(chosen.rows):
-            raise DataError(
-                "the kernel's value of each row with itself is not positive: choose another kernel"
-            )
+        if not chosen.definite or not len(chosen.rows):
+            return pool.where(uniform(len(pool), m, rng)), None
         return pool.where(np.sort(chosen.rows)), None if self.fraction else m
 
     def _by_landmarks(self, data: MatrixSpec, basis: Basis) -> Generator[Pass, Accumulator, KernelPCAModel]:

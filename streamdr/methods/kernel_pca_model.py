@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -128,6 +129,7 @@ class KernelPCAModel(Settled):
             "solver": self.approximation,
             "n_components": self.n_components,
             "explained_variance_ratio": [float(ratio) for ratio in self.explained_variance_ratio[:1000]],
+            "total_variance": self.total_variance,
             "kernel": self.described,
             "n_landmarks": self.n_landmarks,
         }
@@ -166,18 +168,23 @@ class KernelPCAModel(Settled):
             np.matmul(columns, coefficients, out=scores[span.slice])
         return scores
 
-    def _columns(self, rows: Array) -> Any:
+    def _columns(self, rows: Array) -> Iterator[tuple[Span, Array]]:
         """The kernel between rows and landmarks, some rows at a time."""
         numbers = np.zeros(len(rows), np.int64)  # of which only the diagonal is made, which nobody needs here
-        for span in Span(0, len(rows)).split(max(1, TILE_BYTES // (8 * self.n_landmarks))):
+        for span in self._tiles(len(rows)):
             columns = np.empty((len(span), self.n_landmarks), rows.dtype)
             self._features.fill(rows[span.slice], numbers[span.slice], [columns])
             yield span, columns
 
+    def _tiles(self, n_rows: int) -> Iterator[Span]:
+        """Rows whose kernels with all landmarks fill a tile."""
+        return Span(0, n_rows).split(max(1, TILE_BYTES // (8 * self.n_landmarks)))
+
     def scratch_bytes(self, n_rows: int) -> int:
-        """What mapping rows takes besides the result: a tile of columns and the rows that it is made of."""
-        moved = 2 * 8 * min(n_rows, TILE_BYTES // (8 * self.n_landmarks) + 1) * self.n_features
-        return 4 * TILE_BYTES + moved + 16 * self.n_landmarks * (self.n_features + self.n_components)
+        """What mapping rows there or back takes besides the result: tiles of columns and of rows."""
+        rows = min(n_rows, max(1, TILE_BYTES // (8 * self.n_landmarks)))
+        tiles = 6 * 8 * rows * self.n_landmarks + 8 * 8 * rows * self.n_features
+        return tiles + 24 * self.n_landmarks * (self.n_features + self.n_components + 2)
 
     def scores_by_columns(self, n_rows: int) -> Accumulator | None:
         """Kernels need whole rows."""
@@ -185,29 +192,34 @@ class KernelPCAModel(Settled):
 
     def inverse_transform(self, scores: Array) -> Array:
         """Rows whose images are as near as can be to what the scores say: pre-images."""
-        rows = widen(scores)
-        if self.dual_coefficients is not None:
-            return self._ridge(rows.astype(np.float64)).astype(rows.dtype)
-        return self._preimages(rows.astype(np.float64), None).astype(rows.dtype)
+        given = widen(scores)
+        rows = np.empty((len(given), self.n_features), given.dtype)
+        for span in self._tiles(len(given)):
+            rows[span.slice] = self._preimages(given[span.slice].astype(np.float64), None)
+        return rows
 
     def denoise(self, values: Array) -> Array:
         """What the components tell of rows: the pre-images of their projections."""
-        rows = widen(values)
-        scores = self.transform(rows).astype(np.float64)
-        if self.dual_coefficients is not None:
-            return self._ridge(scores).astype(rows.dtype)
-        return self._preimages(scores, rows.astype(np.float64)).astype(rows.dtype)
+        given = widen(values)
+        rows = np.empty_like(given)
+        for span in self._tiles(len(given)):
+            start = given[span.slice].astype(np.float64)
+            scores = self.transform(given[span.slice]).astype(np.float64)
+            rows[span.slice] = self._preimages(scores, start)
+        return rows
 
     def _preimages(self, scores: Array, start: Array | None) -> Array:
+        if self.dual_coefficients is not None:
+            return Ridge(self.named, self.landmark_scores, self.dual_coefficients).predict(scores)
         if self.landmarks is None or self.mean_coefficients is None or self.kernel not in ("rbf", "linear"):
             raise ParameterError("fit_inverse_transform", self._no_inverse())
-        parts = self.coefficients @ scores.T + self.mean_coefficients[:, None]
+        parts = scores @ self.coefficients.T + self.mean_coefficients
         if self.kernel == "linear":
-            rows: Array = self.origin + parts.T @ (self.landmarks - self.origin)
+            rows: Array = self.origin + parts @ (self.landmarks - self.origin)
             return rows
         if start is None:
             start = self.landmarks[self._nearest(scores)]
-        return fixed_point(self.named, self.landmarks, self.origin, parts.T, start)
+        return fixed_point(self.named, self.landmarks, self.origin, parts, start)
 
     def _no_inverse(self) -> str:
         if self.landmarks is None:
@@ -229,11 +241,6 @@ class KernelPCAModel(Settled):
         distances = np.sum(known**2, axis=1) - 2 * (scores @ known.T)
         nearest: Array = np.argmin(distances, axis=1)
         return nearest
-
-    def _ridge(self, scores: Array) -> Array:
-        assert self.dual_coefficients is not None  # as the callers saw
-        ridge = Ridge(self.named, self.landmark_scores, self.dual_coefficients)
-        return ridge.predict(scores)
 
     @cached_property
     def landmark_scores(self) -> Array:

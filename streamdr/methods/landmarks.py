@@ -13,6 +13,7 @@ from streamdr.methods.kmeans import kmeans
 
 _BATCH = 128
 _EXHAUSTED = 1e-13
+_INDEFINITE = 1e-8
 
 
 class Chosen(NamedTuple):
@@ -20,6 +21,8 @@ class Chosen(NamedTuple):
 
     rows: Array
     captured: float
+    definite: bool = True
+    """Whether the kernel looked positive semidefinite; if not, they are only those found until then."""
 
 
 def uniform(n_rows: int, n_landmarks: int, rng: np.random.Generator) -> Array:
@@ -51,7 +54,7 @@ def rpcholesky(
     so many landmarks, when they hold the fraction of the trace, or when nothing is left.
     """
     n_rows, total = len(diagonal), float(diagonal.sum())
-    left = np.maximum(diagonal, 0.0)
+    left, definite = np.maximum(diagonal, 0.0), bool(diagonal.min() >= 0)
     factor = np.zeros((n_rows, n_landmarks))
     chosen: list[int] = []
     while len(chosen) < n_landmarks and left.sum() > max(1.0 - fraction, _EXHAUSTED) * total:
@@ -78,9 +81,14 @@ def rpcholesky(
             kept = min(kept, int(np.searchsorted(gains, wanted)) + 1)
         factor[:, len(chosen) : len(chosen) + kept] = new[:, :kept]
         chosen.extend(int(pivot) for pivot in pivots[:kept])
-        left = np.maximum(left - np.einsum("ij,ij->i", new[:, :kept], new[:, :kept]), 0.0)
+        left -= np.einsum("ij,ij->i", new[:, :kept], new[:, :kept])
         left[chosen] = 0.0
-    return Chosen(np.array(chosen, np.int64), 1.0 - float(left.sum()) / total if total > 0 else 1.0)
+        definite = bool(left.min() > -_INDEFINITE * diagonal.max())
+        left = np.maximum(left, 0.0)
+        if not definite:
+            break
+    captured = 1.0 - float(left.sum()) / total if total > 0 else 1.0
+    return Chosen(np.array(chosen, np.int64), captured, definite)
 
 
 def _rejection_cholesky(residual: Array, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -84,6 +84,12 @@ class SparseKernelPCA:
             require(whole and number >= 1, parameter, f"{number!r} is not a whole number of at least 1")
         require(self.precision in ("mixed", "double"), "precision", f"{self.precision!r} is no precision")
 
+    def lacks(self, what: str) -> str | None:
+        """Why models of these parameters do not denoise."""
+        if what != "denoise" or self.kernel in ("rbf", "linear"):
+            return None
+        return "only rbf and linear have a way back: use kernel_pca with fit_inverse_transform: true"
+
     def using(self, route: str) -> Self:
         """There is one route only."""
         return self
