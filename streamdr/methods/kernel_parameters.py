@@ -60,15 +60,20 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-def kind_of(method: HasKernel, data: MatrixSpec, pool: Pool) -> KernelKind:
-    """The kernel that is meant, on such data."""
+def kind_of(method: HasKernel, data: MatrixSpec, pool: Pool, *, given: bool = False) -> KernelKind:
+    """The kernel that is meant, on such data; `given` where the pool is not drawn from it.
+
+    A linear kernel is taken about the middle of the rows. About that of given rows, these would span a
+    direction less: it is left where it is.
+    """
     if method.kernel == "precomputed":
         return Stored(data.n_rows)
     if callable(method.kernel):
         return Function(method.kernel, data.n_cols)
     gamma = _gamma(method.gamma, method.sigma, data, pool)
     kernel = Kernel(method.kernel, gamma, int(method.degree), float(method.coef0))
-    return Named(kernel, pool.mean if kernel.moves else np.zeros(data.n_cols))
+    moves = kernel.moves and not (given and kernel.name == "linear")
+    return Named(kernel, pool.mean if moves else np.zeros(data.n_cols))
 
 
 def require_square(method: HasKernel, data: MatrixSpec) -> None:

@@ -305,7 +305,7 @@ class KernelPCA:
             return Basis(*_taken_up(start, data), start.kernel_origin, start.asked_landmarks)
         if not isinstance(self.landmarks, str):
             given = Pool.made(np.asarray(self.landmarks))
-            kind = kind_of(self, data, given)
+            kind = kind_of(self, data, given, given=True)
             return Basis(kind, given, kind.matrix(given, given).mean(axis=0))
         pool = yield from self.draw(data)
         kind = kind_of(self, data, pool)
@@ -339,9 +339,10 @@ class KernelPCA:
             return pool.where(uniform(len(pool), m, rng)), None
         if self.landmarks == "kmeans":
             return Pool.made(clustered(pool.rows, pool.weights, m, rng)), None
+        roots = np.sqrt(pool.weights)  # a row of weight 3 is as good as three
         chosen = rpcholesky(
-            lambda rows: kind.matrix(pool, pool.where(rows)),
-            kind.diagonal(pool),
+            lambda rows: roots[:, None] * kind.matrix(pool, pool.where(rows)) * roots[rows],
+            pool.weights * kind.diagonal(pool),
             m,
             rng,
             self.fraction or 1.0,

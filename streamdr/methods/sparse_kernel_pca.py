@@ -17,11 +17,17 @@ from streamdr.errors import DataError, ParameterError
 from streamdr.kernels import KernelName
 from streamdr.methods.base import Pass, Passes, Route
 from streamdr.methods.checks import require
-from streamdr.methods.kernel_axes import NOTHING, NOTHING_IN_SINGLE, require_sound, require_variance
+from streamdr.methods.kernel_axes import (
+    NOTHING,
+    NOTHING_IN_SINGLE,
+    Whitening,
+    require_sound,
+    require_variance,
+)
 from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, column_origin, symmetric
 from streamdr.methods.kernel_parameters import check_kernel, kind_of
 from streamdr.methods.kernel_pca_model import KernelPCAModel
-from streamdr.methods.kernel_routes import is_single, labour, sparse
+from streamdr.methods.kernel_routes import is_single, labour, nothing, sparse
 
 _MOST_CANDIDATES = 4000
 
@@ -138,7 +144,9 @@ class SparseKernelPCA:
             coefficients.T @ (moments.scatter[np.ix_(chosen, chosen)] / moments.weight) @ coefficients
         )
         captured = float(np.trace(covariance) + mean @ mean) * moments.weight
-        total = max(moments.trace / moments.weight - float(mean @ mean), float(np.trace(covariance)))
+        # The mean of all rows' images lies nearly in the span of all candidates.
+        within = Whitening.of(kernel, nothing(single=single, whitened=False)).matrix.T @ moments.mean
+        total = max(moments.trace / moments.weight - float(within @ within), float(np.trace(covariance)))
         require_variance(total, abs(moments.trace) / moments.weight, single=single)
         return KernelPCAModel(
             approximation="sparse",

@@ -126,8 +126,8 @@ def parse_json(path: Path) -> Any:
 
 def to_json(value: Any) -> Any:
     """Parameters and scalars as JSON that reads back to the same bits: JSON has no inf and no nan."""
-    if isinstance(value, np.generic):
-        value = value.item()
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": repr(value)}
     if value is None or isinstance(value, bool | int | float | str):
@@ -136,6 +136,12 @@ def to_json(value: Any) -> Any:
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [to_json(item) for item in value]
+    if callable(value):
+        name = getattr(value, "__qualname__", repr(value))
+        raise StoreError(
+            f"{name}: a function cannot be saved, since loading never runs code; keep the fitted estimator "
+            "in memory, or fit to what the function gives (kernel='precomputed')"
+        )
     raise StoreError(
         f"cannot record a {type(value).__name__}: only numbers, strings, lists and mappings of them"
     )
