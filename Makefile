@@ -8,7 +8,7 @@ PINS := requirements/constraints.txt
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check --constraint $(PINS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench docs-images pins clean
+.PHONY: help install demo test lint format bench docs-images gallery pins clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ bench: $(BENCH_VENV)/.installed ## Measure against the peers: takes a while, and
 
 docs-images: demo ## Draw the README's pictures from the demo's outputs
 	$(BIN)/python docs/images/draw.py
+
+gallery: install ## Draw the pictures of kernel PCA, docs/KERNEL_PCA_GALLERY.md
+	$(BIN)/python docs/gallery.py
 
 pins: ## Resolve every dependency anew, and write down the versions
 	rm -rf .venv-pins && $(PYTHON) -m venv .venv-pins

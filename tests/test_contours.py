@@ -55,7 +55,7 @@ def isolines(axes: Any) -> list[tuple[float, Array]]:
     return [
         (level, np.concatenate(pieces))
         for level, pieces in zip(lines.levels, lines.allsegs, strict=True)
-        if pieces
+        if any(len(piece) for piece in pieces)
     ]
 
 
@@ -91,6 +91,47 @@ def test_lines_of_a_curved_model_are_where_it_says() -> None:
         for level, vertices in isolines(axes):
             # Between nodes that are h apart lines are straight, which is off by h^2 / 8 times the curvature.
             np.testing.assert_allclose(model.transform(vertices)[:, number], level, atol=2e-4)
+
+
+def test_of_a_kernel_model_the_landmarks_are_shown_and_the_eigenvalues_named() -> None:
+    model = streamdr.KernelPCA(2, kernel="rbf", gamma=1.0, approximation="nystrom", n_landmarks=9).fit(rows())
+    figure = plots.contours(model, resolution=200)
+    for number, axes in enumerate(figure.axes):
+        np.testing.assert_array_equal(drawn(axes)[2].get_offsets(), model.landmarks_)
+        assert (
+            axes.get_title(loc="left")
+            == f"component {number + 1}: eigenvalue {model.eigenvalues_[number]:.4g}"
+        )
+        for level, vertices in isolines(axes):
+            np.testing.assert_allclose(model.transform(vertices)[:, number], level, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        *(
+            streamdr.KernelPCA(2, kernel=name)
+            for name in ("linear", "poly", "sigmoid", "laplacian", "cosine")
+        ),
+        streamdr.SparseKernelPCA(2, gamma=1.0),
+    ],
+    ids=str,
+)
+def test_every_kernel_has_isolines(method: Any) -> None:
+    model = method.fit(rows())
+    points = np.random.default_rng(1).normal(size=(10, 2))
+    figure = plots.contours(model, points=points, resolution=30)
+    for number, axes in enumerate(figure.axes):
+        levels = drawn(axes)[1].levels
+        assert levels[-1] <= np.abs(model.transform(points)[:, number]).max() * (1 + 1e-12)
+        assert isolines(axes)
+
+
+def test_random_features_keep_no_rows_to_show() -> None:
+    model = streamdr.KernelPCA(2, approximation="random_features", n_landmarks=50).fit(rows())
+    with pytest.raises(ParameterError, match="keeps no rows of its data; give points, or an extent"):
+        plots.contours(model)
+    assert len(plots.contours(model, points=rows(), resolution=20).axes) == 2
 
 
 def test_a_finer_grid_changes_nothing_but_how_smooth_lines_are() -> None:

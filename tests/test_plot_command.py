@@ -45,6 +45,12 @@ def place(tmp_path_factory) -> Path:
     library.PCA(2).fit(plane()).save(directory / "flat.zarr")
     library.PCA(3).fit(space()).save(directory / "pca.zarr")
     library.PCA(1).fit(space()).save(directory / "one.zarr")
+    kernel = {"gamma": 0.5, "approximation": "nystrom", "n_landmarks": 12}
+    library.KernelPCA(3, **kernel).fit(plane()).save(directory / "curved.zarr")
+    library.KernelPCA(3, **kernel).fit(space()).save(directory / "kernel.zarr")
+    library.KernelPCA(3, gamma=0.5, approximation="random_features", n_landmarks=30).fit(plane()).save(
+        directory / "random.zarr"
+    )
     library.PPCA(2, random_state=0).fit(holes()).save(directory / "ppca.zarr")
     library.PPCAMixture(2, n_mixtures=2, random_state=0).fit(space()).save(directory / "mixture.zarr")
     configuration = {
@@ -73,6 +79,28 @@ CASES: dict[str, tuple[list[str], str, Any]] = {
         ["flat.zarr", "--data", "plane.zarr", "--labels", "labels.zarr"],
         "contours",
         lambda place, path: plots.contours(model(place, "flat.zarr"), path, points=plane(), labels=LABELS),
+    ),
+    "a kernel of two features": (
+        ["curved.zarr"],
+        "contours",
+        lambda place, path: plots.contours(model(place, "curved.zarr"), path),
+    ),
+    "a kernel of two features, its points and labels": (
+        ["curved.zarr", "--data", "plane.zarr", "--labels", "labels.zarr"],
+        "contours",
+        lambda place, path: plots.contours(
+            model(place, "curved.zarr"), path, points=place / "plane.zarr", labels=LABELS
+        ),
+    ),
+    "a kernel of more features": (
+        ["kernel.zarr"],
+        "eigenvalues",
+        lambda place, path: plots.eigenvalues(model(place, "kernel.zarr"), path),
+    ),
+    "random features": (
+        ["random.zarr"],
+        "eigenvalues",
+        lambda place, path: plots.eigenvalues(model(place, "random.zarr"), path),
     ),
     "two features and no points": (
         ["flat.zarr"],

@@ -16,6 +16,7 @@ import zarr
 from matplotlib import image
 from matplotlib.colors import to_rgba
 
+import streamdr
 from streamdr import plots
 from streamdr.blocks import Array
 from streamdr.errors import DataError, ParameterError, StoreError
@@ -327,3 +328,19 @@ def test_eigenvalues_of_zero_have_no_place_on_a_log_scale() -> None:
     assert fall.get_title(loc="left") == "3 components (1 of zero, left out): 100.0 % of the variance"
     with pytest.raises(DataError, match="no eigenvalue above zero"):
         plots.eigenvalues(spectrum([0.0], 1.0, explained_variance=np.zeros(1)))
+
+
+@pytest.mark.parametrize("approximation", ["exact", "nystrom", "random_features"])
+def test_the_decay_of_a_fitted_kernel_pca_is_its_own(approximation: str) -> None:
+    data = np.random.default_rng(0).normal(size=(60, 3))
+    model = streamdr.KernelPCA(5, approximation=approximation, n_landmarks=20).fit(data).model_
+    fall, together = plots.eigenvalues(model).axes
+    np.testing.assert_array_equal(fall.lines[0].get_ydata(), model.eigenvalues)
+    np.testing.assert_allclose(
+        together.lines[0].get_ydata(), 100 * np.add.accumulate(model.explained_variance_ratio)
+    )
+    title = fall.get_title(loc="left")
+    if model.captured_trace is None:
+        assert "trace" not in title
+    else:
+        assert f"{100 * model.captured_trace:.4g} % of the kernel matrix's trace" in title

@@ -222,7 +222,7 @@ def _evaluated(
     names = [f"component {number + 1}" for number in wanted]
     if isinstance(model, KernelSpectrum):
         found = np.asarray(model.eigenvalues)[wanted]
-        names = [f"{name}: eigenvalue {value:.3g}" for name, value in zip(names, found, strict=True)]
+        names = [f"{name}: eigenvalue {value:.4g}" for name, value in zip(names, found, strict=True)]
     return [
         _Surface(name, grid, values[:, i].reshape(grid.shape), float(reach[i]))
         for i, name in enumerate(names)
@@ -255,7 +255,8 @@ def _draw(surfaces: list[_Surface], shown: Points | None) -> Figure:
         _draw_isolines(axes, surface)
         if shown is not None:
             colour = shown.classes.palette(_DARK)[shown.classes.number(shown.labels)]
-            axes.scatter(*shown.values.T, s=9, color=colour, edgecolors="white", linewidths=0.4, zorder=3)
+            size = float(np.clip(900 / len(shown.values), 9, 36))
+            axes.scatter(*shown.values.T, s=size, color=colour, edgecolors="white", linewidths=0.4, zorder=3)
         axes.set_xlim(surface.grid.first[[0, -1]])
         axes.set_ylim(surface.grid.second[[0, -1]])
         axes.set_aspect("equal" if alike else "auto")
