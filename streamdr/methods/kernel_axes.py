@@ -86,7 +86,7 @@ def exact_axes(kernel: Array, weights: Array, n_components: int | None, *, defin
     kept = values > NOTHING * values[0]
     values, vectors = values[kept], vectors[:, kept]
     coefficients = roots[:, None] * vectors / np.sqrt(values)
-    _fix_signs(coefficients, vectors)
+    _fix_signs(coefficients, vectors / roots[:, None])  # by scores: a weight turns none around
     return Axes(values, coefficients, means, weights / weight, weight, total, trace, trace, negative)
 
 
