@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from command_line import write_config, write_store
 
-from streamdr import pipeline
+from streamdr import pipeline, store
 from streamdr.config import load
 from streamdr.progress import Silent
 from streamdr.stage import Stage
@@ -88,3 +88,26 @@ def test_the_page_of_a_fit_by_em_shows_how_that_went_and_what_was_filled(tmp_pat
     assert "![log-likelihood](data:image/png;base64," in page
     assert "imputed values of 200 rows, 5 columns" in page
     assert "nats a row after" in page
+
+
+def test_the_page_of_a_search_shows_every_kernel_that_was_tried(tmp_path):
+    write_store(tmp_path / "x.zarr", np.random.default_rng(0).normal(size=(200, 3)))
+    file = write_config(
+        tmp_path,
+        input={"path": str(tmp_path / "x.zarr")},
+        method={
+            "name": "kernel_pca",
+            "n_components": 2,
+            "kernel": {"search": {"rbf": {"gamma": [0.1, 1.0]}, "linear": {}}, "folds": 3},
+            "n_landmarks": 50,
+        },
+        output={"model": str(tmp_path / "model.zarr")},
+    )
+    stage = Stage(load(file), Silent(), threading.Event())
+    reports = pipeline.run_all(stage)
+    shown = summarise(stage, {"fit": reports["fit"]})
+    for kernel in ("rbf gamma=0.1", "rbf gamma=1", "linear"):
+        assert re.search(rf"  {kernel} +\d+\.\d+%", shown["markdown"])
+    assert [row["component"] for row in shown["table"]] == [1, 2]
+    model = store.load_model(tmp_path / "model.zarr").model
+    np.testing.assert_allclose([row["variance"] for row in shown["table"]], model.explained_variance)
