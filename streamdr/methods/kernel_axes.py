@@ -85,6 +85,9 @@ def exact_axes(kernel: Array, weights: Array, n_components: int | None, *, defin
     values, vectors, negative = _top(kernel, n_components, definite=definite)
     kept = values > NOTHING * values[0]
     values, vectors = values[kept], vectors[:, kept]
+    # Eigenvectors of tiny eigenvalues are orthogonal to the null vector only as far as these stand above
+    # rounding, and the coefficients divide by their roots.
+    vectors = vectors - np.outer(roots, roots @ vectors / weight)
     coefficients = roots[:, None] * vectors / np.sqrt(values)
     _fix_signs(coefficients, vectors / roots[:, None])  # by scores: a weight turns none around
     return Axes(values, coefficients, means, weights / weight, weight, total, trace, trace, negative)
