@@ -18,11 +18,11 @@ class Features(Protocol):
     def widths(self) -> Sequence[int]:
         """How many columns each map gives."""
 
-    def fill(self, rows: Array, numbers: Array, outs: Sequence[Array]) -> Array:
-        """Write the columns of each map, and return k(x, x) of each row: maps x rows.
+    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
+        """Write the columns of each map."""
 
-        `numbers` are those of the rows in the whole matrix.
-        """
+    def diagonal(self, rows: Array, numbers: Array) -> Array:
+        """k(x, x) of each row, for each map: maps x rows. The rows have these numbers in the whole matrix."""
 
     def parameters(self) -> Mapping[str, Any]:
         """What tells two of them apart: scalars and arrays."""
@@ -45,13 +45,20 @@ class KernelColumns(Settled):
         """As many as landmarks."""
         return [len(self.landmarks)] * len(self.kernels)
 
-    def fill(self, rows: Array, numbers: Array, outs: Sequence[Array]) -> Array:
-        """Write the columns of each kernel, and return its diagonal."""
-        left, right = Side(rows, self.origin), self._sides.get(rows.dtype)
+    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
+        """Write the columns of each kernel."""
+        right = self._sides.get(rows.dtype)
         if right is None:
             right = self._sides[rows.dtype] = Side(self.landmarks, self.origin, rows.dtype)
-        fill(self.kernels, left, right, outs)
-        return np.stack([kernel.diagonal(left) for kernel in self.kernels])
+        fill(self.kernels, Side(rows, self.origin), right, outs)
+
+    def diagonal(self, rows: Array, numbers: Array) -> Array:
+        """Of each kernel: mostly one, whatever the row."""
+        known = [kernel.at_itself for kernel in self.kernels]
+        if None not in known:
+            return np.repeat(np.array(known, np.float64)[:, None], len(rows), axis=1)
+        side = Side(rows, self.origin)
+        return np.stack([kernel.diagonal(side) for kernel in self.kernels])
 
     def parameters(self) -> Mapping[str, Any]:
         """The kernels by their names, and the landmarks."""
@@ -70,9 +77,12 @@ class StoredColumns(Settled):
         """One map."""
         return [len(self.numbers)]
 
-    def fill(self, rows: Array, numbers: Array, outs: Sequence[Array]) -> Array:
-        """Pick the columns, and from each row its own."""
+    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
+        """Pick the columns."""
         np.take(rows, self.numbers, axis=1, out=outs[0])
+
+    def diagonal(self, rows: Array, numbers: Array) -> Array:
+        """Pick from each row its own."""
         return rows[np.arange(len(rows)), numbers][None].astype(np.float64)
 
     def parameters(self) -> Mapping[str, Any]:
@@ -92,9 +102,12 @@ class FunctionColumns(Settled):
         """One map."""
         return [len(self.landmarks)]
 
-    def fill(self, rows: Array, numbers: Array, outs: Sequence[Array]) -> Array:
+    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
         """Call the function."""
         outs[0][...] = function_matrix(self.function, rows, self.landmarks)
+
+    def diagonal(self, rows: Array, numbers: Array) -> Array:
+        """Call the function."""
         return function_diagonal(self.function, rows)[None]
 
     def parameters(self) -> Mapping[str, Any]:
@@ -119,12 +132,15 @@ class Whitened(Settled):
         """One map."""
         return [self.whitener.shape[1]]
 
-    def fill(self, rows: Array, numbers: Array, outs: Sequence[Array]) -> Array:
+    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
         """Columns and a product."""
         plain = np.empty((len(rows), *self.columns.widths), rows.dtype)
-        diagonal = self.columns.fill(rows, numbers, [plain])
+        self.columns.fill(rows, [plain])
         np.matmul(plain, self.whitener.astype(rows.dtype, copy=False), out=outs[0])
-        return diagonal
+
+    def diagonal(self, rows: Array, numbers: Array) -> Array:
+        """That of the kernel."""
+        return self.columns.diagonal(rows, numbers)
 
     def parameters(self) -> Mapping[str, Any]:
         """Those of the columns, and T."""
@@ -160,13 +176,16 @@ class FourierFeatures(Settled):
         """One map."""
         return [self.frequencies.shape[1]]
 
-    def fill(self, rows: Array, numbers: Array, outs: Sequence[Array]) -> Array:
+    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
         """A product and a cosine."""
         out, dtype = outs[0], rows.dtype
         np.matmul(rows - self.origin.astype(dtype), self.frequencies.astype(dtype, copy=False), out=out)
         out += self.phases.astype(dtype)
         np.cos(out, out=out)
         out *= np.sqrt(2 / out.shape[1])
+
+    def diagonal(self, rows: Array, numbers: Array) -> Array:
+        """One."""
         return np.ones((1, len(rows)))
 
     def parameters(self) -> Mapping[str, Any]:

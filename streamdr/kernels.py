@@ -16,7 +16,7 @@ KernelName = Literal["linear", "poly", "rbf", "sigmoid", "laplacian", "cosine"]
 KERNELS: tuple[str, ...] = get_args(KernelName)
 KernelFunction = Callable[[Array, Array], Any]
 
-_DIAGONAL_ROWS = 64
+_DIAGONAL_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Kernel:
         return self.name in ("linear", "rbf", "laplacian")
 
     @property
-    def by_city_block(self) -> bool:
-        """Whether it is made of distances along the axes, and of nothing that products give."""
-        return self.name == "laplacian"
+    def made_of(self) -> Literal["products", "distances", "units"]:
+        """What it is made of: products of moved rows, distances along the axes, or rows of unit length."""
+        return {"laplacian": "distances", "cosine": "units"}.get(self.name, "products")  # type: ignore[return-value]
 
     @property
     def at_itself(self) -> float | None:
@@ -64,11 +64,9 @@ class Kernel:
         if self.name == "linear":  # it loses nothing near the middle of the rows, and is centred anyway
             return 1.0, np.zeros_like(left.squares), np.zeros_like(right.squares)
         whole = right.along + right.origin_square
-        if self.name == "cosine":
-            return 1.0, left.along, whole
         return self.gamma, self.gamma * left.along, self.gamma * whole + right.squares.dtype.type(self.coef0)
 
-    def finish(self, pairs: Array, left: Side, right: Side) -> None:
+    def finish(self, pairs: Array) -> None:
         """Turn what `affine` made of products (distances, for a laplacian) into values, in place."""
         if self.name == "rbf":
             np.minimum(pairs, 0.0, out=pairs)  # rounding must not make a distance negative
@@ -80,20 +78,19 @@ class Kernel:
             np.tanh(pairs, out=pairs)
         elif self.name == "poly":
             _raise_to(pairs, self.degree)
-        elif self.name == "cosine":
-            pairs *= left.inverse_norms[:, None]
-            pairs *= right.inverse_norms
 
     def diagonal(self, side: Side) -> Array:
         """k(x, x) of each row."""
         if self.at_itself is not None:
             return np.full(len(side.squares), self.at_itself)
         if self.name == "cosine":
-            return (side.inverse_norms > 0).astype(np.float64)
+            return side.units.any(axis=1).astype(np.float64)
         if self.name == "linear":
             return side.squares.astype(np.float64)
-        products = self.gamma * side.norm_squares.astype(np.float64) + self.coef0
-        self.finish(products, side, side)
+        products: Array = side.norm_squares.astype(np.float64)
+        products *= self.gamma
+        products += self.coef0
+        self.finish(products)
         return products
 
 
@@ -139,37 +136,37 @@ class Side(Settled):
         return squares
 
     @cached_property
-    def inverse_norms(self) -> Array:
-        """1 / |x|, and 0 for a row of zeros, which is at no angle to anything."""
-        norms = np.sqrt(self.norm_squares)
-        some = norms > 0
-        inverse: Array = some / np.where(some, norms, 1)
-        return inverse.astype(norms.dtype, copy=False)
+    def units(self) -> Array:
+        """The rows as they were, of length one; a row of zeros is at no angle to anything, and stays."""
+        norms = np.sqrt(np.einsum("ij,ij->i", self.rows, self.rows))
+        units: Array = self.rows / np.where(norms > 0, norms, 1)[:, None]
+        return settled(units.astype(self.moved.dtype, copy=False))
 
 
 def fill(kernels: Sequence[Kernel], left: Side, right: Side, outs: Sequence[Array]) -> None:
-    """Values of several kernels between rows of two sides, which share their products or distances."""
-    by_products = [
-        (kernel, out) for kernel, out in zip(kernels, outs, strict=True) if not kernel.by_city_block
-    ]
-    by_distances = [(kernel, out) for kernel, out in zip(kernels, outs, strict=True) if kernel.by_city_block]
-    if len(by_products) == 1:
-        _fused(*by_products[0], left, right)
-    elif by_products:
+    """Values of several kernels between rows of two sides. What they are made of is made once."""
+    made: dict[str, list[tuple[Kernel, Array]]] = {"products": [], "distances": [], "units": []}
+    for kernel, out in zip(kernels, outs, strict=True):
+        made[kernel.made_of].append((kernel, out))
+    if len(made["products"]) == 1:
+        _fused(*made["products"][0], left, right)
+    elif made["products"]:
         products = left.moved @ right.moved.T
-        for kernel, out in by_products:
+        for kernel, out in made["products"]:
             scale, row, column = kernel.affine(left, right)
             np.multiply(products, scale, out=out)
             out += row[:, None]
             out += column
-    if by_distances:
+    if made["distances"]:
         distances = cdist(left.moved, right.moved, "cityblock")
         # At an infinite distance a kernel would be zero: nobody would notice that the value was no number.
         distances[~np.isfinite(left.moved).all(axis=1)] = np.nan
-        for _, out in by_distances:
+        for _, out in made["distances"]:
             out[...] = distances
+    for _, out in made["units"]:
+        np.matmul(left.units, right.units.T, out=out)
     for kernel, out in zip(kernels, outs, strict=True):
-        kernel.finish(out, left, right)
+        kernel.finish(out)
 
 
 def _fused(kernel: Kernel, out: Array, left: Side, right: Side) -> None:
@@ -202,9 +199,11 @@ def function_matrix(function: KernelFunction, left: Array, right: Array) -> Arra
 
 def function_diagonal(function: KernelFunction, rows: Array) -> Array:
     """A user's function of each row and itself."""
+    if not len(rows) or not _takes_blocks(function, rows[:1], rows):
+        return np.array([float(function(row, row)) for row in rows])
+    # A few rows at a time: a call a row would cost more than the values that nobody needs.
     parts = (rows[start : start + _DIAGONAL_ROWS] for start in range(0, len(rows), _DIAGONAL_ROWS))
-    diagonals = [np.diag(function_matrix(function, part, part)) for part in parts]
-    return np.concatenate([np.zeros(0), *diagonals])
+    return np.concatenate([np.diag(np.asarray(function(part, part), np.float64)) for part in parts])
 
 
 def _takes_blocks(function: KernelFunction, one: Array, several: Array) -> bool:

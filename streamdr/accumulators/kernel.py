@@ -86,13 +86,14 @@ class KernelMoments(Settled):
         # A slab at a time, so that it is still in cache when it is moved to the origin and summed.
         for slab in slabs(outs[0]):
             parts = [out[slab] for out in outs]
-            self.traces[:, fold] += self.features.fill(rows[slab], numbers[slab], parts) @ weights[slab]
+            self.features.fill(rows[slab], parts)
             for sums, part, origin in zip(self.sums, parts, origins, strict=True):
                 part -= origin
                 if weighted:
                     part *= roots[slab, None]
                 sums[fold] += roots[slab] @ part
         self.weights[fold] += weights.sum()
+        self.traces[:, fold] += self.features.diagonal(rows, numbers) @ weights
         for products, out in zip(self.products, outs, strict=True):
             product = scratch("product", (out.shape[1], out.shape[1]), rows.dtype)
             np.matmul(out.T, out, out=product)  # sees that it is symmetric, and uses syrk

@@ -147,6 +147,12 @@ class KernelPCA:
             sound = 0 < m < 1 or (float(m).is_integer() and m >= 1)
             require(sound, "n_landmarks", f"{m!r} is not a whole number, or a fraction between 0 and 1")
         self._check_landmarks()
+        back = self.approximation != "random_features" and self.kernel != "precomputed"
+        require(
+            back or not self.fit_inverse_transform,
+            "fit_inverse_transform",
+            "there is no way back from random features or a precomputed kernel",
+        )
         require(self.alpha > 0, "alpha", f"{self.alpha} is not above 0")
         require(self.precision in ("mixed", "double"), "precision", f"{self.precision!r} is no precision")
 
@@ -207,7 +213,7 @@ class KernelPCA:
 
     def lacks(self, what: str) -> str | None:
         """Why models of these parameters do not denoise."""
-        if what != "denoise" or (self.fit_inverse_transform and self.kernel != "precomputed"):
+        if what != "denoise" or self.fit_inverse_transform:
             return None
         if self.searches:
             return "the kernel that a search finds may have no way back: set fit_inverse_transform: true"
@@ -251,7 +257,8 @@ class KernelPCA:
     def _require_room(self, data: MatrixSpec) -> None:
         """Refuse landmarks that are too many for the data, or too few for the components."""
         m, k = self.most_landmarks(data), self.n_components
-        if self.approximation == "nystrom" and m > data.n_rows and isinstance(self.landmarks, str):
+        asked = self.approximation == "nystrom" or self.searches
+        if asked and m > data.n_rows and isinstance(self.landmarks, str):
             raise ParameterError(
                 "n_landmarks",
                 f"{m} landmarks of {data.n_rows} rows: ask for {data.n_rows} or fewer, or for "

@@ -170,19 +170,22 @@ class KernelPCAModel(Settled):
 
     def _columns(self, rows: Array) -> Iterator[tuple[Span, Array]]:
         """The kernel between rows and landmarks, some rows at a time."""
-        numbers = np.zeros(len(rows), np.int64)  # of which only the diagonal is made, which nobody needs here
         for span in self._tiles(len(rows)):
             columns = np.empty((len(span), self.n_landmarks), rows.dtype)
-            self._features.fill(rows[span.slice], numbers[span.slice], [columns])
+            self._features.fill(rows[span.slice], [columns])
             yield span, columns
 
     def _tiles(self, n_rows: int) -> Iterator[Span]:
         """Rows whose kernels with all landmarks fill a tile."""
-        return Span(0, n_rows).split(max(1, TILE_BYTES // (8 * self.n_landmarks)))
+        return Span(0, n_rows).split(self._tile_rows)
+
+    @property
+    def _tile_rows(self) -> int:
+        return max(1, TILE_BYTES // (8 * max(self.n_landmarks, self.n_features)))
 
     def scratch_bytes(self, n_rows: int) -> int:
         """What mapping rows there or back takes besides the result: tiles of columns and of rows."""
-        rows = min(n_rows, max(1, TILE_BYTES // (8 * self.n_landmarks)))
+        rows = min(n_rows, self._tile_rows)
         tiles = 6 * 8 * rows * self.n_landmarks + 8 * 8 * rows * self.n_features
         return tiles + 24 * self.n_landmarks * (self.n_features + self.n_components + 2)
 

@@ -69,20 +69,20 @@ def nystrom(method: KernelPCA, data: MatrixSpec) -> Route:
     """A sample to choose landmarks from, and one pass, over several kernels at once in a search."""
     m, rows = method.most_landmarks(data), method.sample_rows(data)
     maps, folds = method.n_searched
-    held = 8 * rows * (data.n_cols * (6 if method.searches else 2) + 2 * m)
+    held = 8 * rows * (data.n_cols * (10 if method.searches else 6) + 3 * m)
     return _one_pass(method, data, "nystrom", m, maps, folds, held)
 
 
 def random_features(method: KernelPCA, data: MatrixSpec) -> Route:
     """A sample to see where rows lie, and one pass."""
-    held = 16 * method.sample_rows(data) * data.n_cols
+    held = 48 * method.sample_rows(data) * data.n_cols
     return _one_pass(method, data, "random_features", method.most_landmarks(data), 1, 1, held)
 
 
 def sparse(method: SparseKernelPCA, data: MatrixSpec) -> Route:
     """A sample of candidates, and one pass."""
     m = method.pool_rows(data)
-    return _one_pass(method, data, "sparse", m, 1, 1, 8 * m * (2 * data.n_cols + 2 * m))
+    return _one_pass(method, data, "sparse", m, 1, 1, 8 * m * (6 * data.n_cols + 3 * m))
 
 
 ROUTES = {"exact": exact, "nystrom": nystrom, "random_features": random_features}

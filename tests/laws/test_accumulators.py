@@ -124,7 +124,7 @@ def kernel_examples(data: np.ndarray, rng: np.random.Generator) -> list[Accumula
 
 def means(features: Features, rows: np.ndarray) -> list[np.ndarray]:
     outs = [np.empty((len(rows), width)) for width in features.widths]
-    features.fill(rows, np.arange(len(rows)), outs)
+    features.fill(rows, outs)
     return [out[::2].mean(axis=0) for out in outs]
 
 
