@@ -84,7 +84,7 @@ class Kernel:
         if self.at_itself is not None:
             return np.full(len(side.squares), self.at_itself)
         if self.name == "cosine":
-            return side.units.any(axis=1).astype(np.float64)
+            return (side.norm_squares > 0).astype(np.float64)
         if self.name == "linear":
             return side.squares.astype(np.float64)
         products: Array = side.norm_squares.astype(np.float64)
