@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
-from streamdr.accumulators import Accumulator, KernelMoments, Sample
-from streamdr.blocks import Array, MatrixSpec, Part
+from streamdr.accumulators import Sample
+from streamdr.blocks import Array, MatrixSpec
 from streamdr.errors import DataError, ParameterError
-from streamdr.features import FourierFeatures, Whitened
 from streamdr.methods.base import Pass, Passes, Route
 from streamdr.methods.checks import require
-from streamdr.methods.kernel_axes import Negative, Whitening, exact_axes, nystrom_axes
-from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, Stored, column_origin, symmetric
+from streamdr.methods.kernel_axes import exact_axes
+from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, Stored, symmetric
 from streamdr.methods.kernel_parameters import (
     KernelChoice,
     check_kernel,
@@ -26,10 +25,11 @@ from streamdr.methods.kernel_parameters import (
     require_square,
 )
 from streamdr.methods.kernel_pca_model import KernelPCAModel
-from streamdr.methods.kernel_routes import ROUTES, is_single, labour, nothing
+from streamdr.methods.kernel_routes import ROUTES
 from streamdr.methods.kernel_search import searched
-from streamdr.methods.landmarks import clustered, rpcholesky, uniform
+from streamdr.methods.nystrom import by_landmarks
 from streamdr.methods.preimages import Ridge
+from streamdr.methods.random_features import by_random_features
 
 if TYPE_CHECKING:
     LandmarkChoice = Literal["rpcholesky", "uniform", "kmeans"] | list[list[float]] | Array
@@ -39,18 +39,6 @@ else:
 _USUAL_LANDMARKS, _SEARCH_LANDMARKS, _MOST_LANDMARKS = 1000, 200, 2000
 _EXACT_ROWS = 5_000
 _SAMPLE_ROWS, _SAMPLE_BYTES = 5_000, 64 << 20
-_OUTGROWN = 2.0
-
-
-@dataclass(frozen=True, eq=False)
-class Basis:
-    """The kernel and the landmarks of a Nystrom approximation."""
-
-    kind: KernelKind
-    landmarks: Pool
-    origin: Array
-    """Near the means of the kernel's columns."""
-    asked: int | None = None
 
 
 @dataclass(eq=False)
@@ -277,125 +265,19 @@ class KernelPCA:
         if self.approximation == "exact":
             return self._exact(data)
         if self.approximation == "nystrom":
-            return self._nystrom(data, start)
+            again = self.searches and start is None
+            return searched(self, data) if again else by_landmarks(self, data, start)
         if self.approximation == "random_features":
-            return self._random_features(data, start)
+            return by_random_features(self, data, start)
         raise ParameterError("approximation", "'auto' stands for one of the routes: choose one of them first")
 
     def _exact(self, data: MatrixSpec) -> Passes:
         empty = Sample(data.n_cols, data.n_rows, holes=False)
         pool = Pool.of(cast(Sample, (yield Pass(empty, label="all rows"))))
-        _require_rows(pool)
         kind = kind_of(self, data, pool)
         kernel = symmetric(kind, pool)
         axes = exact_axes(kernel, pool.weights, self.n_components, definite=kind.definite)
         return self.assembled(kind, pool, "exact", axes.fields())
-
-    def _nystrom(self, data: MatrixSpec, start: KernelPCAModel | None) -> Passes:
-        if self.searches and start is None:
-            model: KernelPCAModel = yield from searched(self, data)
-            return model
-        basis = yield from self._basis(data, start)
-        model = yield from self._by_landmarks(data, basis)
-        if start is None or not _outgrown(model, start):
-            return replace(
-                model,
-                candidate_kernels=None if start is None else start.candidate_kernels,
-                candidate_errors=None if start is None else start.candidate_errors,
-            )
-        # The rows that were added are unlike those that the landmarks were chosen from.
-        return (yield from self._nystrom(data, None))
-
-    def _basis(self, data: MatrixSpec, start: KernelPCAModel | None) -> Generator[Pass, Accumulator, Basis]:
-        """Landmarks: those that were given, those of an earlier fit, or some of a sample."""
-        if start is not None and start.kernel_origin is not None:
-            return Basis(*_taken_up(start, data), start.kernel_origin, start.asked_landmarks)
-        if not isinstance(self.landmarks, str):
-            given = Pool.made(np.asarray(self.landmarks))
-            kind = kind_of(self, data, given, given=True)
-            return Basis(kind, given, kind.matrix(given, given).mean(axis=0))
-        pool = yield from self.draw(data)
-        kind = kind_of(self, data, pool)
-        landmarks, asked = self.choose(kind, pool, data)
-        return Basis(kind, landmarks, column_origin(kind, pool, landmarks), asked)
-
-    def draw(self, data: MatrixSpec, *, whole: bool = False) -> Generator[Pass, Accumulator, Pool]:
-        """Some rows to choose landmarks from; `whole`: all rows of the part of the data that is read."""
-        part = self.sampled_part(data)
-        size = data.n_rows if whole else self.sample_rows(data)
-        empty = Sample(data.n_cols, size, self.random_state, holes=False)
-        pool = Pool.of(
-            cast(Sample, (yield Pass(empty, label="a sample to choose landmarks from", part=part)))
-        )
-        _require_rows(pool)
-        return pool
-
-    def sampled_part(self, data: MatrixSpec) -> Part | None:
-        """The part of the data that is read for a sample; None for all of it."""
-        parts = data.n_rows // (2 * self.sample_rows(data))
-        return Part(0, parts) if parts > 1 else None
-
-    def choose(self, kind: KernelKind, pool: Pool, data: MatrixSpec) -> tuple[Pool, int | None]:
-        """Landmarks from a pool, and how many were asked for where they may have become fewer."""
-        m, rng = min(self.most_landmarks(data), len(pool)), np.random.default_rng(self.random_state)
-        if isinstance(kind, Stored):
-            symmetric(kind, pool)
-        if len(pool) <= m and self.fraction is None:
-            return pool, None
-        if self.landmarks == "uniform":
-            return pool.where(uniform(len(pool), m, rng)), None
-        if self.landmarks == "kmeans":
-            return Pool.made(clustered(pool.rows, pool.weights, m, rng)), None
-        roots = np.sqrt(pool.weights)  # a row of weight 3 is as good as three
-        chosen = rpcholesky(
-            lambda rows: roots[:, None] * kind.matrix(pool, pool.where(rows)) * roots[rows],
-            pool.weights * kind.diagonal(pool),
-            m,
-            rng,
-            self.fraction or 1.0,
-        )
-        if not chosen.definite or not len(chosen.rows):
-            return pool.where(uniform(len(pool), m, rng)), None
-        return pool.where(np.sort(chosen.rows)), None if self.fraction else m
-
-    def _by_landmarks(self, data: MatrixSpec, basis: Basis) -> Generator[Pass, Accumulator, KernelPCAModel]:
-        whitened, single = self.whitened(data), is_single(self, data)
-        kind, landmarks = basis.kind, basis.landmarks
-        whitening = Whitening.of(symmetric(kind, landmarks), nothing(single=single, whitened=whitened))
-        columns, origin = kind.columns(landmarks), basis.origin
-        if whitened:
-            columns, origin = Whitened(columns, whitening.matrix), basis.origin @ whitening.matrix
-        empty = KernelMoments(columns, [origin], double=whitened or self.precision == "double")
-        label, work = f"kernels with {len(landmarks):,} landmarks", labour(len(landmarks), data.n_cols)
-        full = cast(KernelMoments, (yield Pass(empty, label=label, labour=work)))
-        axes = nystrom_axes(full.moments(), whitening, self.n_components, whitened=whitened, single=single)
-        fields = {**axes.fields(), "kernel_origin": basis.origin, "asked_landmarks": basis.asked}
-        return self.assembled(kind, landmarks, "nystrom", fields)
-
-    def _random_features(self, data: MatrixSpec, start: KernelPCAModel | None) -> Passes:
-        m, rng = self.most_landmarks(data), np.random.default_rng(self.random_state)
-        if start is not None and start.frequencies is not None and start.phases is not None:
-            kernel = start.named
-            features = FourierFeatures(start.frequencies, start.phases, start.origin)
-        else:
-            pool = yield from self.draw(data)
-            kernel = cast(Named, kind_of(self, data, pool)).kernel
-            features = FourierFeatures.drawn(kernel, m, pool.mean, rng)
-        empty = KernelMoments(features, [np.zeros(m)], double=self.precision == "double")
-        label, work = f"{m:,} random features", labour(m, data.n_cols)
-        full = cast(KernelMoments, (yield Pass(empty, label=label, labour=work)))
-        identity = Whitening(np.eye(m), np.eye(m), Negative())
-        axes = nystrom_axes(
-            full.moments(), identity, self.n_components, whitened=True, single=is_single(self, data)
-        )
-        fields = {**axes.fields(), **Named(kernel, features.origin).fields(), "captured_trace": None}
-        return KernelPCAModel(
-            approximation="random_features",
-            **(fields | {"trace_error": None, "mean_coefficients": None}),
-            frequencies=features.frequencies,
-            phases=features.phases,
-            wanted=self.n_components,
-        )
 
     def assembled(
         self, kind: KernelKind, landmarks: Pool, way: Any, fields: dict[str, Any]
@@ -418,26 +300,3 @@ class KernelPCA:
             )
         ridge = Ridge.fitted(kind.kernel, model.landmark_scores, landmarks.rows, self.alpha)
         return replace(model, dual_coefficients=ridge.dual)
-
-
-def _taken_up(start: KernelPCAModel, data: MatrixSpec) -> tuple[KernelKind, Pool]:
-    """The kernel and the landmarks of an earlier fit."""
-    assert start.landmark_rows is not None
-    numbers = start.landmark_rows.astype(np.int64)
-    kind: KernelKind
-    if start.landmarks is None:
-        raise DataError("a precomputed kernel cannot grow by rows alone: run with --fresh")
-    kind = Named(start.named, start.origin)
-    return kind, Pool(start.landmarks, numbers, np.ones(len(numbers)))
-
-
-def _outgrown(model: KernelPCAModel, start: KernelPCAModel) -> bool:
-    """Whether landmarks leave far more of all rows out than of those that they were chosen from."""
-    assert model.captured_trace is not None
-    assert start.captured_trace is not None
-    return 1 - model.captured_trace > max(_OUTGROWN * (1 - start.captured_trace), 0.01)
-
-
-def _require_rows(pool: Pool) -> None:
-    if not len(pool):
-        raise DataError("no row has any weight: there is nothing to fit")

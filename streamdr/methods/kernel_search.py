@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from streamdr.accumulators import Accumulator, KernelMoments
+from streamdr.accumulators import KernelMoments
 from streamdr.blocks import Block, MatrixSpec, Span
 from streamdr.errors import DataError
 from streamdr.features import KernelColumns
@@ -17,27 +16,27 @@ from streamdr.methods.base import Pass
 from streamdr.methods.kernel_axes import Whitening, held_out_error, nystrom_axes
 from streamdr.methods.kernel_kinds import Named, Pool, column_origin, median_gamma, symmetric
 from streamdr.methods.kernel_parameters import grid, grid_size
-from streamdr.methods.kernel_pca_model import KernelPCAModel
 from streamdr.methods.kernel_routes import is_single, labour, nothing
+from streamdr.methods.nystrom import Fit, choose, draw, sampled_part
 
 if TYPE_CHECKING:
     from streamdr.methods.kernel_pca import KernelPCA
 
 
-def searched(method: KernelPCA, data: MatrixSpec) -> Generator[Pass, Accumulator, KernelPCAModel]:
+def searched(method: KernelPCA, data: MatrixSpec) -> Fit:
     """Fit the kernel whose components, found without a fold of the rows, explain most of that fold.
 
     All kernels share landmarks, and so their products or distances. Each has its moments by folds, which
     add up to those of all rows: the winner needs no other pass. The part of the data that was read for the
     sample is not read again.
     """
-    pool = yield from method.draw(data, whole=True)
+    pool = yield from draw(method, data, whole=True)
     kernels = grid(method, data, pool)
     _, folds = grid_size(method)
     # The landmarks are chosen for an rbf of the data's own width: they must serve every kernel.
     if isinstance(method.landmarks, str):
         usual = Named(Kernel("rbf", median_gamma(pool)), pool.mean)
-        landmarks, asked = method.choose(usual, pool, data)
+        landmarks, asked = choose(method, usual, pool, data)
     else:
         landmarks, asked = Pool.made(np.asarray(method.landmarks)), None
     kinds = [Named(kernel, pool.mean) for kernel in kernels]
@@ -52,7 +51,7 @@ def searched(method: KernelPCA, data: MatrixSpec) -> Generator[Pass, Accumulator
     rest = full.empty_like()
     values = pool.rows.astype(data.working)
     full.update(Block(Span(0, len(pool)), values, weights=pool.weights, rows=pool.numbers))
-    part = method.sampled_part(data)
+    part = sampled_part(method, data)
     if part is not None:
         label = f"{len(kernels)} kernels with {len(landmarks):,} landmarks"
         work = labour(len(landmarks) * len(kernels), data.n_cols)

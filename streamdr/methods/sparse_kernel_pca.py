@@ -171,10 +171,7 @@ class SparseKernelPCA:
         parts = data.n_rows // (8 * size)
         empty = Sample(data.n_cols, size, self.random_state, holes=False)
         part = Part(0, parts) if parts > 1 else None
-        pool = Pool.of(cast(Sample, (yield Pass(empty, label="candidates", part=part))))
-        if not len(pool):
-            raise DataError("no row has any weight: there is nothing to fit")
-        return pool
+        return Pool.of(cast(Sample, (yield Pass(empty, label="candidates", part=part))))
 
 
 def _greedy(kernel: Array, moments: FoldMoments, n_components: int, nothing: float) -> Array:

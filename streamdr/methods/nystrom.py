@@ -1,0 +1,136 @@
+"""The Nystrom approximation: landmarks from a sample, and one pass over their kernel with all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from streamdr.accumulators import Accumulator, KernelMoments, Sample
+from streamdr.blocks import Array, MatrixSpec, Part
+from streamdr.errors import DataError
+from streamdr.features import Whitened
+from streamdr.methods.base import Pass
+from streamdr.methods.kernel_axes import Whitening, nystrom_axes
+from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, Stored, column_origin, symmetric
+from streamdr.methods.kernel_parameters import kind_of
+from streamdr.methods.kernel_pca_model import KernelPCAModel
+from streamdr.methods.kernel_routes import is_single, labour, nothing
+from streamdr.methods.landmarks import clustered, rpcholesky, uniform
+
+if TYPE_CHECKING:
+    from streamdr.methods.kernel_pca import KernelPCA
+
+_OUTGROWN, _LITTLE = 2.0, 0.01
+
+Fit = Generator[Pass, Accumulator, KernelPCAModel]
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """The kernel and the landmarks of an approximation."""
+
+    kind: KernelKind
+    landmarks: Pool
+    origin: Array
+    """Near the means of the kernel's columns."""
+    asked: int | None = None
+    """How many landmarks were asked for, where there may be fewer."""
+
+
+def by_landmarks(method: KernelPCA, data: MatrixSpec, start: KernelPCAModel | None) -> Fit:
+    """Fit by the landmarks of an earlier model of the first rows, if there is one, else by new ones."""
+    if start is not None and start.kernel_origin is not None:
+        model = yield from _one_pass(method, data, _taken_up(start, start.kernel_origin))
+        if not _outgrown(model, start):
+            return replace(
+                model, candidate_kernels=start.candidate_kernels, candidate_errors=start.candidate_errors
+            )
+    basis = yield from _basis(method, data)
+    return (yield from _one_pass(method, data, basis))
+
+
+def draw(method: KernelPCA, data: MatrixSpec, *, whole: bool = False) -> Generator[Pass, Accumulator, Pool]:
+    """Some rows to choose landmarks from; `whole`: all rows of the part of the data that is read."""
+    size = data.n_rows if whole else method.sample_rows(data)
+    empty = Sample(data.n_cols, size, method.random_state, holes=False)
+    request = Pass(empty, label="a sample to choose landmarks from", part=sampled_part(method, data))
+    return Pool.of(cast(Sample, (yield request)))
+
+
+def sampled_part(method: KernelPCA, data: MatrixSpec) -> Part | None:
+    """The part of the data that is read for a sample; None for all of it."""
+    parts = data.n_rows // (2 * method.sample_rows(data))
+    return Part(0, parts) if parts > 1 else None
+
+
+def choose(method: KernelPCA, kind: KernelKind, pool: Pool, data: MatrixSpec) -> tuple[Pool, int | None]:
+    """Landmarks from a pool, and how many were asked for where they may have become fewer."""
+    m, rng = min(method.most_landmarks(data), len(pool)), np.random.default_rng(method.random_state)
+    if isinstance(kind, Stored):
+        symmetric(kind, pool)
+    if len(pool) <= m and method.fraction is None:
+        return pool, None
+    if method.landmarks == "uniform":
+        return pool.where(uniform(len(pool), m, rng)), None
+    if method.landmarks == "kmeans":
+        return Pool.made(clustered(pool.rows, pool.weights, m, rng)), None
+    roots = np.sqrt(pool.weights)  # a row of weight 3 is as good as three
+    chosen = rpcholesky(
+        lambda rows: roots[:, None] * kind.matrix(pool, pool.where(rows)) * roots[rows],
+        pool.weights * kind.diagonal(pool),
+        m,
+        rng,
+        method.fraction or 1.0,
+    )
+    if not chosen.definite or not len(chosen.rows):
+        return pool.where(uniform(len(pool), m, rng)), None
+    return pool.where(np.sort(chosen.rows)), None if method.fraction else m
+
+
+def _basis(method: KernelPCA, data: MatrixSpec) -> Generator[Pass, Accumulator, Basis]:
+    """Landmarks that were given, or some of a sample."""
+    if not isinstance(method.landmarks, str):
+        given = Pool.made(np.asarray(method.landmarks))
+        kind = kind_of(method, data, given, given=True)
+        return Basis(kind, given, kind.matrix(given, given).mean(axis=0))
+    pool = yield from draw(method, data)
+    kind = kind_of(method, data, pool)
+    landmarks, asked = choose(method, kind, pool, data)
+    return Basis(kind, landmarks, column_origin(kind, pool, landmarks), asked)
+
+
+def _one_pass(method: KernelPCA, data: MatrixSpec, basis: Basis) -> Fit:
+    whitened, single = method.whitened(data), is_single(method, data)
+    kind, landmarks = basis.kind, basis.landmarks
+    whitening = Whitening.of(symmetric(kind, landmarks), nothing(single=single, whitened=whitened))
+    columns, origin = kind.columns(landmarks), basis.origin
+    if whitened:
+        columns, origin = Whitened(columns, whitening.matrix), basis.origin @ whitening.matrix
+    empty = KernelMoments(columns, [origin], double=whitened or method.precision == "double")
+    label, work = f"kernels with {len(landmarks):,} landmarks", labour(len(landmarks), data.n_cols)
+    full = cast(KernelMoments, (yield Pass(empty, label=label, labour=work)))
+    axes = nystrom_axes(full.moments(), whitening, method.n_components, whitened=whitened, single=single)
+    fields = {**axes.fields(), "kernel_origin": basis.origin, "asked_landmarks": basis.asked}
+    return method.assembled(kind, landmarks, "nystrom", fields)
+
+
+def _taken_up(start: KernelPCAModel, origin: Array) -> Basis:
+    """The kernel and the landmarks of an earlier fit."""
+    if start.landmarks is None or start.landmark_rows is None:
+        raise DataError("a precomputed kernel does not grow by rows alone: run with --fresh")
+    numbers = start.landmark_rows.astype(np.int64)
+    landmarks = Pool(start.landmarks, numbers, np.ones(len(numbers)))
+    return Basis(Named(start.named, start.origin), landmarks, origin, start.asked_landmarks)
+
+
+def _outgrown(model: KernelPCAModel, start: KernelPCAModel) -> bool:
+    """Whether the rows that were added are unlike those that the landmarks were chosen from.
+
+    Then landmarks leave far more of all rows out than they left of those.
+    """
+    assert model.captured_trace is not None
+    assert start.captured_trace is not None
+    return 1 - model.captured_trace > max(_OUTGROWN * (1 - start.captured_trace), _LITTLE)
