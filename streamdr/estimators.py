@@ -190,6 +190,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self._takes_holes
+        tags.input_tags.pairwise = getattr(self, "kernel", None) == "precomputed"
         return tags
 
     def __getattr__(self, name: str) -> Any:

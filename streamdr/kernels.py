@@ -11,6 +11,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from streamdr.blocks import Array, Settled, settled
+from streamdr.errors import ParameterError
 
 KernelName = Literal["linear", "poly", "rbf", "sigmoid", "laplacian", "cosine"]
 KERNELS: tuple[str, ...] = get_args(KernelName)
@@ -194,16 +195,27 @@ def function_matrix(function: KernelFunction, left: Array, right: Array) -> Arra
     """
     if _takes_blocks(function, left[:1], right):
         return np.asarray(function(left, right), np.float64)
-    return np.array([[float(function(x, y)) for y in right] for x in left])
+    return np.array([[_number(function, x, y) for y in right] for x in left])
 
 
 def function_diagonal(function: KernelFunction, rows: Array) -> Array:
     """A user's function of each row and itself."""
     if not len(rows) or not _takes_blocks(function, rows[:1], rows):
-        return np.array([float(function(row, row)) for row in rows])
+        return np.array([_number(function, row, row) for row in rows])
     # A few rows at a time: a call a row would cost more than the values that nobody needs.
     parts = (rows[start : start + _DIAGONAL_ROWS] for start in range(0, len(rows), _DIAGONAL_ROWS))
     return np.concatenate([np.diag(np.asarray(function(part, part), np.float64)) for part in parts])
+
+
+def _number(function: KernelFunction, left: Array, right: Array) -> float:
+    value = function(left, right)
+    if np.ndim(value) != 0:
+        raise ParameterError(
+            "kernel",
+            f"the kernel function gives something of shape {np.shape(value)} for two rows: it must give a "
+            "number, or for two arrays of rows their matrix",
+        )
+    return float(value)
 
 
 def _takes_blocks(function: KernelFunction, one: Array, several: Array) -> bool:

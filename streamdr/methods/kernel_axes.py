@@ -108,6 +108,31 @@ def _top(matrix: Array, k: int | None, *, definite: bool) -> tuple[Array, Array,
     return values[::-1][:k], vectors[:, ::-1][:, :k], negative
 
 
+class Floor(NamedTuple):
+    """Directions in which landmarks have less than these parts are left out: T would blow up their rounding.
+
+    Sums are taken about the kernel's means, so what they lose is a part of the kernel less its means; a part
+    of all of it is lost in the kernel's own values.
+    """
+
+    overall: float
+    centred: float
+
+    @classmethod
+    def of(cls, *, single: bool, whitened: bool) -> Floor:
+        """What is safe. Features that are whitened as they come lose nothing in sums."""
+        if whitened:
+            return cls(1e-13, 0.0)
+        return cls(1e-10, 1e-6) if single else cls(1e-13, 1e-8)
+
+
+def _centred_norm(kernel: Array) -> float:
+    """The largest eigenvalue of the kernel between landmarks, less its means."""
+    means = kernel.mean(axis=0)
+    centred = kernel - means - means[:, None] + means.mean()
+    return float(np.abs(_top(centred, 1, definite=True)[0][0]))
+
+
 @dataclass(frozen=True, eq=False)
 class Whitening:
     """T with T'K T = I for the kernel K between landmarks, less the directions that they hardly have."""
@@ -118,14 +143,14 @@ class Whitening:
     negative: Negative
 
     @classmethod
-    def of(cls, kernel: Array, nothing: float) -> Whitening:
+    def of(cls, kernel: Array, floor: Floor) -> Whitening:
         """Of the kernel between landmarks."""
         values, vectors = scipy.linalg.eigh((kernel + kernel.T) / 2, driver="evd", check_finite=False)
         if not np.any(values):
             raise same_rows()
         if not (values[-1] > 0 and np.isfinite(values[-1])):
             raise DataError("the kernel has no positive value between the landmarks: choose another kernel")
-        kept = values > nothing * values[-1]
+        kept = values > max(floor.overall * values[-1], floor.centred * _centred_norm(kernel))
         root = np.sqrt(values[kept])
         return cls(vectors[:, kept] / root, vectors[:, kept] * root, Negative.of(values))
 

@@ -1,4 +1,4 @@
-"""What each way to kernel PCA takes, in memory and arithmetic, and what it may round to nothing."""
+"""What each way to kernel PCA takes, in memory and arithmetic."""
 
 from __future__ import annotations
 
@@ -24,17 +24,6 @@ _CITY_BLOCK = 8.0
 def is_single(method: KernelPCA | SparseKernelPCA, data: MatrixSpec) -> bool:
     """Whether products are taken in single precision."""
     return method.precision == "mixed" and data.working == np.float32
-
-
-def nothing(*, single: bool, whitened: bool) -> float:
-    """Directions in which landmarks have less than this part of the most are left out.
-
-    Products of columns lose what is below the rounding of the largest, and T would blow that up; features
-    that are whitened as they come lose nothing.
-    """
-    if whitened:
-        return 1e-13
-    return 1e-6 if single else 1e-8
 
 
 def labour(n_columns: int, n_cols: int) -> int:

@@ -13,10 +13,10 @@ from streamdr.errors import DataError
 from streamdr.features import KernelColumns
 from streamdr.kernels import Kernel
 from streamdr.methods.base import Pass
-from streamdr.methods.kernel_axes import Whitening, held_out_error, nystrom_axes
+from streamdr.methods.kernel_axes import Floor, Whitening, held_out_error, nystrom_axes
 from streamdr.methods.kernel_kinds import Named, Pool, column_origin, median_gamma, symmetric
 from streamdr.methods.kernel_parameters import grid, grid_size
-from streamdr.methods.kernel_routes import is_single, labour, nothing
+from streamdr.methods.kernel_routes import is_single, labour
 from streamdr.methods.nystrom import Fit, choose, draw, sampled_part
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def searched(method: KernelPCA, data: MatrixSpec) -> Fit:
         landmarks, asked = Pool.made(np.asarray(method.landmarks)), None
     kinds = [Named(kernel, pool.mean) for kernel in kernels]
     single = is_single(method, data)
-    floor = nothing(single=single, whitened=False)
+    floor = Floor.of(single=single, whitened=False)
     whitenings = [Whitening.of(symmetric(kind, landmarks), floor) for kind in kinds]
     origins = [column_origin(kind, pool, landmarks) for kind in kinds]
     columns = KernelColumns(kernels, landmarks.rows, pool.mean)

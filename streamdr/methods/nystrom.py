@@ -13,11 +13,11 @@ from streamdr.blocks import Array, MatrixSpec, Part
 from streamdr.errors import DataError
 from streamdr.features import Whitened
 from streamdr.methods.base import Pass
-from streamdr.methods.kernel_axes import Whitening, nystrom_axes
+from streamdr.methods.kernel_axes import Floor, Whitening, nystrom_axes
 from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, Stored, column_origin, symmetric
 from streamdr.methods.kernel_parameters import kind_of
 from streamdr.methods.kernel_pca_model import KernelPCAModel
-from streamdr.methods.kernel_routes import is_single, labour, nothing
+from streamdr.methods.kernel_routes import is_single, labour
 from streamdr.methods.landmarks import clustered, rpcholesky, uniform
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _basis(method: KernelPCA, data: MatrixSpec) -> Generator[Pass, Accumulator, 
 def _one_pass(method: KernelPCA, data: MatrixSpec, basis: Basis) -> Fit:
     whitened, single = method.whitened(data), is_single(method, data)
     kind, landmarks = basis.kind, basis.landmarks
-    whitening = Whitening.of(symmetric(kind, landmarks), nothing(single=single, whitened=whitened))
+    whitening = Whitening.of(symmetric(kind, landmarks), Floor.of(single=single, whitened=whitened))
     columns, origin = kind.columns(landmarks), basis.origin
     if whitened:
         columns, origin = Whitened(columns, whitening.matrix), basis.origin @ whitening.matrix

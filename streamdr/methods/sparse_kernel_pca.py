@@ -20,6 +20,7 @@ from streamdr.methods.checks import require
 from streamdr.methods.kernel_axes import (
     NOTHING,
     NOTHING_IN_SINGLE,
+    Floor,
     Whitening,
     require_sound,
     require_variance,
@@ -27,7 +28,7 @@ from streamdr.methods.kernel_axes import (
 from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, column_origin, symmetric
 from streamdr.methods.kernel_parameters import check_kernel, kind_of
 from streamdr.methods.kernel_pca_model import KernelPCAModel
-from streamdr.methods.kernel_routes import is_single, labour, nothing, sparse
+from streamdr.methods.kernel_routes import is_single, labour, sparse
 
 _MOST_CANDIDATES = 4000
 
@@ -145,7 +146,7 @@ class SparseKernelPCA:
         )
         captured = float(np.trace(covariance) + mean @ mean) * moments.weight
         # The mean of all rows' images lies nearly in the span of all candidates.
-        within = Whitening.of(kernel, nothing(single=single, whitened=False)).matrix.T @ moments.mean
+        within = Whitening.of(kernel, Floor.of(single=single, whitened=False)).matrix.T @ moments.mean
         total = max(moments.trace / moments.weight - float(within @ within), float(np.trace(covariance)))
         require_variance(total, abs(moments.trace) / moments.weight, single=single)
         return KernelPCAModel(
