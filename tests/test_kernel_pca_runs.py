@@ -261,6 +261,61 @@ def test_appended_rows_are_all_that_is_read_and_landmarks_stay(tmp_path):
     assert run.run()["fit"]["bytes_read"] == 0
 
 
+def test_rows_that_are_unlike_those_before_get_landmarks_of_their_own(tmp_path):
+    rows = bent(4000, dtype="f8")
+    rows[3000:] = bent(1000, dtype="f8", seed=1) + 50.0
+    run = nights(tmp_path, NYSTROM, rows)
+    run.write(3000)
+    run.run()
+    before = store.load_model(tmp_path / "out/model.zarr").model
+    run.grow(4000)
+    run.run()
+    after = store.load_model(tmp_path / "out/model.zarr").model
+    assert (after.landmarks > 30).any(), "some are of the new rows"
+    kept = KernelPCA(K, gamma=0.1, approximation="nystrom", landmarks=before.landmarks).fit(rows)
+    assert after.captured_trace > kept.captured_trace_ + 0.01
+    again = KernelPCA(K, gamma=0.1, approximation="nystrom", landmarks=after.landmarks).fit(rows)
+    np.testing.assert_allclose(after.eigenvalues, again.eigenvalues_, rtol=1e-9)
+
+
+def test_a_search_is_appended_to_with_the_kernel_that_won(tmp_path):
+    rows = bent(4000, dtype="f8")
+    method = {"name": "kernel_pca", "n_components": K, "kernel": SEARCH, "n_landmarks": 30}
+    run = nights(tmp_path, method, rows)
+    run.write(3000)
+    run.run()
+    first = store.load_model(tmp_path / "out/model.zarr").model
+    run.grow(3200)
+    run.run()
+    second = store.load_model(tmp_path / "out/model.zarr").model
+    assert (second.kernel, second.gamma) == (first.kernel, first.gamma)
+    assert second.candidate_kernels == first.candidate_kernels
+    np.testing.assert_array_equal(second.landmarks, first.landmarks)
+    assert second.n_samples == 3200
+    given = {"kernel": second.kernel, "gamma": second.gamma, "landmarks": second.landmarks}
+    here = KernelPCA(K, approximation="nystrom", **given).fit(rows[:3200])
+    np.testing.assert_allclose(second.eigenvalues, here.eigenvalues_, rtol=1e-8)
+
+
+@pytest.mark.parametrize("way", ["exact", "random_features"])
+def test_other_ways_are_appended_to(tmp_path, way):
+    rows = bent(600, dtype="f8")
+    method = {**NYSTROM, "approximation": way}
+    run = nights(tmp_path, method, rows)
+    run.write(500)
+    run.run()
+    first = store.load_model(tmp_path / "out/model.zarr").model
+    run.grow(600)
+    run.run()
+    second = store.load_model(tmp_path / "out/model.zarr").model
+    assert second.n_samples == 600
+    if way == "exact":
+        here = KernelPCA(K, gamma=0.1, approximation="exact").fit(rows)
+        np.testing.assert_allclose(second.eigenvalues, here.eigenvalues_, rtol=1e-9)
+    else:
+        np.testing.assert_array_equal(second.frequencies, first.frequencies)
+
+
 def test_sparse_components_are_appended_to(tmp_path):
     rows = bent(4000, dtype="f8")
     run = nights(tmp_path, {"name": "sparse_kernel_pca", "n_components": K, "gamma": 0.1}, rows)
