@@ -42,19 +42,19 @@ SHAPES = {
 }
 GRID = {"rbf": {"gamma": [0.001, 0.01, 0.1]}, "laplacian": {"gamma": [0.01]}, "linear": {}, "cosine": {}}
 CASES = {
-    "nystrom": ("tall", "kernel_pca", {"n_landmarks": 800, "approximation": "nystrom"}, 400),
+    "nystrom": ("tall", "kernel_pca", {"n_landmarks": 600, "approximation": "nystrom"}, 450),
     "double": (
         "tall",
         "kernel_pca",
         {"n_landmarks": 400, "approximation": "nystrom", "precision": "double"},
-        400,
+        450,
     ),
     "laplacian": ("tall", "kernel_pca", {"n_landmarks": 100, "kernel": "laplacian"}, 400),
     "search": ("tall", "kernel_pca", {"n_landmarks": 200, "kernel": {"search": GRID, "folds": 5}}, 400),
     "random features": ("tall", "kernel_pca", {"n_landmarks": 500, "approximation": "random_features"}, 400),
-    "exact": ("few", "kernel_pca", {"approximation": "exact"}, 400),
-    "wide": ("wide", "kernel_pca", {"n_landmarks": 300, "approximation": "nystrom"}, 700),
-    "sparse": ("tall", "sparse_kernel_pca", {}, 400),
+    "exact": ("few", "kernel_pca", {"approximation": "exact"}, 350),
+    "wide": ("wide", "kernel_pca", {"n_landmarks": 300, "approximation": "nystrom"}, 750),
+    "sparse": ("tall", "sparse_kernel_pca", {}, 350),
 }
 
 
