@@ -117,6 +117,16 @@ def test_ridge_is_the_plain_one(rows, noisy):
     np.testing.assert_allclose(ours.inverse_transform(ours.transform(noisy)), want, atol=1e-8)
 
 
+def test_ridge_by_landmarks_learns_from_the_landmarks(rows, noisy):
+    case = {"kernel": "poly", "degree": 2}
+    given = {"approximation": "nystrom", "n_landmarks": 40, "fit_inverse_transform": True, "alpha": 0.1}
+    ours = KernelPCA(4, **given, **case).fit(rows)
+    landmarks = ours.landmarks_
+    # The kernel of scores has the gamma of the kernel of rows, as scikit-learn's has.
+    want = ridge(ours.transform(landmarks), landmarks, ours.transform(noisy), 0.1, gamma=1 / 3, **case)
+    np.testing.assert_allclose(ours.inverse_transform(ours.transform(noisy)), want, atol=1e-8)
+
+
 def test_a_kernel_without_fixed_points_asks_for_ridge(rows):
     ours = KernelPCA(3, kernel="poly", approximation="exact").fit(rows)
     with pytest.raises((ValueError, AttributeError), match="fit_inverse_transform"):
@@ -135,8 +145,8 @@ def test_single_precision_stays_single(rows):
 
 # Denoising digits
 
-MARGIN = 0.7
-"""Kernel PCA's squared error is at most this part of linear PCA's, each at its best; half is usual."""
+MARGIN = 0.65
+"""Kernel PCA's squared error is at most this part of linear PCA's, each at its best: 0.52 to 0.56 of it for twelve seeds."""
 
 
 def digits(seed):
