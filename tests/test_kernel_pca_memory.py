@@ -49,7 +49,6 @@ CASES = {
         {"n_landmarks": 400, "approximation": "nystrom", "precision": "double"},
         450,
     ),
-    "laplacian": ("tall", "kernel_pca", {"n_landmarks": 100, "kernel": "laplacian"}, 400),
     "search": ("tall", "kernel_pca", {"n_landmarks": 200, "kernel": {"search": GRID, "folds": 5}}, 400),
     "random features": ("tall", "kernel_pca", {"n_landmarks": 500, "approximation": "random_features"}, 400),
     "exact": ("few", "kernel_pca", {"approximation": "exact"}, 350),
