@@ -291,6 +291,7 @@ class KernelPCA:
             landmarks=None if isinstance(kind, Stored) else landmarks.rows,
             landmark_rows=landmarks.numbers.astype(np.float64),
             alpha=self.alpha,
+            double=way == "exact" or self.precision == "double",
         )
         if not self.fit_inverse_transform:
             return model

@@ -59,6 +59,8 @@ class KernelPCAModel(Settled):
     negative_share: float = 0.0
     """The sum of their sizes, as a part of that of all."""
     alpha: float = 1.0
+    double: bool = False
+    """Whether rows of single precision are mapped in double precision."""
     mean_coefficients: Array | None = field(default=None, metadata=_LANDMARK)
     """The mean image of all rows as a sum of the landmarks' images."""
     landmarks: Array | None = field(default=None, metadata={"dims": ("landmark", "feature")})
@@ -162,18 +164,14 @@ class KernelPCAModel(Settled):
         """Map rows to their scores, in the floating type of the rows."""
         rows = widen(values)
         scores = np.empty((len(rows), self.n_components), rows.dtype)
-        means, coefficients = self.kernel_means.astype(rows.dtype), self.coefficients.astype(rows.dtype)
-        for span, columns in self._columns(rows):
-            columns -= means
-            np.matmul(columns, coefficients, out=scores[span.slice])
-        return scores
-
-    def _columns(self, rows: Array) -> Iterator[tuple[Span, Array]]:
-        """The kernel between rows and landmarks, some rows at a time."""
+        precision = np.dtype(np.float64) if self.double else rows.dtype
+        means, coefficients = self.kernel_means.astype(precision), self.coefficients.astype(precision)
         for span in self._tiles(len(rows)):
-            columns = np.empty((len(span), self.n_landmarks), rows.dtype)
-            self._features.fill(rows[span.slice], [columns])
-            yield span, columns
+            columns = np.empty((len(span), self.n_landmarks), precision)
+            self._features.fill(rows[span.slice].astype(precision, copy=False), [columns])
+            columns -= means
+            scores[span.slice] = columns @ coefficients
+        return scores
 
     def _tiles(self, n_rows: int) -> Iterator[Span]:
         """Rows whose kernels with all landmarks fill a tile."""

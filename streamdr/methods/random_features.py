@@ -45,4 +45,5 @@ def by_random_features(method: KernelPCA, data: MatrixSpec, start: KernelPCAMode
         frequencies=features.frequencies,
         phases=features.phases,
         wanted=method.n_components,
+        double=method.precision == "double",
     )

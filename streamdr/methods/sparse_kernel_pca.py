@@ -161,6 +161,7 @@ class SparseKernelPCA:
             captured_trace=min(1.0, captured / moments.trace),
             trace_error=max(0.0, moments.trace - captured),
             wanted=self.n_components,
+            double=self.precision == "double",
             landmarks=pool.rows[chosen],
             landmark_rows=pool.numbers[chosen].astype(np.float64),
             pool=pool.rows,
