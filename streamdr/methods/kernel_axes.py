@@ -202,8 +202,12 @@ def held_out_error(test: FoldMoments, train: FoldMoments, whitening: Whitening, 
     middle = whitening.matrix.T @ train.mean
     squares = test.trace / test.weight - 2 * float(image @ middle) + float(middle @ middle)
     about = test.scatter / test.weight + np.outer(test.mean - train.mean, test.mean - train.mean)
-    explained = float(np.einsum("ij,ik,kj->", axes.coefficients, about, axes.coefficients, optimize=True))
-    return float(np.clip(1.0 - explained / squares, 0.0, 1.0)) if squares > 0 else 1.0
+    explained, within = (
+        float(np.sum(axis * (about @ axis))) for axis in (axes.coefficients, whitening.matrix)
+    )
+    # A kernel that is not positive semidefinite has more squares in its positive part than in all of it.
+    total = max(squares, within)
+    return float(np.clip(1.0 - explained / total, 0.0, 1.0)) if total > 0 else 1.0
 
 
 def require_sound(moments: FoldMoments) -> None:
