@@ -147,6 +147,11 @@ def test_a_precomputed_matrix_is_as_good_as_the_rows(case, rows, new):
     same_scores(ours.transform(among), given.transform(among), 1e-8)
 
 
+def test_cross_validation_splits_a_precomputed_matrix_both_ways():
+    assert KernelPCA(kernel="precomputed").__sklearn_tags__().input_tags.pairwise
+    assert not KernelPCA(kernel="rbf").__sklearn_tags__().input_tags.pairwise
+
+
 def intersection(x, y):
     """A kernel of two rows, as scikit-learn's estimators take them."""
     return np.minimum(x, y).sum()
@@ -233,6 +238,35 @@ def test_given_landmarks_are_the_plain_nystrom(case, rows, new):
         want = plain.scores(kernel_matrix(given, chosen, **CASES[case]), 3)
         same_scores(ours.transform(given), want, 1e-8)
     diagonal = np.diag(kernel_matrix(rows, **CASES[case]))
+    assert ours.captured_trace_ == pytest.approx(plain.captured(diagonal), rel=1e-8)
+    error = diagonal.sum() - np.sum(plain.features**2)
+    assert ours.trace_error_ == pytest.approx(error, rel=1e-8, abs=1e-8 * diagonal.sum())
+
+
+@pytest.mark.parametrize("precision", ["mixed", "double"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"kernel": "rbf", "gamma": 0.01},
+        {"kernel": "rbf", "gamma": 0.1},
+        {"kernel": "rbf", "gamma": 1.0},
+        {"kernel": "laplacian", "gamma": 0.02},
+        {"kernel": "poly", "degree": 3},
+        {"kernel": "poly", "degree": 2, "coef0": 0.0},
+        {"kernel": "linear"},
+        {"kernel": "cosine"},
+    ],
+    ids=str,
+)
+def test_many_rows_and_few_landmarks_are_the_plain_nystrom(case, precision, new):
+    """Where columns are summed, and whitened at the end: what is plain for few rows must be for many."""
+    rows = np.random.default_rng(5).normal(size=(700, D)) * [3.0, 2.0, 1.4, 1.0, 0.7] + 0.5
+    chosen = rows[:700:20]
+    plain = Nystrom(kernel_matrix(rows, chosen, **case), kernel_matrix(chosen, **case))
+    ours = KernelPCA(3, approximation="nystrom", landmarks=chosen, precision=precision, **case).fit(rows)
+    np.testing.assert_allclose(ours.eigenvalues_, plain.eigenvalues[:3], rtol=1e-9)
+    same_scores(ours.transform(new), plain.scores(kernel_matrix(new, chosen, **case), 3), 1e-8)
+    diagonal = np.array([kernel_matrix(row[None], **case)[0, 0] for row in rows])
     assert ours.captured_trace_ == pytest.approx(plain.captured(diagonal), rel=1e-8)
     error = diagonal.sum() - np.sum(plain.features**2)
     assert ours.trace_error_ == pytest.approx(error, rel=1e-8, abs=1e-8 * diagonal.sum())
@@ -355,6 +389,20 @@ def test_double_precision_of_single_rows_is_that_of_doubles(rows, new):
     plain = Nystrom(kernel_matrix(single, single[::4], gamma=0.1), kernel_matrix(single[::4], gamma=0.1))
     np.testing.assert_allclose(ours.eigenvalues_, plain.eigenvalues[:3], rtol=1e-9)
     assert ours.captured_trace_ == pytest.approx(plain.captured(np.ones(N)), rel=1e-8)
+
+
+@pytest.mark.parametrize("approximation", ["exact", "nystrom"])
+def test_double_precision_maps_single_rows_in_double_too(approximation, rows):
+    """Clusters so far apart that distances within one are rounding in single precision."""
+    single = (rows + np.where(np.arange(N) % 2, 300.0, -300.0)[:, None]).astype("f4")
+    given = {"approximation": approximation, "precision": "double", "gamma": 1.0}
+    ours = KernelPCA(3, n_landmarks=40, **given).fit(single)
+    chosen = ours.landmarks_
+    plain = Nystrom(kernel_matrix(single, chosen, gamma=1.0), kernel_matrix(chosen, gamma=1.0))
+    scores = ours.transform(single)
+    assert scores.dtype == np.float32
+    want = plain.scores(kernel_matrix(single, chosen, gamma=1.0), 3)
+    same_scores(scores, want, 1e-5)
 
 
 @pytest.mark.parametrize("approximation", ["exact", "nystrom"])

@@ -112,6 +112,13 @@ def test_values_that_are_nearly_equal_are_candidates_of_their_own(rows):
     assert len(set(found.candidate_errors_[:, 0])) == 2
 
 
+def test_a_kernel_that_is_not_positive_does_not_win_by_explaining_more_than_there_is(rows):
+    found = searched(rows, {"sigmoid": {"gamma": [0.2]}, "rbf": {"gamma": [0.02]}}, n_landmarks=40)
+    errors = dict(zip(found.candidate_kernels_, found.candidate_errors_, strict=True))
+    assert (errors["sigmoid gamma=0.2 coef0=1"] > 0.05).all()
+    assert (found.candidate_errors_ < 1).all()
+
+
 def test_curved_data_wants_a_curved_kernel():
     """Two circles, one in the other: with two components, squares tell more of them than a plane does."""
     rng = np.random.default_rng(0)
@@ -141,6 +148,25 @@ def test_twenty_kernels_read_the_data_once(rows, tmp_path, monkeypatch):
     done = fitting.fit(method, open_source(path), Execution(workers=2))
     assert len(done.model.candidate_kernels) == 20
     assert done.bytes_read == rows.nbytes
+
+
+@pytest.mark.parametrize("chunks", [(20, 4), (7, 3)])
+def test_a_sample_that_is_a_part_of_the_rows_is_not_read_twice(tmp_path, monkeypatch, chunks):
+    """The sample's rows count in the moments as all others do, each in its fold."""
+    monkeypatch.setattr("streamdr.methods.kernel_pca._SAMPLE_ROWS", 40)
+    many = np.random.default_rng(3).normal(size=(2000, D)) * [3.0, 2.0, 1.4, 1.0]
+    path = stored(tmp_path / "x.zarr", many, chunks)
+    method = methods.KernelPCA(K, kernel={"search": GRID, "folds": FOLDS}, n_landmarks=15, random_state=2)
+    done = fitting.fit(method, open_source(path), Execution(workers=2))
+    assert done.bytes_read == many.nbytes
+    model, folds = done.model, fold_of(np.arange(2000), FOLDS, 2)
+    assert model.n_samples == 2000
+    for name, errors in zip(model.candidate_kernels, model.candidate_errors, strict=True):
+        want = plain_errors(many, model.landmarks, folds, CANDIDATES[name])
+        np.testing.assert_allclose(errors, want, rtol=1e-7, atol=1e-9, err_msg=name)
+    best = model.candidate_kernels[int(np.argmin(model.candidate_errors.mean(axis=1)))]
+    again = KernelPCA(K, approximation="nystrom", landmarks=model.landmarks, **CANDIDATES[best]).fit(many)
+    np.testing.assert_allclose(model.eigenvalues, again.eigenvalues_, rtol=1e-8)
 
 
 def test_folds_do_not_depend_on_how_rows_are_stored(rows, tmp_path, monkeypatch):
