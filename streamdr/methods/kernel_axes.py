@@ -109,21 +109,32 @@ def _top(matrix: Array, k: int | None, *, definite: bool) -> tuple[Array, Array,
 
 
 class Floor(NamedTuple):
-    """Directions in which landmarks have less than these parts are left out: T would blow up their rounding.
+    """Directions in which landmarks have too little are left out: T would blow up the rounding in them.
 
-    Sums are taken about the kernel's means, so what they lose is a part of the kernel less its means; a part
-    of all of it is lost in the kernel's own values.
+    Sums are taken about the kernel's means, and lose a part of the kernel less its means. But values are
+    rounded before means are taken off. With m landmarks, a largest eigenvalue s of their kernel and c of the
+    same less its means, values of size s/m carry noise of eps s/m, which T makes a variance of
+    (eps s/m)^2 / t in a direction of eigenvalue t: below a millionth of the largest variance, c/m, where
+    t > 1e6 eps^2 s^2 / (m c).
     """
 
     overall: float
     centred: float
+    rounded: float
 
     @classmethod
     def of(cls, *, single: bool, whitened: bool) -> Floor:
         """What is safe. Features that are whitened as they come lose nothing in sums."""
         if whitened:
-            return cls(1e-13, 0.0)
-        return cls(1e-10, 1e-6) if single else cls(1e-13, 1e-8)
+            return cls(1e-13, 0.0, 0.0)
+        eps = 2 * float(np.finfo(np.float32 if single else np.float64).eps)
+        return cls(1e-13, 1e-6 if single else 1e-8, 1e6 * eps**2)
+
+    def least(self, kernel: Array, largest: float) -> float:
+        """The least eigenvalue that is kept."""
+        centred = _centred_norm(kernel) if self.centred else 0.0
+        rounded = self.rounded * largest**2 / (len(kernel) * centred) if centred > 0 else 0.0
+        return max(self.overall * largest, self.centred * centred, rounded)
 
 
 def _centred_norm(kernel: Array) -> float:
@@ -150,7 +161,7 @@ class Whitening:
             raise same_rows()
         if not (values[-1] > 0 and np.isfinite(values[-1])):
             raise DataError("the kernel has no positive value between the landmarks: choose another kernel")
-        kept = values > max(floor.overall * values[-1], floor.centred * _centred_norm(kernel))
+        kept = values > min(floor.least(kernel, float(values[-1])), 0.5 * float(values[-1]))
         root = np.sqrt(values[kept])
         return cls(vectors[:, kept] / root, vectors[:, kept] * root, Negative.of(values))
 
@@ -232,8 +243,8 @@ def require_variance(variance: float, size: float, *, single: bool = False) -> N
 def same_rows() -> DataError:
     """For rows that a kernel does not tell apart."""
     return DataError(
-        "every row is the same to the kernel: there is no variance to explain; is the data constant, or "
-        "gamma far too small?"
+        "every row is the same to the kernel: there is no variance to explain; is the data constant, gamma "
+        "far too small, or float32 too coarse (precision: double)?"
     )
 
 
