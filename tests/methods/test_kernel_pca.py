@@ -381,6 +381,24 @@ def test_single_precision_spans_nearly_what_double_does(case, offset, rows):
     assert mixed.transform(single).dtype == np.float32
 
 
+@pytest.mark.parametrize("offset", [0.0, 30.0, 100.0])
+@pytest.mark.parametrize(
+    "case",
+    [{"kernel": "poly", "degree": 2, "gamma": 1e-3}, {"kernel": "linear"}, {"kernel": "rbf", "gamma": 0.01}],
+    ids=str,
+)
+def test_single_precision_far_from_the_origin_is_not_noise(case, offset):
+    """What is constant in a kernel takes digits from the rest: a part in a hundred may be wrong, no more."""
+    rows = np.random.default_rng(5).normal(size=(700, D)) * [3.0, 2.0, 1.4, 1.0, 0.7] + offset
+    single = rows.astype("f4")
+    given = {"approximation": "nystrom", "landmarks": single[::20], **case}
+    mixed = KernelPCA(3, **given).fit(single)
+    double = KernelPCA(3, precision="double", **given).fit(single)
+    np.testing.assert_allclose(mixed.eigenvalues_, double.eigenvalues_, rtol=1e-2)
+    angles = subspace_angles(mixed.transform(single).astype("f8"), double.transform(single).astype("f8"))
+    assert angles.max() < 1e-2
+
+
 def test_double_precision_of_single_rows_is_that_of_doubles(rows, new):
     single = rows.astype("f4")
     ours = KernelPCA(3, gamma=0.1, approximation="nystrom", precision="double", landmarks=single[::4]).fit(
