@@ -10,11 +10,12 @@ import numpy as np
 from streamdr.accumulators.holdout import mixed
 from streamdr.blocks import Array, Block, Settled, Span, settled, widen
 from streamdr.features import Features
-from streamdr.linalg import column_squares, slabs
+from streamdr.linalg import column_squares
 from streamdr.scratch import scratch
 
 TILE_BYTES = 16 << 20
 """Columns of one product: enough rows to pay for adding it to the sums."""
+_SLAB_BYTES = 1 << 20
 
 
 class FoldMoments(NamedTuple):
@@ -84,7 +85,8 @@ class KernelMoments(Settled):
         roots = np.sqrt(weights).astype(rows.dtype)
         weighted = bool((weights != 1.0).any())
         # A slab at a time, so that it is still in cache when it is moved to the origin and summed.
-        for slab in slabs(outs[0]):
+        for span in Span(0, len(rows)).split(max(1, _SLAB_BYTES // outs[0][:1].nbytes)):
+            slab = span.slice
             parts = [out[slab] for out in outs]
             self.features.fill(rows[slab], parts)
             for sums, part, origin in zip(self.sums, parts, origins, strict=True):
