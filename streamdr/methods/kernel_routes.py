@@ -50,7 +50,7 @@ def exact(method: KernelPCA, data: MatrixSpec) -> Route:
         solve_bytes=(3 if few else 6) * matrix + 3 * rows,
         gathered_bytes=3 * rows,
         flops=solve,
-        advice=f"or set approximation: nystrom, which takes about {landmarks}",
+        advice=f"or set approximation: nystrom, whose share is about {landmarks} besides the interpreter",
     )
 
 
