@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from streamdr.accumulators.kernel import FoldMoments
 from streamdr.blocks import Array
 from streamdr.errors import DataError
+from streamdr.linalg import eigenpairs
 
 NOTHING = 1e-12
 """An eigenvalue below this part of the largest is zero: it is dropped, never divided by."""
@@ -103,7 +103,7 @@ def _top(matrix: Array, k: int | None, *, definite: bool) -> tuple[Array, Array,
             return values[::-1], vectors[:, ::-1], Negative()
         except ArpackNoConvergence:
             pass  # a crowd of nearly equal eigenvalues: the long way
-    values, vectors = scipy.linalg.eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
+    values, vectors = eigenpairs(matrix)
     negative = Negative() if definite else Negative.of(values)
     return values[::-1][:k], vectors[:, ::-1][:, :k], negative
 
@@ -156,7 +156,7 @@ class Whitening:
     @classmethod
     def of(cls, kernel: Array, floor: Floor) -> Whitening:
         """Of the kernel between landmarks."""
-        values, vectors = scipy.linalg.eigh((kernel + kernel.T) / 2, driver="evd", check_finite=False)
+        values, vectors = eigenpairs((kernel + kernel.T) / 2)
         if not np.any(values):
             raise same_rows()
         if not (values[-1] > 0 and np.isfinite(values[-1])):
