@@ -76,6 +76,18 @@ def kind_of(method: HasKernel, data: MatrixSpec, pool: Pool, *, given: bool = Fa
     return Named(kernel, pool.mean if moves else np.zeros(data.n_cols))
 
 
+def require_rows(n_components: int | None, data: MatrixSpec) -> None:
+    """Refuse rows that are too few."""
+    if data.n_rows < 2:
+        raise DataError(
+            f"kernel PCA needs at least 2 rows to see variance, not one sample: n_samples = {data.n_rows}"
+        )
+    if n_components is not None and n_components > data.n_rows:
+        raise ParameterError(
+            "n_components", f"{n_components} components need as many rows, and the data has {data.n_rows}"
+        )
+
+
 def require_square(method: HasKernel, data: MatrixSpec) -> None:
     """Refuse a precomputed kernel that is not one of all rows with all rows."""
     if method.kernel == "precomputed" and data.n_rows != data.n_cols:

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamdr.accumulators import Sample
 from streamdr.blocks import Array, MatrixSpec
-from streamdr.errors import DataError, ParameterError
+from streamdr.errors import ParameterError
 from streamdr.methods.base import Pass, Passes, Route
 from streamdr.methods.checks import require
 from streamdr.methods.kernel_axes import exact_axes
@@ -22,6 +22,7 @@ from streamdr.methods.kernel_parameters import (
     check_search,
     grid_size,
     kind_of,
+    require_rows,
     require_square,
 )
 from streamdr.methods.kernel_pca_model import KernelPCAModel
@@ -219,15 +220,7 @@ class KernelPCA:
         """The approximations that can do this, with what they would take."""
         self.check()
         require_square(self, data)
-        if data.n_rows < 2:
-            raise DataError(
-                f"kernel PCA needs at least 2 rows to see variance, not one sample: n_samples = {data.n_rows}"
-            )
-        if self.n_components is not None and self.n_components > data.n_rows:
-            raise ParameterError(
-                "n_components",
-                f"{self.n_components} components need as many rows, and the data has {data.n_rows}",
-            )
+        require_rows(self.n_components, data)
         if self.approximation == "exact":
             return [ROUTES["exact"](self, data)]
         if self.approximation != "auto":

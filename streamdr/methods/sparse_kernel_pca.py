@@ -13,7 +13,6 @@ import scipy.linalg
 from streamdr.accumulators import Accumulator, KernelMoments, Sample
 from streamdr.accumulators.kernel import FoldMoments
 from streamdr.blocks import Array, MatrixSpec, Part
-from streamdr.errors import DataError, ParameterError
 from streamdr.kernels import KernelName
 from streamdr.methods.base import Pass, Passes, Route
 from streamdr.methods.checks import require
@@ -26,7 +25,7 @@ from streamdr.methods.kernel_axes import (
     require_variance,
 )
 from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, column_origin, symmetric
-from streamdr.methods.kernel_parameters import check_kernel, kind_of
+from streamdr.methods.kernel_parameters import check_kernel, kind_of, require_rows
 from streamdr.methods.kernel_pca_model import KernelPCAModel
 from streamdr.methods.kernel_routes import is_single, labour, sparse
 
@@ -109,15 +108,7 @@ class SparseKernelPCA:
     def routes(self, data: MatrixSpec) -> Sequence[Route]:
         """A sample, and one pass."""
         self.check()
-        if data.n_rows < 2:
-            raise DataError(
-                f"kernel PCA needs at least 2 rows to see variance, not one sample: n_samples = {data.n_rows}"
-            )
-        if self.n_components > data.n_rows:
-            raise ParameterError(
-                "n_components",
-                f"{self.n_components} components need as many rows, and the data has {data.n_rows}",
-            )
+        require_rows(self.n_components, data)
         return [sparse(self, data)]
 
     def passes(self, data: MatrixSpec, start: KernelPCAModel | None = None) -> Passes:
