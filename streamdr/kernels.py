@@ -49,6 +49,11 @@ class Kernel:
         return self.name in ("linear", "rbf", "laplacian")
 
     @property
+    def definite(self) -> bool:
+        """Whether its form makes it positive semidefinite: not tanh, nor poly with a negative constant."""
+        return not (self.name == "sigmoid" or (self.name == "poly" and self.coef0 < 0))
+
+    @property
     def made_of(self) -> Literal["products", "distances", "units"]:
         """What it is made of: products of moved rows, distances along the axes, or rows of unit length."""
         return {"laplacian": "distances", "cosine": "units"}.get(self.name, "products")  # type: ignore[return-value]

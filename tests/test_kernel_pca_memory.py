@@ -38,7 +38,9 @@ print(json.dumps(report | {"after": memory.peak_resident()}))
 SHAPES = {
     "tall": ((60_000, 64), (8192, 64)),
     "few": ((2500, 64), (1000, 64)),
+    "more": ((3500, 64), (1000, 64)),
     "wide": ((3000, 3000), (500, 1000)),
+    "square": ((2500, 2500), (500, 2500)),
 }
 GRID = {"rbf": {"gamma": [0.001, 0.01, 0.1]}, "laplacian": {"gamma": [0.01]}, "linear": {}, "cosine": {}}
 CASES = {
@@ -52,6 +54,8 @@ CASES = {
     "search": ("tall", "kernel_pca", {"n_landmarks": 200, "kernel": {"search": GRID, "folds": 5}}, 400),
     "random features": ("tall", "kernel_pca", {"n_landmarks": 500, "approximation": "random_features"}, 400),
     "exact": ("few", "kernel_pca", {"approximation": "exact"}, 350),
+    "not definite": ("more", "kernel_pca", {"approximation": "exact", "kernel": "sigmoid"}, 750),
+    "precomputed": ("square", "kernel_pca", {"approximation": "exact", "kernel": "precomputed"}, 900),
     "wide": ("wide", "kernel_pca", {"n_landmarks": 300, "approximation": "nystrom"}, 750),
     "sparse": ("tall", "sparse_kernel_pca", {}, 350),
 }
@@ -68,6 +72,8 @@ def stores(tmp_path_factory):
         piece = np.random.default_rng(0).standard_normal((chunks[0], shape[1]), dtype=np.float32)
         for row in range(0, shape[0], chunks[0]):
             array[row : row + chunks[0]] = piece[: shape[0] - row]
+    square = zarr.open_array(root / "square")
+    square[:] = square[:] @ square[:].T
     return root
 
 

@@ -89,8 +89,8 @@ class Named:
 
     @property
     def definite(self) -> bool:
-        """All but tanh, and polynomials with a negative constant."""
-        return not (self.kernel.name == "sigmoid" or (self.kernel.name == "poly" and self.kernel.coef0 < 0))
+        """By the kernel's form."""
+        return self.kernel.definite
 
     def matrix(self, left: Pool, right: Pool) -> Array:
         """By a product."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from streamdr.accumulators.kernel import TILE_BYTES
 from streamdr.blocks import MatrixSpec
+from streamdr.kernels import KERNELS, Kernel
 from streamdr.methods.base import Route
 from streamdr.sizes import format_bytes
 
@@ -35,7 +36,9 @@ def exact(method: KernelPCA, data: MatrixSpec) -> Route:
     """One pass that gathers all rows, and a matrix of all rows with all rows."""
     n, d, k = data.n_rows, data.n_cols, method.n_components
     matrix, rows = 8 * n * n, 8 * n * d
-    few = k is not None and 10 * k < n
+    # Of a kernel that may not be positive semidefinite all eigenvalues are looked at.
+    definite = method.kernel in KERNELS and Kernel(method.kernel, coef0=method.coef0).definite  # type: ignore[arg-type]
+    few = definite and k is not None and 10 * k < n
     solve = (n * n * d + 2.0 * _LANCZOS * n * n) if few else n * n * d + 9.0 * float(n) ** 3
     landmarks = format_bytes(_needs(nystrom(method, data)))
     return Route(
