@@ -56,6 +56,8 @@ class MatrixSpec:
     n_rows: int
     n_cols: int
     dtype: np.dtype[Any]
+    labels: np.dtype[Any] | None = None
+    """The type of the labels, where rows have them: numbers, or text."""
 
     @property
     def working(self) -> np.dtype[Any]:
@@ -127,6 +129,7 @@ class Block:
     span: Span
     values: Array
     labels: Array | None = None
+    """One a row, where rows have them: float64, or text. None of them is NaN."""
     weights: Array | None = None
     disposable: bool = False
     """Whether the values may be overwritten: nobody looks at them again."""

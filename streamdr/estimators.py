@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_feature_names_in,
     _check_sample_weight,
+    assert_all_finite,
+    check_consistent_length,
     check_is_fitted,
+    column_or_1d,
     validate_data,
 )
 
@@ -23,7 +27,7 @@ from streamdr import fitting, methods, store
 from streamdr.addresses import Place, parse_place
 from streamdr.blocks import Array, Span, working_dtype
 from streamdr.lazy import RowMap, is_streamed, mapped
-from streamdr.methods import Method, OnePass, Streaming
+from streamdr.methods import Method, OnePass, Streaming, Supervised
 from streamdr.segments import BLOCK_BYTES
 from streamdr.settings import current
 from streamdr.sources import Source, open_source
@@ -48,9 +52,10 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to the rows of X: an array, or a path, zarr array, dask array or DataArray, which is streamed.
 
-        `sample_weight` counts a row as if it were there that many times. `y` is ignored.
+        `sample_weight` counts a row as if it were there that many times. `y` holds a label a row, in any such
+        form, for methods that learn from labels; others ignore it.
         """
-        source = self._source(X, sample_weight, first=True)
+        source = self._source(X, y, sample_weight, first=True)
         self.__dict__.pop("stream_", None)
         self.model_ = fitting.fit(self, source, current()).model
         self.n_rows_ = source.spec.n_rows
@@ -62,11 +67,11 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         It continues earlier calls of `partial_fit`; `fit` starts over.
         """
         begun = "stream_" in vars(self)
-        source = self._source(X, sample_weight, first=not begun)
+        source = self._source(X, y, sample_weight, first=not begun)
         data = source.spec
         if not begun:
             own = self.stream(data.n_cols) if isinstance(self, Streaming) else None
-            self.stream_ = OnePass(self, data.n_cols, data.dtype) if own is None else own
+            self.stream_ = OnePass(self, data) if own is None else own
             self.n_rows_ = 0
         self.__dict__.pop("model_", None)
         with fitting.one_blas_thread():
@@ -190,7 +195,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self._takes_holes
-        tags.input_tags.pairwise = getattr(self, "kernel", None) == "precomputed"
+        tags.input_tags.pairwise = "precomputed" in (vars(self).get("kernel"), vars(self).get("metric"))
+        tags.target_tags.required = isinstance(self, Supervised)
         return tags
 
     def __getattr__(self, name: str) -> Any:
@@ -219,6 +225,17 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         rows: Array = validate_data(self, X, reset=first, dtype="numeric", ensure_all_finite=finite)
         return rows
 
+    def _labels(self, y: Any, X: Array) -> Any:
+        """Labels of rows that are in memory, as scikit-learn wants them checked."""
+        if y is None or is_streamed(y):
+            return y
+        labels = column_or_1d(y, warn=True)
+        check_consistent_length(X, labels)
+        assert_all_finite(labels, input_name="y")
+        if getattr(self, "target", None) == "classes":
+            check_classification_targets(labels)
+        return labels
+
     def _rows(
         self,
         X: Any,
@@ -237,13 +254,19 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         with fitting.one_blas_thread():
             return _in_blocks(function, self._validated(X), len(names))
 
-    def _source(self, X: Any, sample_weight: Any, *, first: bool) -> Source:
+    def _source(self, X: Any, y: Any, sample_weight: Any, *, first: bool) -> Source:
+        if not isinstance(self, Supervised):
+            y = None
+        elif y is None:
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None"
+            )
         if not is_streamed(X):
             X = self._validated(X, first=first)
             if sample_weight is not None:
                 sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
-            return open_source(X, weights=sample_weight)
-        source = open_source(X, weights=sample_weight)
+            return open_source(X, weights=sample_weight, labels=self._labels(y, X))
+        source = open_source(X, weights=sample_weight, labels=y)
         if first:
             self.n_features_in_ = source.spec.n_cols
             self.__dict__.pop("feature_names_in_", None)

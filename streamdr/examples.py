@@ -121,7 +121,7 @@ def _create(path: Path, example: Example) -> None:
 
 def _loaded(example: Example) -> tuple[Array, Array]:
     bunch = getattr(import_module("sklearn.datasets"), f"load_{example.dataset}")()
-    return np.asarray(bunch.data, np.float64), np.asarray(bunch.target, np.float64)[:, None]
+    return np.asarray(bunch.data, np.float64), np.asarray(bunch.target)[:, None]
 
 
 def _spoilt(example: Example, complete: Array) -> Array:

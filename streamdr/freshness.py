@@ -44,6 +44,7 @@ class Wanted:
             "input": {
                 "path": self.source.name,
                 "sample_axis": given.sample_axis,
+                **_labelling(self.source, given.label_column),
                 "weights": None if self.source.weights is None else self.source.weights.name,
                 "mask": None if given.mask is None else str(parse_place(given.mask)),
                 "missing_value": given.missing_value,
@@ -172,6 +173,13 @@ def _input_change(facts: Mapping[str, Any], wanted: Wanted) -> str:
     if rows and not _unchanged_rows(facts, wanted.snapshot, wanted.source):
         return "rows of the input that were there before have changed"
     return f"{added:,} rows were appended to the input" if added else "the input has changed"
+
+
+def _labelling(source: Source, column: int | str | None) -> dict[str, Any]:
+    """Where labels are from, if there are any: inputs that have none are recorded as ever."""
+    if column is not None:
+        return {"label_column": column}
+    return {} if source.labels is None else {"labels": source.labels.name}
 
 
 def _changes(old: Any, new: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from streamdr.blocks import Axis
 from streamdr.engines import available_cores
 from streamdr.errors import MemoryLimitError
 from streamdr.methods import Method, Model, Route
-from streamdr.methods.base import UsesScratch
+from streamdr.methods.base import UsesScratch, require_labels
 from streamdr.methods.rows import RowView
 from streamdr.segments import RADIX, Cut, cut
 from streamdr.settings import Execution
@@ -65,6 +65,7 @@ class Plan:
 def plan(method: Method, source: Source, execution: Execution) -> Plan:
     """The cheapest route that keeps within the limit, with as many workers as it allows."""
     limit = execution.memory_limit or int(_FREE_SHARE * available_memory())
+    require_labels(method, source.spec)
     drafts = [_widest(route, source, execution, limit) for route in method.routes(source.spec)]
     fitting = [draft for draft in drafts if draft.peak <= limit]
     if not fitting:

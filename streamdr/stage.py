@@ -15,6 +15,7 @@ from streamdr.addresses import Place, parse_place
 from streamdr.config import Run
 from streamdr.errors import ConfigError, DataError, ParameterError, StoreError
 from streamdr.freshness import State, Wanted
+from streamdr.methods import Supervised
 from streamdr.methods.rows import ROW_OUTPUTS, RowOutput
 from streamdr.progress import Progress
 from streamdr.settings import Execution
@@ -96,15 +97,19 @@ class Stage:
             synthetic.ensure(Path(given.path), given.synthetic, progress=self.progress)
         if given.example is not None:
             examples.ensure(Path(given.path), given.example)
-        return open_source(
+        supervised = isinstance(self.run.method, Supervised)
+        source = open_source(
             given.path,
             array=given.array,
             sample_axis=given.sample_axis,
             weights=given.weights,
+            labels=given.labels if supervised else None,
+            label_column=given.label_column,
             mask=given.mask,
             missing_value=given.missing_value,
             allow_missing_chunks=given.allow_missing_chunks,
         )
+        return source if supervised else source.unlabelled()
 
     def may_replace(self, state: State) -> bool:
         """Whether what is there may go: it was made by the same recipe, or somebody said so."""
@@ -113,7 +118,7 @@ class Stage:
     def check_output(self, target: Place, state: State) -> None:
         """Refuse, before anything is read, an output that could not or should not be written."""
         given = self.run.input
-        inputs = (given.path, given.weights, given.mask)
+        inputs = (given.path, given.weights, given.labels, given.mask)
         store.check_output(
             target,
             inputs=[parse_place(path) for path in inputs if path is not None],

@@ -59,23 +59,28 @@ def hostile_data(kind: str, n: int, d: int, seed: int = 0, holes: str | None = N
 
 
 def check_accumulator(
-    empty: Accumulator, data: Array, *, axis: Axis = "rows", weights: Array | None = None
+    empty: Accumulator,
+    data: Array,
+    *,
+    axis: Axis = "rows",
+    weights: Array | None = None,
+    labels: Array | None = None,
 ) -> None:
     """Every law of an accumulator, on one data set that is cut along `axis`."""
     before, saved = data.copy(), _value(empty)
     length = data.shape[0 if axis == "rows" else 1]
-    whole = _folded(empty, data, [Span(0, length)], axis, weights)
+    whole = _folded(empty, data, [Span(0, length)], axis, weights, labels)
     scale = {name: float(np.nanmax(np.abs(array), initial=0.0)) for name, array in _value(whole).items()}
 
     def same(got: Accumulator, law: str) -> None:
         _require_close(_value(got), _value(whole), scale, widen(data).dtype, law)
 
     for pieces in _splits(length):
-        parts = [_folded(empty, data, [piece], axis, weights) for piece in pieces]
-        same(_folded(empty, data, pieces, axis, weights), "any split of the data equals the whole")
+        parts = [_folded(empty, data, [piece], axis, weights, labels) for piece in pieces]
+        same(_folded(empty, data, pieces, axis, weights, labels), "any split of the data equals the whole")
         same(_merged(parts, "left"), "merging the parts, first to last, equals the whole")
         same(_merged(parts, "right"), "merging is associative")
-    with_empty = _folded(empty, data, [Span(0, length)], axis, weights)
+    with_empty = _folded(empty, data, [Span(0, length)], axis, weights, labels)
     with_empty.merge(empty.empty_like())
     _require_equal(_value(with_empty), _value(whole), "merging an empty one changes nothing")
     from_empty = empty.empty_like()
@@ -86,30 +91,32 @@ def check_accumulator(
     _require_equal(_value(restored), _value(whole), "a state that was saved and restored is the same bits")
     travelled: Accumulator = pickle.loads(pickle.dumps(whole))
     _require_equal(_value(travelled), _value(whole), "an accumulator travels to another process unchanged")
-    arrived = _folded(_from_a_network(empty), data, [Span(0, length)], axis, weights)
+    arrived = _folded(_from_a_network(empty), data, [Span(0, length)], axis, weights, labels)
     _require_equal(_value(arrived), _value(whole), "wherever its arrays lie in memory, the bits are the same")
     _require_equal({"block": data}, {"block": before}, "the block is not touched")
     spent = empty.empty_like()
-    spent.update(Block(Span(0, length), np.array(widen(data)), weights=weights, disposable=True))
+    spent.update(Block(Span(0, length), np.array(widen(data)), labels, weights, disposable=True))
     _require_equal(_value(spent), _value(whole), "a block that may be overwritten gives the same bits")
-    _require_suspicious(empty, data, length, weights)
+    _require_suspicious(empty, data, length, weights, labels)
     _require_equal(_value(empty), saved, "the empty accumulator is not touched")
 
 
-def check_bounded(empty: Accumulator, data: Array, *, axis: Axis = "rows") -> None:
+def check_bounded(
+    empty: Accumulator, data: Array, *, axis: Axis = "rows", labels: Array | None = None
+) -> None:
     """The state does not grow with what was seen."""
     length = data.shape[0 if axis == "rows" else 1]
-    once = _folded(empty, data, [Span(0, length)], axis, None)
-    again = _folded(empty, data, [Span(0, length)] * 20, axis, None)
+    once = _folded(empty, data, [Span(0, length)], axis, None, labels)
+    again = _folded(empty, data, [Span(0, length)] * 20, axis, None, labels)
     sizes = [sum(array.nbytes for array in part.arrays().values()) for part in (once, again)]
     assert sizes[0] == sizes[1], f"the state grew from {sizes[0]} to {sizes[1]} bytes"
 
 
-def check_method(method: Method, data: Array) -> None:
+def check_method(method: Method, data: Array, *, labels: Array | None = None) -> None:
     """Every law of a method: its passes are deterministic, its model maps blocks as it maps the whole."""
-    spec = _spec(data)
+    spec = _spec(data, labels)
     for route in method.routes(spec):
-        first, second = (in_memory(route.method, data) for _ in range(2))
+        first, second = (in_memory(route.method, data, labels=labels) for _ in range(2))
         _require_equal(_arrays_of(first), _arrays_of(second), f"{route.name}: the same data, the same bits")
         whole = first.transform(data)
         elsewhere = _from_a_network(first).transform(data)
@@ -130,8 +137,8 @@ def check_method(method: Method, data: Array) -> None:
             )
 
 
-def _spec(data: Array) -> MatrixSpec:
-    return MatrixSpec(data.shape[0], data.shape[1], data.dtype)
+def _spec(data: Array, labels: Array | None) -> MatrixSpec:
+    return MatrixSpec(data.shape[0], data.shape[1], data.dtype, None if labels is None else labels.dtype)
 
 
 def _splits(length: int) -> list[list[Span]]:
@@ -145,13 +152,20 @@ def _splits(length: int) -> list[list[Span]]:
 
 
 def _folded(
-    empty: Accumulator, data: Array, spans: Sequence[Span], axis: Axis, weights: Array | None
+    empty: Accumulator,
+    data: Array,
+    spans: Sequence[Span],
+    axis: Axis,
+    weights: Array | None,
+    labels: Array | None,
 ) -> Accumulator:
     accumulator = empty.empty_like()
     for span in spans:
         values = data[span.slice] if axis == "rows" else data[:, span.slice]
-        here = weights if weights is None or axis == "columns" else weights[span.slice]
-        accumulator.update(Block(span, values, weights=here))
+        here, known = (
+            each if each is None or axis == "columns" else each[span.slice] for each in (weights, labels)
+        )
+        accumulator.update(Block(span, values, known, here))
     return accumulator
 
 
@@ -180,13 +194,15 @@ def _merged(parts: Sequence[Accumulator], order: str) -> Accumulator:
     return rest
 
 
-def _require_suspicious(empty: Accumulator, data: Array, length: int, weights: Array | None) -> None:
+def _require_suspicious(
+    empty: Accumulator, data: Array, length: int, weights: Array | None, labels: Array | None
+) -> None:
     for value in (np.inf, -np.inf) if empty.holes else (np.nan, np.inf, -np.inf):
         broken = np.array(widen(data))
         broken[-1, -1] = value
         noticed = Event()
         with np.errstate(invalid="ignore"):
-            empty.empty_like().update(Block(Span(0, length), broken, weights=weights, suspect=noticed.set))
+            empty.empty_like().update(Block(Span(0, length), broken, labels, weights, suspect=noticed.set))
         assert noticed.is_set(), f"a value that is {value} is noticed"
 
 

@@ -20,7 +20,7 @@ from streamdr.config.wording import did_you_mean, mismatch, nearest, show
 from streamdr.config.yaml_source import Parsed, parse_yaml, read_text
 from streamdr.errors import ConfigError, ParameterError
 from streamdr.methods import METHODS, Method
-from streamdr.methods.base import Choosy
+from streamdr.methods.base import Choosy, Supervised
 from streamdr.methods.rows import ROW_OUTPUTS
 
 T = TypeVar("T")
@@ -85,6 +85,8 @@ class _Reader:
         execution = self._section(Execution, found.get("execution"), ("execution",))
         if method and output:
             self._refuse_unable(method, output)
+        if method and input_:
+            self._refuse_unlabelled(method, input_)
         if self.problems or not (input_ and method and output and execution):
             return None
         return Run(input_, method, output, execution, document=self._document)
@@ -117,6 +119,12 @@ class _Reader:
                 why = method.lacks(kind.method)
                 if why is not None:
                     self._problem(("output", kind.name), why)
+
+    def _refuse_unlabelled(self, method: Method, given: Input) -> None:
+        """Note that a method has no labels to learn from."""
+        if isinstance(method, Supervised) and given.labels is None and given.label_column is None:
+            told = f"{method.name} learns from labels, one a row: give the zarr array that holds them, or "
+            self._problem(("input", "labels"), f"{told}label_column for a column of the data that does")
 
     def _section(
         self, kind: type[T], given: dict[str, Any] | None, path: KeyPath, tag: str | None = None

@@ -69,6 +69,12 @@ class Input:
         The axis along which the samples lie; all others become features.
     weights : str or None
         The zarr array of one weight a sample, a path or an address.
+    labels : str or None
+        The zarr array of one label a sample, numbers or text, for methods that learn from labels: a path or
+        an address.
+    label_column : int, str or None
+        The column of the data that holds the labels, by its number, counted from 0, or by its name. It is no
+        feature then.
     mask : str or None
         The zarr array, of the shape of the data, that is true (or 1) where a value is missing, a path or an
         address.
@@ -87,6 +93,8 @@ class Input:
     array: Text | None = None
     sample_axis: int = 0
     weights: Location | None = None
+    labels: Location | None = None
+    label_column: int | Text | None = None
     mask: Location | None = None
     missing_value: int | float | Literal["fill_value"] | None = None
     allow_missing_chunks: bool = False
@@ -97,6 +105,8 @@ class Input:
         for name, made in (("synthetic", self.synthetic), ("example", self.example)):
             if made is not None and is_remote(self.path):
                 raise ParameterError(name, "is made on this machine only; give input.path a local path")
+        if self.labels is not None and self.label_column is not None:
+            raise ParameterError("label_column", "stands beside labels, and rows have one label each")
         if self.synthetic is not None and self.example is not None:
             raise ParameterError("example", "stands beside synthetic, and one path holds one of them")
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from streamdr.methods.base import Method, Model, Pass, Passes, Route, Stream, Streaming, in_memory
+from streamdr.methods.base import (
+    Method,
+    Model,
+    Pass,
+    Passes,
+    Route,
+    Stream,
+    Streaming,
+    Supervised,
+    in_memory,
+)
 from streamdr.methods.kernel_pca import KernelPCA
 from streamdr.methods.one_pass import OnePass
 from streamdr.methods.pca import PCA
@@ -29,5 +39,6 @@ __all__ = [
     "SparseKernelPCA",
     "Stream",
     "Streaming",
+    "Supervised",
     "in_memory",
 ]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from streamdr.accumulators.base import Accumulator
 from streamdr.blocks import Array, Axis, Block, MatrixSpec, Part, Span
-from streamdr.errors import DataError, MissingValuesError
+from streamdr.errors import DataError, MissingValuesError, ParameterError
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,28 @@ class Streaming(Protocol):
 
 
 @runtime_checkable
+class Supervised(Protocol):
+    """A method that learns from labels."""
+
+    target: ClassVar[Literal["classes", "numbers", "any"]]
+    """What labels are to it: classes whatever they look like, numbers, or either, by their type."""
+
+
+def require_labels(method: Method, data: MatrixSpec) -> None:
+    """Refuse data without the labels that a method learns from."""
+    if not isinstance(method, Supervised):
+        return
+    if data.labels is None:
+        raise ParameterError(
+            "labels",
+            f"{method.name} learns from labels, one a row, and there are none: set input.labels to their "
+            "zarr array, or input.label_column to the column that holds them (in Python, pass y)",
+        )
+    if method.target == "numbers" and data.labels.kind not in "biuf":
+        raise ParameterError("labels", f"{method.name} learns from numbers, and the labels are text")
+
+
+@runtime_checkable
 class Choosy(Protocol):
     """A method whose parameters decide what its models can do."""
 
@@ -148,14 +170,19 @@ class Method(Protocol):
         """The same method, tied to one of its routes."""
 
 
-def in_memory(method: Method, rows: Array, weights: Array | None = None) -> Model:
+def in_memory(
+    method: Method, rows: Array, weights: Array | None = None, labels: Array | None = None
+) -> Model:
     """Fit a route's method to rows that are at hand, each pass over one block: the plainest driver."""
-    passes = method.passes(MatrixSpec(rows.shape[0], rows.shape[1], rows.dtype))
+    kind = None if labels is None else labels.dtype
+    passes = method.passes(MatrixSpec(rows.shape[0], rows.shape[1], rows.dtype, kind))
+    if labels is not None and labels.dtype.kind != "U":
+        labels = labels.astype(np.float64)
     request = next(passes)
     while True:
         full = request.empty.empty_like()
         try:
-            full.update(_asked_for(request, rows, weights))
+            full.update(_asked_for(request, rows, weights, labels))
             request = passes.send(full)
         except MissingValuesError as missing:
             request = passes.throw(missing)
@@ -164,7 +191,7 @@ def in_memory(method: Method, rows: Array, weights: Array | None = None) -> Mode
             return model
 
 
-def _asked_for(request: Pass, rows: Array, weights: Array | None) -> Block:
+def _asked_for(request: Pass, rows: Array, weights: Array | None, labels: Array | None) -> Block:
     def suspect() -> None:
         if not request.empty.holes and np.isnan(rows).any():
             raise MissingValuesError("there are values missing")
@@ -172,10 +199,11 @@ def _asked_for(request: Pass, rows: Array, weights: Array | None) -> Block:
             raise DataError("there are values that are infinite")
 
     if request.axis == "columns":
-        return Block(Span(0, rows.shape[1]), rows, weights=weights, suspect=suspect)
+        return Block(Span(0, rows.shape[1]), rows, labels, weights, suspect=suspect)
     if request.part is None:
-        return Block(Span(0, len(rows)), rows, weights=weights, suspect=suspect)
+        return Block(Span(0, len(rows)), rows, labels, weights, suspect=suspect)
     bands = request.part.bands(len(rows), 1, rows[:1].nbytes)
     chosen = np.concatenate([np.arange(band.start, band.stop) for band in bands])
     weights = None if weights is None else weights[chosen]
-    return Block(Span(0, len(chosen)), rows[chosen], None, weights, True, suspect, chosen)
+    labels = None if labels is None else labels[chosen]
+    return Block(Span(0, len(chosen)), rows[chosen], labels, weights, True, suspect, chosen)

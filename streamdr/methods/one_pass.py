@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
-
-import numpy as np
+from dataclasses import replace
 
 from streamdr.accumulators import copied
 from streamdr.blocks import Block, MatrixSpec
@@ -16,12 +14,11 @@ from streamdr.methods.base import Method, Model
 class OnePass:
     """The accumulator of a method's one pass, filled as rows come."""
 
-    def __init__(self, method: Method, n_cols: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, method: Method, data: MatrixSpec) -> None:
         self._method = method
-        self._n_cols = n_cols
-        self._dtype = dtype
+        self._data = data
         self._n_rows = 0
-        endless = MatrixSpec(sys.maxsize, n_cols, dtype)
+        endless = replace(data, n_rows=sys.maxsize)
         self._accumulator = next(_incremental(method, endless).passes(endless)).empty
 
     def update(self, block: Block) -> None:
@@ -31,7 +28,7 @@ class OnePass:
 
     def model(self) -> Model:
         """What all rows so far come to."""
-        data = MatrixSpec(self._n_rows, self._n_cols, self._dtype)
+        data = replace(self._data, n_rows=self._n_rows)
         passes = _incremental(self._method, data).passes(data)
         next(passes)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from streamdr.remote import opened_objects
 from streamdr.sources.arrays import ArraySource, MappedSource, open_npy
 from streamdr.sources.base import Source
 from streamdr.sources.holes import HolesSource, layout_of, stored_value
+from streamdr.sources.labels import LabelColumnSource, require_one_a_row
 from streamdr.sources.layout import Layout
 from streamdr.sources.lazy import DaskSource, XarraySource
 from streamdr.sources.locate import locate
 from streamdr.sources.objects import ObjectNode, node_at
 from streamdr.sources.stores import Directory, Node, StoreNode
+from streamdr.sources.text import TextArray, TextStore
 from streamdr.sources.zarr_source import ZarrSource
 
 __all__ = ["Source", "open_source"]
@@ -34,6 +37,8 @@ def open_source(
     array: str | None = None,
     sample_axis: int | str = 0,
     weights: Any = None,
+    labels: Any = None,
+    label_column: int | str | None = None,
     mask: Any = None,
     missing_value: Any = None,
     allow_missing_chunks: bool = False,
@@ -41,8 +46,9 @@ def open_source(
     """Open a path, an address, a zarr array or group, a dask, xarray or numpy array as rows x features.
 
     `array` names an array in a group, `sample_axis` the axis (or named dimension) that holds the
-    samples, `weights` whatever holds one number a row. A chunk that is not stored is an error unless
-    `allow_missing_chunks` says that it stands for the fill value.
+    samples, `weights` whatever holds one number a row, `labels` whatever holds one number or one text a
+    row; or `label_column`, by its number or name, is the column of the data that does. A chunk that is not
+    stored is an error unless `allow_missing_chunks` says that it stands for the fill value.
 
     Values are missing where they are NaN, where they are `missing_value` (a number, or "fill_value" for
     that of the zarr store), and where `mask` is true: whatever holds booleans, or 0 and 1, in the shape of
@@ -53,11 +59,19 @@ def open_source(
     if mask is not None or hole is not None:
         flags = None if mask is None else _open_mask(mask, source, sample_axis, allow_missing_chunks)
         source = HolesSource(source, mask=flags, missing_value=hole)
-    if weights is None:
+    if label_column is not None:
+        if labels is not None:
+            raise ParameterError("label_column", "stands beside labels, and rows have one label each")
+        source = LabelColumnSource(source, label_column)
+    if weights is None and labels is None:
         return source
-    weighted = copy.copy(source)
-    weighted.weights = _open_weights(weights, source)
-    return weighted
+    joined = copy.copy(source)
+    if weights is not None:
+        joined.weights = _open_weights(weights, source)
+    if labels is not None:
+        joined.labels = _open_labels(labels, source)
+        joined.spec = replace(source.spec, labels=joined.labels.spec.dtype)
+    return joined
 
 
 def _open(
@@ -157,6 +171,20 @@ def _open_weights(weights: Any, source: Source) -> Source:
             f"{opened.name}: {given} weights for the {source.spec.n_rows} rows of {source.name}; "
             "one weight a row is needed"
         )
+    return opened
+
+
+def _open_labels(labels: Any, source: Source) -> Source:
+    if isinstance(labels, str):
+        labels = parse_place(labels)
+    node = _zarr_node(labels)
+    opened: Source | None = None if node is None else TextStore.at(node)
+    if opened is None and node is None and not isinstance(labels, (Path, Source)):
+        values = labels if hasattr(labels, "dtype") else np.asarray(labels)
+        if values.dtype.kind in "UTO":
+            opened = TextArray(values, "labels")
+    opened = opened or _open(labels, None, 0, False, "labels")
+    require_one_a_row(opened, source)
     return opened
 
 

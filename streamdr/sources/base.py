@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from functools import partial
+from typing import Self
 
 import numpy as np
 
 from streamdr.blocks import Array, Axis, Block, MatrixSpec, Span, widen
 from streamdr.errors import DataError, MissingValuesError
-from streamdr.sources.snapshot import Snapshot, WeightedSnapshot
+from streamdr.sources.snapshot import JoinedSnapshot, Snapshot
 
 _MEND = "remove or fill these values before fitting"
 _TAKES_HOLES = "or use the method ppca, which takes missing values"
@@ -34,18 +37,25 @@ class Source(ABC):
     """What the dimensions are called, that of the samples first, where they have names."""
     weights: Source | None = None
     """Row weights, as an n x 1 source."""
+    labels: Source | None = None
+    """Row labels, as an n x 1 source of numbers or of text."""
     lends: bool = False
     """Whether what `borrow` gives is nobody else's, and may be overwritten."""
 
     @property
     def identity(self) -> str:
-        """What the ledger calls it: its name, and that of its weights."""
-        return self.name if self.weights is None else f"{self.name} by {self.weights.name}"
+        """What the ledger calls it: its name, and those of its weights and labels."""
+        return self.name + self._company
+
+    @property
+    def _company(self) -> str:
+        weighted = "" if self.weights is None else f" by {self.weights.name}"
+        return weighted if self.labels is None else f"{weighted} labelled by {self.labels.name}"
 
     @property
     def names(self) -> tuple[str, ...]:
         """What errors may call it and what comes with it."""
-        return (self.name,) if self.weights is None else (self.name, self.weights.name)
+        return (self.name, *(other.name for other in (self.weights, self.labels) if other is not None))
 
     @abstractmethod
     def read(self, rows: Span, cols: Span) -> Array:
@@ -60,9 +70,10 @@ class Source(ABC):
         """What the values are like now. Cheap for stores; their contents for plain memory."""
 
     def snapshot(self) -> Snapshot:
-        """What the input is like now, weights included."""
+        """What the input is like now, weights and labels included."""
         own = self._snapshot()
-        return own if self.weights is None else WeightedSnapshot(own, self.weights.snapshot())
+        others = [other.snapshot() for other in (self.weights, self.labels) if other is not None]
+        return JoinedSnapshot((own, *others)) if others else own
 
     def fingerprint(self) -> str:
         """A digest that changes when the data does."""
@@ -76,8 +87,15 @@ class Source(ABC):
 
     def validate(self) -> None:
         """Refuse, before the first read, what can be seen to be wrong: chunks missing, for one."""
-        if self.weights is not None:
-            self.weights.validate()
+        for other in (self.weights, self.labels):
+            if other is not None:
+                other.validate()
+
+    def unlabelled(self) -> Self:
+        """The same without labels, for who has no use for them."""
+        plain = copy.copy(self)
+        plain.labels, plain.spec = None, replace(self.spec, labels=None)
+        return plain
 
     def block(self, span: Span, axis: Axis = "rows", *, holes: bool = False) -> Block:
         """Whole rows (or whole columns) as native floats, checked to be finite, or NaN where holes may be."""
@@ -85,7 +103,7 @@ class Source(ABC):
         values = widen(self.read(rows, cols))
         if self.spec.dtype.kind == "f":
             self._require_finite(values, rows, cols, holes=holes)
-        return Block(span, values, weights=self._weights(rows))
+        return Block(span, values, self._labels(rows), self._weights(rows))
 
     def loan(self, span: Span, axis: Axis = "rows", *, holes: bool = False) -> Block:
         """The same to be used up at once: it lasts until this thread takes the next.
@@ -98,11 +116,16 @@ class Source(ABC):
         values = widen(stored)
         disposable = self.lends or values is not stored
         suspect = partial(self.block, span, axis, holes=holes)
-        return Block(span, values, None, self._weights(rows), disposable, suspect)
+        return Block(span, values, self._labels(rows), self._weights(rows), disposable, suspect)
 
     def _area(self, span: Span, axis: Axis) -> tuple[Span, Span]:
         everything = Span(0, self.spec.length("columns" if axis == "rows" else "rows"))
         return (span, everything) if axis == "rows" else (everything, span)
+
+    def _labels(self, rows: Span) -> Array | None:
+        if self.labels is None:
+            return None
+        return checked_labels(self.labels.read(rows, Span(0, 1))[:, 0], self.labels.name, rows)
 
     def _weights(self, rows: Span) -> Array | None:
         if self.weights is None:
@@ -147,3 +170,17 @@ class Source(ABC):
         if len(cols) < self.spec.n_cols:
             where += f", columns {cols.start}-{cols.stop - 1}"
         return where
+
+
+def checked_labels(labels: Array, name: str, rows: Span) -> Array:
+    """Labels as they go with a block: numbers in double precision, none of them missing, or text."""
+    if labels.dtype.kind == "U":
+        return labels
+    numbers = labels.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    if bad.size:
+        raise DataError(
+            f"{name}: row {rows.start + int(bad[0])} has the label {numbers[bad[0]]} ({bad.size} such labels "
+            f"in rows {rows.start}-{rows.stop - 1}); every row needs one: give it one, or leave the row out"
+        )
+    return numbers

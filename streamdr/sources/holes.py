@@ -54,7 +54,7 @@ class HolesSource(Source):
             told += f" without {self.missing_value}"
         if self.mask is not None:
             told += f" masked by {self.mask.identity}"
-        return told if self.weights is None else f"{told} by {self.weights.name}"
+        return told + self._company
 
     @property
     def names(self) -> tuple[str, ...]:

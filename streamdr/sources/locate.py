@@ -53,21 +53,21 @@ def _listed(names: list[str]) -> str:
 
 
 def _array(node: Node) -> Located | None:
-    v3 = _document(node, "zarr.json")
+    v3 = document_of(node, "zarr.json")
     if v3 is not None:
         if v3.get("node_type") != "array":
             return None
         attributes = v3.get("attributes")
         where = f"{node.name}/zarr.json"
         return Located(node, parse_array(v3, attributes if isinstance(attributes, dict) else {}, where))
-    v2 = _document(node, ".zarray")
+    v2 = document_of(node, ".zarray")
     if v2 is None:
         return None
-    return Located(node, parse_array(v2, _document(node, ".zattrs") or {}, f"{node.name}/.zarray"))
+    return Located(node, parse_array(v2, document_of(node, ".zattrs") or {}, f"{node.name}/.zarray"))
 
 
 def _is_group(node: Node) -> bool:
-    v3 = _document(node, "zarr.json")
+    v3 = document_of(node, "zarr.json")
     if v3 is not None and v3.get("node_type") != "group":
         raise DataError(f"{node.name}/zarr.json: neither an array nor a group: {v3.get('node_type')!r}")
     return v3 is not None or node.exists(".zgroup")
@@ -75,7 +75,7 @@ def _is_group(node: Node) -> bool:
 
 def is_array(node: Node) -> bool:
     """Whether there is an array at a node, whether or not it can be used."""
-    v3 = _document(node, "zarr.json")
+    v3 = document_of(node, "zarr.json")
     return node.exists(".zarray") if v3 is None else v3.get("node_type") == "array"
 
 
@@ -91,6 +91,7 @@ def arrays_below(node: Node, path: str = "") -> Iterator[str]:
             yield from arrays_below(child, f"{path}{name}/")
 
 
-def _document(node: Node, key: str) -> dict[str, Any] | None:
+def document_of(node: Node, key: str) -> dict[str, Any] | None:
+    """A file of metadata, or None where there is none."""
     text = node.read(key)
     return None if text is None else parse_json(text, f"{node.name}/{key}")

@@ -46,9 +46,8 @@ class PartSource(Source):
     def block(self, span: Span, axis: Axis = "rows", *, holes: bool = False) -> Block:
         """The rows, each checked where it stands in the whole."""
         parts = [self._whole.block(piece, axis, holes=holes) for piece in self._pieces(span)]
-        return self._numbered(
-            Block(span, np.concatenate([part.values for part in parts]), weights=self._weights(span))
-        )
+        values = np.concatenate([part.values for part in parts])
+        return self._numbered(Block(span, values, self._labels(span), self._weights(span)))
 
     def loan(self, span: Span, axis: Axis = "rows", *, holes: bool = False) -> Block:
         """The rows, to be used up at once."""
@@ -75,6 +74,11 @@ class PartSource(Source):
     def _numbered(self, block: Block) -> Block:
         numbers = [np.arange(piece.start, piece.stop) for piece in self._pieces(block.span)]
         return replace(block, rows=np.concatenate(numbers))
+
+    def _labels(self, rows: Span) -> Array | None:
+        labels = [self._whole._labels(piece) for piece in self._pieces(rows)]
+        known = [array for array in labels if array is not None]
+        return np.concatenate(known) if known else None
 
     def _weights(self, rows: Span) -> Array | None:
         weights = [self._whole._weights(piece) for piece in self._pieces(rows)]

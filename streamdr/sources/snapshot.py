@@ -58,13 +58,12 @@ class ChunkSnapshot:
 
 
 @dataclass(frozen=True)
-class WeightedSnapshot:
-    """The values and their weights."""
+class JoinedSnapshot:
+    """The values, and what comes with each row: its weight, its label."""
 
-    values: Snapshot
-    weights: Snapshot
+    parts: tuple[Snapshot, ...]
 
     def digest(self, rows: int) -> str:
-        """One digest of both."""
-        both = f"{self.values.digest(rows)} {self.weights.digest(rows)}"
-        return hashlib.blake2b(both.encode(), digest_size=DIGEST_BYTES).hexdigest()
+        """One digest of all."""
+        joined = " ".join(part.digest(rows) for part in self.parts)
+        return hashlib.blake2b(joined.encode(), digest_size=DIGEST_BYTES).hexdigest()
