@@ -103,9 +103,7 @@ def test_a_part_has_the_labels_of_a_column(data):
 
 
 def test_labels_that_do_not_line_up_are_refused(data):
-    with pytest.raises(
-        DataError, match=r"labels: 49 labels for the 50 rows of .*; one label a row is needed"
-    ):
+    with pytest.raises(DataError, match=r"labels: 49 labels for the 50 rows of .*; one label a row"):
         open_source(data, labels=NUMBERS[1:])
     with pytest.raises(DataError, match="50 x 2 labels for the 50 rows"):
         open_source(data, labels=DATA[:, :2])
