@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from streamdr.accumulators.base import Accumulator, copied
+from streamdr.accumulators.class_lengths import ClassLengths
+from streamdr.accumulators.class_moments import ClassMoments
 from streamdr.accumulators.columns import Gram, Loadings, Scores
 from streamdr.accumulators.kernel import KernelMoments
 from streamdr.accumulators.latent import Latent
@@ -25,12 +27,16 @@ ACCUMULATORS: dict[str, type[Accumulator]] = {
         Sample,
         Several,
         KernelMoments,
+        ClassMoments,
+        ClassLengths,
     )
 }
 
 __all__ = [
     "ACCUMULATORS",
     "Accumulator",
+    "ClassLengths",
+    "ClassMoments",
     "Gram",
     "KernelMoments",
     "Latent",

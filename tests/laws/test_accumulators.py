@@ -8,6 +8,8 @@ import pytest
 from streamdr.accumulators import (
     ACCUMULATORS,
     Accumulator,
+    ClassLengths,
+    ClassMoments,
     Gram,
     KernelMoments,
     Latent,
@@ -44,7 +46,17 @@ ALONG = {
     "sample": "rows",
     "several": "rows",
     "kernel_moments": "rows",
+    "class_moments": "rows",
+    "class_lengths": "rows",
 }
+LABELS = {
+    "numbers": np.random.default_rng(5).integers(0, 3, size=N).astype(float),
+    "text": np.random.default_rng(6).choice(["a", "bcd", "ef"], size=N),
+    "sorted": np.sort(np.random.default_rng(7).integers(-1, 2, size=N)).astype(float),
+    "one class": np.full(N, 2.5),
+}
+CLASSES = ("class_moments", "class_lengths")
+"""What learns from labels."""
 TAKE_HOLES = ("pairwise", "latent", "sample", "several")
 HIDDEN = Holdout(0.2, seed=4)
 
@@ -90,7 +102,24 @@ def examples(kind: str, data: np.ndarray) -> list[Accumulator]:
             Several([Sample(D, 1, seed) for seed in range(12)]),  # so many that numbers begin alike
         ],
         "kernel_moments": lambda: kernel_examples(data, rng),
+        "class_moments": lambda: [
+            ClassMoments(D),
+            ClassMoments(D, pooled=False),
+            ClassMoments(D, double=True),
+            ClassMoments(D, pooled=False, double=True),
+        ],
+        "class_lengths": lambda: [lengths(data, LABELS["numbers"])],
     }[kind]()
+
+
+def lengths(data: np.ndarray, labels: np.ndarray) -> ClassLengths:
+    """About the means of classes and of all rows, in deviations; of columns that vary, in their own units."""
+    rows, classes = data.astype(np.float64), np.unique(labels)
+    groups = [rows[labels == label] for label in classes] + [rows]
+    origins = np.array([group[0] for group in groups])
+    offsets = np.array([(group - group[0]).mean(axis=0) for group in groups])
+    deviations = np.array([(group - group[0]).std(axis=0) for group in groups])
+    return ClassLengths(classes, origins, offsets, np.where(deviations > 0, deviations, 1.0))
 
 
 def reciprocal(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -143,7 +172,19 @@ def test_those_that_take_holes_say_so():
 def test_laws(kind, kind_of_data):
     data = hostile_data(kind_of_data, N, D)
     for empty in examples(kind, data):
-        check_accumulator(empty, data, axis=ALONG[kind])
+        check_accumulator(empty, data, axis=ALONG[kind], labels=labels_for(kind))
+
+
+def labels_for(kind: str) -> np.ndarray | None:
+    return LABELS["numbers"] if kind in CLASSES else None
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("kind_of_data", HOSTILE)
+def test_laws_of_classes(kind_of_data, labels):
+    data = hostile_data(kind_of_data, N, D)
+    for empty in [*examples("class_moments", data), lengths(data, LABELS[labels])]:
+        check_accumulator(empty, data, labels=LABELS[labels])
 
 
 @pytest.mark.parametrize("kind_of_data", HOSTILE)
@@ -167,7 +208,7 @@ def test_laws_with_weights(kind):
     weights = np.random.default_rng(2).integers(0, 4, size=N).astype(float)
     data = hostile_data("kind", N, D)
     for empty in examples(kind, data):
-        check_accumulator(empty, data, axis=ALONG[kind], weights=weights)
+        check_accumulator(empty, data, axis=ALONG[kind], weights=weights, labels=labels_for(kind))
 
 
 @pytest.mark.parametrize("holes", HOLES)
@@ -184,4 +225,4 @@ def test_state_is_bounded(kind):
     data = hostile_data("kind", N, D)
     for empty in examples(kind, data):
         if not (isinstance(empty, Sample) and empty.size > N):  # it has not seen enough yet
-            check_bounded(empty, data, axis=ALONG[kind])
+            check_bounded(empty, data, axis=ALONG[kind], labels=labels_for(kind))

@@ -1,0 +1,152 @@
+"""Means of classes and the scatter within them, in one pass: what discriminants are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streamdr.accumulators.centred import Centre, Corrections
+from streamdr.accumulators.grouped import coded, grouped
+from streamdr.blocks import Array, Block
+from streamdr.errors import DataError
+from streamdr.linalg import add_symmetric
+from streamdr.scratch import scratch
+
+MOST_CLASSES = 1000
+"""What has more different values is hardly a class."""
+
+
+class ClassMoments:
+    """Count, weight and mean of each class, and the scatter of rows about the mean of their own class.
+
+    The scatter is that of all classes together (`pooled`), or one a class. It is never the difference of
+    two others: classes may lie as far apart as their means can be told, and it keeps its digits. Classes are
+    found on the way, and are sorted.
+    """
+
+    kind: ClassVar[str] = "class_moments"
+    holes: ClassVar[bool] = False
+
+    def __init__(
+        self, n_cols: int, *, pooled: bool = True, double: bool = False, max_classes: int = MOST_CLASSES
+    ) -> None:
+        self.n_cols = n_cols
+        self.pooled = pooled
+        self.double = double
+        self.max_classes = max_classes
+        self.classes = np.zeros(0)
+        self.centres: list[Centre] = []
+        self.scatters = [np.zeros((n_cols, n_cols))] if pooled else []
+        """The one of all classes, or one for each."""
+
+    @property
+    def weights(self) -> Array:
+        """The sum of the weights of each class's rows."""
+        return np.array([centre.weight for centre in self.centres])
+
+    def update(self, block: Block) -> None:
+        """Fold one block of rows in."""
+        if len(block.values) == 0:
+            return
+        classes, codes = coded(block, self.classes)
+        self._require_few(classes)
+        rows = grouped(block, codes, double=self.double)
+        values = rows.values
+        pieces = [values] if self.pooled else [values[span] for span in rows.spans]
+        product = scratch("product", (self.n_cols, self.n_cols), values.dtype)
+        # np.matmul sees that the product is symmetric, uses syrk and lets other threads run.
+        products = (np.matmul(piece.T, piece, out=product) for piece in pieces)
+        self._absorb(classes[rows.groups], rows.centres, products, about_origin=True)
+
+    def merge(self, later: Self) -> None:
+        """Fold in the moments of the rows that follow."""
+        self._absorb(later.classes, later.centres, later.scatters, about_origin=False)
+
+    def _absorb(
+        self, classes: Array, centres: Sequence[Centre], scatters: Iterable[Array], *, about_origin: bool
+    ) -> None:
+        places = self._places(classes)
+        owed = [
+            self.centres[place].absorb(centre, moments_about_origin=about_origin)
+            for place, centre in zip(places, centres, strict=True)
+        ]
+        if self.pooled:
+            places, owed = np.zeros(1, np.intp), [_joined(owed, self.n_cols)]
+        for place, scatter, corrections in zip(places, scatters, owed, strict=True):
+            add_symmetric(self.scatters[place], scatter, *corrections)
+
+    def _places(self, classes: Array) -> Array:
+        """Where classes are among all, those that are new included."""
+        if len(classes) and not np.array_equal(classes, self.classes):
+            every = np.union1d(self.classes, classes) if len(self.classes) else classes.copy()
+            self._require_few(every)
+            places = np.searchsorted(every, self.classes)
+            centres = dict(zip(places, self.centres, strict=True))
+            self.centres = [centres.get(n) or Centre(self.n_cols) for n in range(len(every))]
+            if not self.pooled:
+                scatters = dict(zip(places, self.scatters, strict=True))
+                blank = (self.n_cols, self.n_cols)
+                self.scatters = [scatters[n] if n in scatters else np.zeros(blank) for n in range(len(every))]
+            self.classes = every
+        return np.searchsorted(self.classes, classes)
+
+    def _require_few(self, classes: Array) -> None:
+        if len(classes) > self.max_classes:
+            some = ", ".join(str(label) for label in classes[:3].tolist())
+            raise DataError(
+                f"labels have more than {self.max_classes:,} different values ({some}, ...): is this a target"
+                " of numbers? If not, set max_classes to how many classes there are, or give each a prior"
+            )
+
+    def empty_like(self) -> Self:
+        """A fresh one for the same columns."""
+        return type(self)(self.n_cols, pooled=self.pooled, double=self.double, max_classes=self.max_classes)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """What tells two of them apart before any data."""
+        names = ("n_cols", "pooled", "double", "max_classes")
+        return {name: getattr(self, name) for name in names}
+
+    def value(self) -> dict[str, Array]:
+        """Classes, their counts, weights and means, and the scatter. Text is told by its letters' numbers."""
+        state, text = self._centres(), self.classes.dtype.kind == "U"
+        classes = self.classes.view(np.uint32).astype(np.float64) if text else self.classes
+        means = state["origins"] + state["offsets"]
+        scatters = np.array(self.scatters).reshape(-1, self.n_cols, self.n_cols)
+        numbers = {"counts": state["counts"], "weights": state["weights"]}
+        return {"classes": classes, **numbers, "means": means, "scatters": scatters}
+
+    def arrays(self) -> dict[str, Array]:
+        """The state as plain arrays."""
+        scatters = {f"scatter{number:04d}": scatter for number, scatter in enumerate(self.scatters)}
+        return {"classes": self.classes, **self._centres(), **scatters}
+
+    def _centres(self) -> dict[str, Array]:
+        table = (len(self.centres), self.n_cols)
+        return {
+            "counts": np.array([centre.count for centre in self.centres], np.int64),
+            "weights": self.weights,
+            "origins": np.array([centre.origin for centre in self.centres]).reshape(table),
+            "offsets": np.array([centre.offset for centre in self.centres]).reshape(table),
+        }
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Take up a saved state."""
+        self.classes = arrays["classes"]
+        columns = (arrays[name] for name in ("counts", "weights", "origins", "offsets"))
+        self.centres = [
+            Centre(self.n_cols, int(count), float(weight), origin, offset)
+            for count, weight, origin, offset in zip(*columns, strict=True)
+        ]
+        names = sorted(name for name in arrays if name.startswith("scatter"))
+        self.scatters = [arrays[name] for name in names]
+
+
+def _joined(corrections: Sequence[Corrections], n_cols: int) -> Corrections:
+    """What several groups owe to one scatter."""
+    vectors = [np.zeros((0, n_cols)), *(each.vectors for each in corrections)]
+    return Corrections(
+        np.concatenate(vectors), np.concatenate([np.zeros(0), *(each.coefficients for each in corrections)])
+    )
