@@ -6,11 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamdr.estimators import PCA, PPCA, KernelPCA, PPCAMixture, SparseKernelPCA, load_model
+    from streamdr.estimators import LDA, PCA, PPCA, KernelPCA, PPCAMixture, SparseKernelPCA, load_model
     from streamdr.settings import execution
 
 __version__ = "0.1.0"
 __all__ = [
+    "LDA",
     "PCA",
     "PPCA",
     "KernelPCA",

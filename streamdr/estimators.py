@@ -26,6 +26,7 @@ from sklearn.utils.validation import (
 from streamdr import fitting, methods, store
 from streamdr.addresses import Place, parse_place
 from streamdr.blocks import Array, Span, working_dtype
+from streamdr.classifiers import Classifier
 from streamdr.lazy import RowMap, is_streamed, mapped
 from streamdr.methods import Method, OnePass, Streaming, Supervised
 from streamdr.segments import BLOCK_BYTES
@@ -304,6 +305,10 @@ class SparseKernelPCA(Estimator, methods.SparseKernelPCA):  # noqa: D101
     __doc__ = methods.SparseKernelPCA.__doc__
 
     partial_fit = property()  # so are candidates
+
+
+class LDA(Classifier, Estimator, methods.LDA):  # noqa: D101
+    __doc__ = methods.LDA.__doc__
 
 
 ESTIMATORS: dict[str, Any] = {estimator.name: estimator for estimator in Estimator.__subclasses__()}

@@ -312,8 +312,7 @@ def _project(
         here = slice(span.start - start, span.stop - start)
         block = source.loan(span, holes=view.holes)
         rows[here] = view.transform(block.values)
-        overlooked = view.kind.blind and np.isinf(block.values).any()
-        if overlooked or not view.is_sound(rows[here]):
+        if view.overlooks(block.values) or not view.is_sound(rows[here]):
             block.suspect()
     write_rows(path, start, view.shaped(rows, source.sample_shape), view.kind.name)
 

@@ -191,8 +191,12 @@ def _summary(summary: Report) -> list[tuple[str, str]]:
     facts = []
     if "explained_variance_ratio" in summary:
         explained = sum(known.pop("explained_variance_ratio"))
-        number = f"{known.pop('n_components'):,}, which explain {explained:.2%} of the variance"
+        what = "the variance between classes" if "n_classes" in summary else "the variance"
+        number = f"{known.pop('n_components'):,}, which explain {explained:.2%} of {what}"
         facts += [("solver", known.pop("solver")), ("components", number)]
+    if "n_classes" in summary:
+        ratio = f"{known.pop('total_variance'):.6g} times the variance within them"
+        facts.append(("classes", f"{known.pop('n_classes'):,}, apart by {ratio}"))
     if "reconstruction_error" in summary:
         lost, total = known.pop("reconstruction_error"), known.pop("total_variance")
         facts.append(("left out", f"{lost:.6g} of a variance of {total:.6g}"))

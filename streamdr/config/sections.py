@@ -132,9 +132,14 @@ class Output:
         The zarr group for each row's log-likelihood, for methods that have one: outliers have little.
     responsibilities : str or None
         The zarr group for how likely each row belongs to each part of a mixture, for methods that are one.
+    predicted : str or None
+        The zarr group for the class that each row is most likely of, for methods that predict one: the label
+        where labels are numbers; where they are text, its number among the model's sorted classes.
+    probabilities : str or None
+        The zarr group for how likely each row is of each class, for methods that tell classes apart.
     dtype : "float32", "float64" or None
-        The type of what is written of rows, log-likelihoods excepted, which are float64; null for the
-        floating type in which the data is processed.
+        The type of what is written of rows, log-likelihoods and predicted classes excepted, which are
+        float64; null for the floating type in which the data is processed.
     overwrite : bool
         Replace outputs that exist. Otherwise they are an error, unless the same configuration made them.
     refresh_tolerance : float
@@ -149,6 +154,8 @@ class Output:
     imputed_variance: Location | None = None
     log_likelihood: Location | None = None
     responsibilities: Location | None = None
+    predicted: Location | None = None
+    probabilities: Location | None = None
     dtype: Literal["float32", "float64"] | None = None
     overwrite: bool = False
     refresh_tolerance: Annotated[float, Field(ge=0)] = 0.01

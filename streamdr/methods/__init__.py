@@ -14,17 +14,34 @@ from streamdr.methods.base import (
     in_memory,
 )
 from streamdr.methods.kernel_pca import KernelPCA
+from streamdr.methods.lda import LDA
 from streamdr.methods.one_pass import OnePass
 from streamdr.methods.pca import PCA
 from streamdr.methods.ppca import PPCA
 from streamdr.methods.ppca_mixture import PPCAMixture
+from streamdr.methods.select_filter import SelectCorrelation, SelectFScore
+from streamdr.methods.select_forward import SelectForward
+from streamdr.methods.select_mutual_info import SelectMutualInfo
 from streamdr.methods.sparse_kernel_pca import SparseKernelPCA
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (PCA, PPCA, PPCAMixture, KernelPCA, SparseKernelPCA)
+    method.name: method
+    for method in (
+        PCA,
+        PPCA,
+        PPCAMixture,
+        KernelPCA,
+        SparseKernelPCA,
+        LDA,
+        SelectMutualInfo,
+        SelectFScore,
+        SelectCorrelation,
+        SelectForward,
+    )
 }
 
 __all__ = [
+    "LDA",
     "METHODS",
     "PCA",
     "PPCA",
@@ -36,6 +53,10 @@ __all__ = [
     "Pass",
     "Passes",
     "Route",
+    "SelectCorrelation",
+    "SelectFScore",
+    "SelectForward",
+    "SelectMutualInfo",
     "SparseKernelPCA",
     "Stream",
     "Streaming",

@@ -14,8 +14,22 @@ from streamdr.blocks import Array
 from streamdr.methods.base import Model, UsesScratch
 
 RowKind = Literal[
-    "embedding", "denoised", "imputed", "imputed_variance", "log_likelihood", "responsibilities"
+    "embedding",
+    "denoised",
+    "imputed",
+    "imputed_variance",
+    "log_likelihood",
+    "responsibilities",
+    "predicted",
+    "probabilities",
 ]
+_LENGTHS = {
+    "component": "n_outputs",
+    "feature": "n_features",
+    "mixture": "n_mixtures",
+    "class": "n_classes",
+}
+"""What a model calls the number of columns, by what they stand for."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +42,7 @@ class RowOutput:
     """What people call it."""
     method: str
     """The method of a model that makes it."""
-    columns: Literal["component", "feature", "mixture"] | None
+    columns: Literal["component", "feature", "mixture", "class"] | None
     """What a column stands for; None where a row has one value."""
     lacking: str
     """What is to be said of a model that cannot make it."""
@@ -39,11 +53,13 @@ class RowOutput:
     centred: bool = True
     """Whether change is measured by how widely values are spread; otherwise by how large they are."""
     blind: bool = False
-    """Whether what was observed does not show in it, so that an infinite value has to be looked for."""
+    """Whether what was observed does not show in it, so that a value that is bad has to be looked for."""
 
     def made_by(self, model: type) -> bool:
         """Whether models of a class can make it."""
-        return hasattr(model, self.method)
+        return hasattr(model, self.method) and (
+            self.columns is None or hasattr(model, _LENGTHS[self.columns])
+        )
 
     def of(self, model: Model) -> RowView:
         """A model as what makes this."""
@@ -91,6 +107,17 @@ ROW_OUTPUTS = (
     RowOutput(
         "responsibilities", "responsibilities", "predict_proba", "mixture", "is no mixture", centred=False
     ),
+    RowOutput(
+        "predicted", "predicted classes", "predict", None, "predicts no class", dtype="float64", blind=True
+    ),
+    RowOutput(
+        "probabilities",
+        "probabilities of classes",
+        "predict_proba",
+        "class",
+        "has no classes",
+        centred=False,
+    ),
 )
 
 
@@ -111,8 +138,7 @@ class RowView:
         """How many columns `transform` gives."""
         if self.kind.columns is None:
             return 1
-        numbers = {"component": "n_outputs", "feature": "n_features", "mixture": "n_mixtures"}
-        return int(getattr(self.model, numbers[self.kind.columns]))
+        return int(getattr(self.model, _LENGTHS[self.kind.columns]))
 
     @property
     def holes(self) -> bool:
@@ -124,8 +150,10 @@ class RowView:
         return self.model.scratch_bytes(n_rows) if isinstance(self.model, UsesScratch) else 0
 
     def transform(self, values: Array) -> Array:
-        """Map rows to rows, of one column where there is one value a row."""
+        """Map rows to rows, of one column where there is one value a row. Text becomes its class's number."""
         mapped: Array = getattr(self.model, self.kind.method)(values)
+        if mapped.dtype.kind == "U":
+            mapped = np.searchsorted(self.model.classes, mapped)
         return mapped.reshape(len(mapped), self.n_outputs)
 
     def frame(
@@ -165,6 +193,11 @@ class RowView:
         nothing = np.full((1, self.n_features), np.nan)
         unknown: Array = np.isnan(self.transform(nothing)[0])
         return unknown if unknown.any() else None
+
+    def overlooks(self, values: Array) -> bool:
+        """Whether rows hold a value that is bad, and that what they are mapped to does not show."""
+        bad = np.isinf if self.holes else lambda values: ~np.isfinite(values)
+        return self.kind.blind and bool(bad(values).any())
 
     def is_sound(self, mapped: Array) -> bool:
         """Whether all values are finite but those that the model cannot know."""

@@ -49,7 +49,7 @@ def save_model(
         scalars, layouts = {}, {}
         for field in _fields(type(model)):
             value = getattr(model, field.name)
-            if value is None or "dims" not in field.metadata:
+            if "dims" not in field.metadata or not isinstance(value, np.ndarray):  # as text is not
                 scalars[field.name] = value
             else:
                 path = staging.path / field.name
