@@ -155,7 +155,7 @@ def plot(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="contours, eigenvalues, explained_variance, log_likelihood or scores; "
+            help="contours, eigenvalues, explained_variance, log_likelihood, scores, shepard or stress; "
             "by default what fits the model.",
         ),
     ] = None,

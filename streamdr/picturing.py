@@ -121,6 +121,16 @@ KINDS = {
     "scores": Kind(
         lambda model: model.n_outputs > 1, "at least two components", _scores, ("embedding", "labels")
     ),
+    "shepard": Kind(
+        lambda model: isinstance(model, plots.Pairs) and len(model.shepard_distances) > 0,
+        "distances of pairs",
+        lambda request: plots.shepard(request.saved.model, request.out),
+    ),
+    "stress": Kind(
+        lambda model: isinstance(model, plots.Stresses) and len(model.stress_history) > 0,
+        "stresses of iterations",
+        lambda request: plots.stress(request.saved.model, request.out),
+    ),
 }
 
 
@@ -153,7 +163,7 @@ def _fitting(request: Request) -> str:
         return "contours"
     if isinstance(model, plots.KernelSpectrum):
         return "eigenvalues"
-    for name in ("explained_variance", "log_likelihood"):
+    for name in ("explained_variance", "log_likelihood", "shepard"):
         if KINDS[name].fits(model):
             return name
     raise ConfigError(

@@ -192,7 +192,7 @@ REFUSED: dict[str, tuple[list[str], int, list[str]]] = {
     "an unknown kind": (
         ["pca.zarr", "--kind", "contour"],
         2,
-        ["'contour' is not known", "contours, eigenvalues, explained_variance, log_likelihood, scores"],
+        ["'contour' is not known", ", ".join(picturing.KINDS)],
     ),
     "contours of five features": (
         ["pca.zarr", "--kind", "contours"],

@@ -7,6 +7,8 @@ from streamdr.plots.decay import CovarianceSpectrum, KernelSpectrum, eigenvalues
 from streamdr.plots.isolines import MOST_COMPONENTS, Estimates, Landmarks, Maps, contours, landmarks_of
 from streamdr.plots.likelihood import Likelihoods, log_likelihood
 from streamdr.plots.scatter import MOST_POINTS, Rows, scores
+from streamdr.plots.shepard import Pairs, shepard
+from streamdr.plots.stress_curve import Stresses, stress
 from streamdr.plots.variance import Variances, explained_variance
 
 __all__ = [
@@ -20,7 +22,9 @@ __all__ = [
     "Landmarks",
     "Likelihoods",
     "Maps",
+    "Pairs",
     "Rows",
+    "Stresses",
     "Variances",
     "contours",
     "eigenvalues",
@@ -28,4 +32,6 @@ __all__ = [
     "landmarks_of",
     "log_likelihood",
     "scores",
+    "shepard",
+    "stress",
 ]
