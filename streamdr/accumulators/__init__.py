@@ -5,7 +5,11 @@ from __future__ import annotations
 from streamdr.accumulators.base import Accumulator, copied
 from streamdr.accumulators.class_lengths import ClassLengths
 from streamdr.accumulators.class_moments import ClassMoments
+from streamdr.accumulators.class_sums import ClassSums
 from streamdr.accumulators.columns import Gram, Loadings, Scores
+from streamdr.accumulators.folds import ByFold
+from streamdr.accumulators.histograms import Histograms
+from streamdr.accumulators.joint import JointMoments, JointSums
 from streamdr.accumulators.kernel import KernelMoments
 from streamdr.accumulators.latent import Latent
 from streamdr.accumulators.moments import Moments
@@ -29,15 +33,25 @@ ACCUMULATORS: dict[str, type[Accumulator]] = {
         KernelMoments,
         ClassMoments,
         ClassLengths,
+        ClassSums,
+        JointMoments,
+        JointSums,
+        Histograms,
+        ByFold,
     )
 }
 
 __all__ = [
     "ACCUMULATORS",
     "Accumulator",
+    "ByFold",
     "ClassLengths",
     "ClassMoments",
+    "ClassSums",
     "Gram",
+    "Histograms",
+    "JointMoments",
+    "JointSums",
     "KernelMoments",
     "Latent",
     "Loadings",

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from streamdr.accumulators.holdout import mixed
+from streamdr.accumulators.folds import fold_of
 from streamdr.blocks import Array, Block, Settled, Span, settled, widen
 from streamdr.features import Features
 from streamdr.linalg import column_squares
@@ -151,11 +151,3 @@ class KernelMoments(Settled):
         for number in range(len(self.origins)):
             self.sums[number] = arrays[f"sums.{number}"]
             self.products[number] = arrays[f"products.{number}"]
-
-
-def fold_of(numbers: Array, folds: int, seed: int) -> Array:
-    """The fold of each row, by its number."""
-    if folds == 1:
-        return np.zeros(len(numbers), np.int64)
-    lots: Array = (mixed(numbers.astype(np.uint64), seed) % np.uint64(folds)).astype(np.int64)
-    return lots

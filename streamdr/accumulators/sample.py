@@ -14,19 +14,22 @@ from streamdr.blocks import Array, Block
 class Sample:
     """The `size` rows of the smallest random numbers, each row's being a hash of where it stands.
 
-    A size of all rows gathers them.
+    A size of all rows gathers them. Where rows are `labelled`, by numbers, labels are one column more.
     """
 
     kind: ClassVar[str] = "sample"
 
-    def __init__(self, n_cols: int, size: int, seed: int = 0, *, holes: bool = True) -> None:
+    def __init__(
+        self, n_cols: int, size: int, seed: int = 0, *, holes: bool = True, labelled: bool = False
+    ) -> None:
         self.n_cols = n_cols
+        self.labelled = labelled
         self.size = size
         self.seed = seed
         self.holes = holes
         self.lots = np.zeros(0, np.uint64)
         self.numbers = np.zeros(0, np.int64)
-        self.rows = np.zeros((0, n_cols))
+        self.rows = np.zeros((0, n_cols + labelled))
         self.weights = np.zeros(0)
 
     def update(self, block: Block) -> None:
@@ -39,7 +42,11 @@ class Sample:
             block.suspect()
         best = chosen[np.argsort(lots[chosen], kind="stable")[: self.size]]
         numbers = block.numbers[best].astype(np.int64)
-        self._absorb(lots[best], numbers, block.values[best].astype(np.float64), weights[best])
+        rows = block.values[best].astype(np.float64)
+        if self.labelled:
+            assert block.labels is not None  # no method that needs labels is run without
+            rows = np.column_stack([rows, block.labels[best]])
+        self._absorb(lots[best], numbers, rows, weights[best])
 
     def merge(self, later: Self) -> None:
         """Fold in the sample of the rows that follow."""
@@ -55,11 +62,12 @@ class Sample:
 
     def empty_like(self) -> Self:
         """A fresh one of the same size."""
-        return type(self)(self.n_cols, self.size, self.seed, holes=self.holes)
+        return type(self)(self.n_cols, self.size, self.seed, holes=self.holes, labelled=self.labelled)
 
     def parameters(self) -> Mapping[str, Any]:
         """What tells two of them apart before any data."""
-        return {"n_cols": self.n_cols, "size": self.size, "seed": self.seed, "holes": self.holes}
+        own = {"n_cols": self.n_cols, "size": self.size, "seed": self.seed, "holes": self.holes}
+        return own | {"labelled": True} if self.labelled else own
 
     def value(self) -> dict[str, Array]:
         """The lots, by which they are in order, and the rows with their numbers and weights."""

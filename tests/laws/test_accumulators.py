@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from streamdr.accumulators import (
     ACCUMULATORS,
     Accumulator,
+    ByFold,
     ClassLengths,
     ClassMoments,
+    ClassSums,
     Gram,
+    Histograms,
+    JointMoments,
+    JointSums,
     KernelMoments,
     Latent,
     Loadings,
@@ -48,6 +55,11 @@ ALONG = {
     "kernel_moments": "rows",
     "class_moments": "rows",
     "class_lengths": "rows",
+    "class_sums": "rows",
+    "joint_moments": "rows",
+    "joint_sums": "rows",
+    "histograms": "rows",
+    "by_fold": "rows",
 }
 LABELS = {
     "numbers": np.random.default_rng(5).integers(0, 3, size=N).astype(float),
@@ -55,7 +67,15 @@ LABELS = {
     "sorted": np.sort(np.random.default_rng(7).integers(-1, 2, size=N)).astype(float),
     "one class": np.full(N, 2.5),
 }
-CLASSES = ("class_moments", "class_lengths")
+CLASSES = (
+    "class_moments",
+    "class_lengths",
+    "class_sums",
+    "joint_moments",
+    "joint_sums",
+    "histograms",
+    "by_fold",
+)
 """What learns from labels."""
 TAKE_HOLES = ("pairwise", "latent", "sample", "several")
 HIDDEN = Holdout(0.2, seed=4)
@@ -108,6 +128,15 @@ def examples(kind: str, data: np.ndarray) -> list[Accumulator]:
             ClassMoments(D, double=True),
             ClassMoments(D, pooled=False, double=True),
         ],
+        "class_sums": lambda: [ClassSums(D), ClassSums(D, double=True)],
+        "joint_moments": lambda: [JointMoments(D + 1), JointMoments(D + 1, double=True)],
+        "joint_sums": lambda: [JointSums(D), JointSums(D, double=True)],
+        "histograms": lambda: [
+            histograms(data),
+            histograms(data, n_folds=3, seed=1),
+            histograms(data, target=np.array([0.5, 1.5]), n_folds=2),
+        ],
+        "by_fold": lambda: [ByFold(ClassMoments(D), 3), ByFold(JointMoments(D + 1), 4, seed=1)],
         "class_lengths": lambda: [lengths(data, LABELS["numbers"])],
     }[kind]()
 
@@ -120,6 +149,17 @@ def lengths(data: np.ndarray, labels: np.ndarray) -> ClassLengths:
     offsets = np.array([(group - group[0]).mean(axis=0) for group in groups])
     deviations = np.array([(group - group[0]).std(axis=0) for group in groups])
     return ClassLengths(classes, origins, offsets, np.where(deviations > 0, deviations, 1.0))
+
+
+def histograms(data: np.ndarray, **settings: Any) -> Histograms:
+    """Every other column cut at quantiles, and the others by values of which most are not given."""
+    rows = data.astype(np.float64)
+    discrete = np.arange(D) % 2 == 1
+    points = [
+        np.unique(column[::5]) if own else np.unique(np.quantile(column, [0.3, 0.6]))
+        for column, own in zip(rows.T, discrete, strict=True)
+    ]
+    return Histograms(points, discrete, **settings)
 
 
 def reciprocal(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -183,8 +223,20 @@ def labels_for(kind: str) -> np.ndarray | None:
 @pytest.mark.parametrize("kind_of_data", HOSTILE)
 def test_laws_of_classes(kind_of_data, labels):
     data = hostile_data(kind_of_data, N, D)
-    for empty in [*examples("class_moments", data), lengths(data, LABELS[labels])]:
+    of_folds = [ByFold(ClassMoments(D), 3), ByFold(histograms(data), 2)]
+    others = [*examples("class_sums", data), *examples("histograms", data)[:2], *of_folds]
+    for empty in [*examples("class_moments", data), lengths(data, LABELS[labels]), *others]:
         check_accumulator(empty, data, labels=LABELS[labels])
+
+
+@pytest.mark.parametrize("kind_of_data", HOSTILE)
+def test_laws_of_a_target_of_numbers(kind_of_data):
+    data, rng = hostile_data(kind_of_data, N, D), np.random.default_rng(8)
+    for target in (rng.normal(size=N) + 1e6, 1e-3 * data[:, 0].astype(float)):
+        cut = histograms(data, target=np.unique(np.quantile(target, [0.2, 0.5])))
+        kinds = [*examples("joint_moments", data), *examples("joint_sums", data), cut]
+        for empty in [*kinds, ByFold(JointMoments(D + 1), 3), Sample(D, 5, labelled=True)]:
+            check_accumulator(empty, data, labels=target)
 
 
 @pytest.mark.parametrize("kind_of_data", HOSTILE)

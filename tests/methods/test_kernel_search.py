@@ -9,7 +9,7 @@ from plain_kernel_pca import held_out_errors, inverse_root, kernel_matrix
 
 import streamdr
 from streamdr import KernelPCA, fitting, methods
-from streamdr.accumulators.kernel import fold_of
+from streamdr.accumulators.folds import fold_of
 from streamdr.settings import Execution
 from streamdr.sources import open_source
 

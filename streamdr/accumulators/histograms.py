@@ -1,0 +1,203 @@
+"""How often each value, or interval, of every column comes with each class or interval of a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streamdr.accumulators.class_moments import MOST_CLASSES
+from streamdr.accumulators.class_sums import require_few, spelt, united
+from streamdr.accumulators.folds import fold_of
+from streamdr.blocks import Array, Block, widen
+from streamdr.errors import DataError
+from streamdr.linalg import column_squares
+from streamdr.scratch import scratch
+
+MOST_VALUES = 1024
+"""A column with more different values is hardly discrete."""
+
+
+class Histograms:
+    """Counts (or weights) by fold, class of the target, and bin, one table a column.
+
+    A column is cut at points that are given, the point itself belonging to the bin above it; or, where it is
+    `discrete`, every value is a bin, and values that are not among those given are found on the way. So is it
+    with the target: it is cut at `target`, or else every label is a class.
+    """
+
+    kind: ClassVar[str] = "histograms"
+    holes: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        points: Sequence[Array],
+        discrete: Array,
+        target: Array | None = None,
+        *,
+        n_folds: int = 1,
+        seed: int = 0,
+        max_classes: int = MOST_CLASSES,
+        most_cells: int = 1 << 40,
+    ) -> None:
+        self.given = tuple(np.asarray(each, np.float64) for each in points)
+        self.discrete = np.asarray(discrete, bool)
+        self.target = target
+        self.n_folds = n_folds
+        self.seed = seed
+        self.max_classes = max_classes
+        self.most_cells = most_cells
+        self.count = 0
+        self.classes = np.zeros(0) if target is None else np.arange(len(target) + 1.0)
+        self.points = list(self.given)
+        self.tables = [np.zeros((n_folds, len(self.classes), width)) for width in self._widths()]
+
+    def update(self, block: Block) -> None:
+        """Fold one block of rows in. A row of weight zero is as good as not there."""
+        values, weights = widen(block.values), block.weights
+        if not np.isfinite(column_squares(values)).all():
+            block.suspect()
+        self.count += len(values)
+        assert block.labels is not None  # no method that needs labels is run without
+        labels, numbers = block.labels, block.numbers
+        if weights is not None and not (weights > 0).all():
+            there = weights > 0
+            values, labels, numbers, weights = values[there], labels[there], numbers[there], weights[there]
+        if not len(values):
+            return
+        codes = self._coded(labels)
+        where = fold_of(numbers, self.n_folds, self.seed) * len(self.classes) + codes
+        columns = scratch("columns", values.shape[::-1], values.dtype)
+        columns[...] = values.T
+        for column, each in enumerate(columns):
+            bins = self._bins(column, each)
+            table = self.tables[column]
+            found = np.bincount(where * table.shape[2] + bins, weights, table.size)
+            table += found.reshape(table.shape)
+
+    def merge(self, later: Self) -> None:
+        """Fold in the counts of the rows that follow."""
+        self.count += later.count
+        self._know_classes(later.classes)
+        places = np.searchsorted(self.classes, later.classes)
+        for column, table in enumerate(later.tables):
+            if not self.discrete[column]:
+                self.tables[column][:, places] += table
+                continue
+            self._know_values(column, later.points[column])
+            bins = np.searchsorted(self.points[column], later.points[column])
+            self.tables[column][np.ix_(np.arange(self.n_folds), places, bins)] += table
+
+    def _coded(self, labels: Array) -> Array:
+        if self.target is not None:
+            return np.searchsorted(self.target, labels, side="right")
+        places = _places(self.classes, labels)
+        if places is None:
+            self._know_classes(np.unique(labels))
+            places = np.searchsorted(self.classes, labels)
+        return places
+
+    def _bins(self, column: int, values: Array) -> Array:
+        points = self.points[column]
+        if not self.discrete[column]:
+            return np.searchsorted(points, values, side="right")
+        places = _places(points, values)
+        if places is None:
+            finite = values[np.isfinite(values)]
+            self._know_values(column, np.unique(finite).astype(np.float64))
+            places = np.minimum(np.searchsorted(self.points[column], values), len(self.points[column]) - 1)
+        return places
+
+    def _know_classes(self, classes: Array) -> None:
+        """Make room for classes that are new."""
+        every = united(self.classes, classes)
+        if len(every) == len(self.classes):
+            return
+        require_few(every, self.max_classes)
+        self._require_room(len(every), sum(self._widths()))
+        places = np.searchsorted(every, self.classes)
+        for column, table in enumerate(self.tables):
+            wider = np.zeros((self.n_folds, len(every), table.shape[2]))
+            wider[:, places] = table
+            self.tables[column] = wider
+        self.classes = every
+
+    def _know_values(self, column: int, values: Array) -> None:
+        """Make room for values that are new."""
+        every = np.union1d(self.points[column], values)
+        if len(every) == len(self.points[column]):
+            return
+        if len(every) > MOST_VALUES:
+            raise DataError(
+                f"column {column} has more than {MOST_VALUES:,} different values: it is not discrete; set "
+                "discrete: false, and it is cut into n_bins intervals"
+            )
+        table = self.tables[column]
+        self._require_room(len(self.classes), sum(self._widths()) + len(every) - len(self.points[column]))
+        wider = np.zeros((*table.shape[:2], len(every)))
+        wider[:, :, np.searchsorted(every, self.points[column])] = table
+        self.points[column], self.tables[column] = every, wider
+
+    def _require_room(self, n_classes: int, n_bins: int) -> None:
+        if self.n_folds * n_classes * n_bins > self.most_cells:
+            raise DataError(
+                f"{n_classes:,} classes and {n_bins:,} bins of all columns are more than was planned for: "
+                "set n_bins to less, or discrete: false, or leave rare classes out"
+            )
+
+    def _widths(self) -> list[int]:
+        pairs = zip(self.points, self.discrete, strict=True)
+        return [len(points) + (0 if discrete else 1) for points, discrete in pairs]
+
+    def empty_like(self) -> Self:
+        """A fresh one for the same bins."""
+        return type(self)(self.given, self.discrete, self.target, **self._numbers())
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The bins that are given, and the folds."""
+        given = {"points": _joined(self.given), "lengths": np.array([len(each) for each in self.given])}
+        target = np.zeros(0) if self.target is None else self.target
+        cut = {"target": target, "cut": self.target is not None}
+        return {**given, "discrete": self.discrete, **cut, **self._numbers()}
+
+    def _numbers(self) -> dict[str, int]:
+        names = ("n_folds", "seed", "max_classes", "most_cells")
+        return {name: getattr(self, name) for name in names}
+
+    def value(self) -> dict[str, Array]:
+        """The classes, the bins, and the tables."""
+        return {**self.arrays(), "classes": spelt(self.classes)}
+
+    def arrays(self) -> dict[str, Array]:
+        """The state as plain arrays, those of all columns one after the other."""
+        return {
+            "count": np.array(self.count),
+            "classes": self.classes,
+            "points": _joined(self.points),
+            "lengths": np.array([len(each) for each in self.points], np.int64),
+            "tables": _joined([table.ravel() for table in self.tables]),
+        }
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Take up a saved state."""
+        self.count, self.classes = int(arrays["count"]), arrays["classes"]
+        self.points = np.split(arrays["points"], np.cumsum(arrays["lengths"])[:-1])
+        shape = (self.n_folds, len(self.classes))
+        sizes = [shape[0] * shape[1] * width for width in self._widths()]
+        tables = np.split(arrays["tables"], np.cumsum(sizes)[:-1])
+        self.tables = [
+            table.reshape(*shape, width) for table, width in zip(tables, self._widths(), strict=True)
+        ]
+
+
+def _places(known: Array, wanted: Array) -> Array | None:
+    """Where each is among those known; None where one is not."""
+    if not len(known):
+        return None
+    places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return places if np.array_equal(known[places], wanted) else None
+
+
+def _joined(arrays: Sequence[Array]) -> Array:
+    return np.concatenate([np.zeros(0), *arrays])

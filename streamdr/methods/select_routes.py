@@ -1,0 +1,87 @@
+"""What selecting columns takes, in memory and arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from streamdr.blocks import MatrixSpec
+from streamdr.methods.base import Route
+from streamdr.methods.select_common import product_dtype
+
+
+def by_sums(method: Any, data: MatrixSpec, n_classes: int) -> Route:
+    """One pass that keeps a few numbers a column, and the means of classes."""
+    d = data.n_cols
+    means = n_classes * (16 * d + 1024)
+    return Route(
+        method=method,
+        name="sums",
+        exact=True,
+        axis="rows",
+        passes=1,
+        accumulator_bytes=means + 64 * d,
+        scratch_bytes=5 * means + 64 * d,
+        scratch_per_block=_copies(method, data, 1),
+        solve_bytes=4 * means + 256 * d,
+        flops=6.0 * data.n_rows * d,
+    )
+
+
+def by_moments(method: Any, data: MatrixSpec, n_classes: int, steps: int, *, whole: bool) -> Route:
+    """One pass that keeps the moments of each fold, and a search in memory; `whole`: through all columns."""
+    d, folds = data.n_cols + 1, method.n_folds
+    square, means = 8 * d * d, n_classes * (16 * d + 1024)
+    forms = 8 * folds * (n_classes + folds) * d * (folds + 2)
+    searching = folds * 8 * d * steps * (5 if n_classes else 3) + 4 * square * (folds if whole else 1)
+    product = 2.0 * folds * steps * d * (steps + 2 * n_classes**2 + 8)
+    removing = 6.0 * folds * d * float(d) ** 3 if whole else 0.0
+    return Route(
+        method=method,
+        name="fold moments",
+        exact=True,
+        axis="rows",
+        passes=1,
+        accumulator_bytes=folds * (square + means),
+        scratch_bytes=2 * square + 5 * means,
+        scratch_per_block=_copies(method, data, 2),
+        solve_bytes=forms + searching + 8 * means,
+        flops=float(data.n_rows) * d * d + product + removing,
+    )
+
+
+def by_histograms(method: Any, data: MatrixSpec, sample: int, cells: int, n_classes: int) -> Route:
+    """A sample that is gathered, and a pass that keeps tables, with moments where folds judge."""
+    drawn, tables = 8 * sample * (data.n_cols + 1), 8 * cells
+    scratch = _copies(method, data, 2)
+    if method.k != "cv":
+        return Route(
+            method=method,
+            name="histograms",
+            exact=True,
+            axis="rows",
+            passes=2,
+            accumulator_bytes=tables,
+            scratch_bytes=tables // max(data.n_cols, 1) + (1 << 16),
+            scratch_per_block=scratch,
+            solve_bytes=2 * tables,
+            gathered_bytes=4 * drawn,
+            flops=40.0 * data.n_rows * data.n_cols,
+        )
+    folds = by_moments(method, data, n_classes, data.n_cols, whole=False)
+    return replace(
+        folds,
+        name="histograms and fold moments",
+        passes=2,
+        accumulator_bytes=folds.accumulator_bytes + tables,
+        scratch_per_block=folds.scratch_per_block + scratch,
+        solve_bytes=folds.solve_bytes + 2 * tables,
+        gathered_bytes=4 * drawn,
+        flops=folds.flops + 40.0 * data.n_rows * data.n_cols,
+    )
+
+
+def _copies(method: Any, data: MatrixSpec, times: int) -> float:
+    """How often a block exists in an update besides itself, with a label, a fold and a place for each row."""
+    double = product_dtype(method, data) != data.working
+    return times * (3.0 if double else 1.0) + 96.0 / data.line_bytes("rows")

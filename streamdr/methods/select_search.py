@@ -1,0 +1,163 @@
+"""Greedy searches for subsets of columns: forward, backward, floating. They see scores, never rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from streamdr.blocks import Array
+from streamdr.methods.select_forms import first_best
+
+_GAIN = 1e-10
+"""How much better a smaller subset must be, to be gone back to: above rounding, so that a search ends."""
+
+
+class State(Protocol):
+    """Columns that were chosen one after the other, as one fold judges them."""
+
+    @property
+    def score(self) -> float:
+        """That of the columns chosen so far."""
+
+    def additions(self) -> Array:
+        """The score with each column more."""
+
+    def add(self, column: int) -> None:
+        """Choose a column."""
+
+
+class Fold(Protocol):
+    """Rows that are held out, and judge what the other rows learn from some of the columns."""
+
+    @property
+    def n_columns(self) -> int:
+        """How many columns there are to choose from."""
+
+    def start(self, limit: int) -> Any:
+        """A state in which nothing is chosen, with room for so many columns."""
+
+    def removals(self, columns: Sequence[int]) -> Array:
+        """The score without each of some columns, and as the last that with all of them."""
+
+
+@dataclass
+class Path:
+    """A search, step by step, and the best subset of each size that it met."""
+
+    features: list[int] = field(default_factory=list)
+    """The column of each step; -1 for where a search begins with all of them."""
+    added: list[bool] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    scores: list[Array] = field(default_factory=list)
+    """By fold."""
+    best: dict[int, tuple[float, list[int]]] = field(default_factory=dict)
+
+    def note(self, feature: int, chosen: Sequence[int], scores: Array, *, added: bool) -> None:
+        """Write a step down."""
+        self.features.append(feature)
+        self.added.append(added)
+        self.sizes.append(len(chosen))
+        self.scores.append(scores)
+        mean = float(scores.mean())
+        if len(chosen) not in self.best or mean > self.best[len(chosen)][0] + _GAIN:
+            self.best[len(chosen)] = mean, list(chosen)
+
+    def chosen(self, k: int | None) -> list[int]:
+        """The best subset of a size, or of that size whose best is best (the smallest of equals)."""
+        if k is None:
+            sizes = sorted(self.best)
+            k = sizes[first_best(np.array([self.best[size][0] for size in sizes]))]
+        return self.best[k][1]
+
+
+def alone(folds: Sequence[Fold]) -> Array:
+    """The mean score of each column by itself."""
+    mean: Array = np.mean([fold.start(0).additions() for fold in folds], axis=0)
+    return mean
+
+
+def forward(folds: Sequence[Fold], k: int) -> Path:
+    """Add the column that helps most, k times."""
+    path = Path()
+    chosen: list[int] = []
+    states = [fold.start(k) for fold in folds]
+    for _ in range(k):
+        column, scores = _best_addition(states, chosen)
+        chosen.append(column)
+        for state in states:
+            state.add(column)
+        path.note(column, chosen, scores, added=True)
+    return path
+
+
+def backward(folds: Sequence[Fold], k: int) -> Path:
+    """Begin with all columns, and remove the one that is missed least until k are left."""
+    path, chosen = Path(), list(range(folds[0].n_columns))
+    scores = np.array([fold.removals(chosen) for fold in folds])
+    path.note(-1, chosen, scores[:, -1], added=True)
+    while len(chosen) > k:
+        place = first_best(scores[:, :-1].mean(axis=0))
+        column = chosen.pop(place)
+        path.note(column, chosen, scores[:, place], added=False)
+        if len(chosen) > k:
+            scores = np.array([fold.removals(chosen) for fold in folds])
+    return path
+
+
+def floating(folds: Sequence[Fold], k: int) -> Path:
+    """Forward, but after each step go back as long as that finds a better subset of its size.
+
+    The sequential floating search of Pudil, Novovicova and Kittler (1994).
+    """
+    path = Path()
+    chosen: list[int] = []
+    states = [fold.start(k) for fold in folds]
+    while len(chosen) < k:
+        column, scores = _best_addition(states, chosen)
+        chosen.append(column)
+        for state in states:
+            state.add(column)
+        path.note(column, chosen, scores, added=True)
+        shed = False
+        while len(chosen) > 2:
+            without = np.array([fold.removals(chosen) for fold in folds])
+            place = first_best(without[:, :-1].mean(axis=0))
+            if without[:, place].mean() <= path.best[len(chosen) - 1][0] + _GAIN:
+                break
+            column, shed = chosen.pop(place), True
+            path.note(column, chosen, without[:, place], added=False)
+        if shed:
+            states = [_begun(fold, chosen, k) for fold in folds]
+    return path
+
+
+def nested(folds: Sequence[Fold], orders: Sequence[Array]) -> Array:
+    """The score of the first column, the first two, and so on, each fold in an order of its own."""
+    scores = np.empty((len(orders[0]), len(folds)))
+    for number, (fold, order) in enumerate(zip(folds, orders, strict=True)):
+        state = fold.start(len(order))
+        for size, column in enumerate(order):
+            state.add(column)
+            scores[size, number] = state.score
+    return scores
+
+
+def _best_addition(states: Sequence[State], chosen: Sequence[int]) -> tuple[int, Array]:
+    scores = np.array([state.additions() for state in states])
+    mean = scores.mean(axis=0)
+    mean[list(chosen)] = -np.inf
+    column = first_best(mean)
+    return column, scores[:, column]
+
+
+def _begun(fold: Fold, chosen: Sequence[int], limit: int) -> Any:
+    state = fold.start(limit)
+    for column in chosen:
+        state.add(column)
+    return state
+
+
+SEARCHES = {"forward": forward, "backward": backward, "floating": floating}
