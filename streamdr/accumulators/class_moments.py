@@ -94,7 +94,9 @@ class ClassMoments:
 
     def _require_few(self, classes: Array) -> None:
         if len(classes) > self.max_classes:
-            some = ", ".join(str(label) for label in classes[:3].tolist())
+            some = ", ".join(
+                f"{label:g}" if classes.dtype.kind == "f" else str(label) for label in classes[:3]
+            )
             raise DataError(
                 f"labels have more than {self.max_classes:,} different values ({some}, ...): is this a target"
                 " of numbers? If not, set max_classes to how many classes there are, or give each a prior"

@@ -129,7 +129,7 @@ class LDA:
         """One pass, or two."""
         empty = ClassMoments(data.n_cols, pooled=self._pooled, double=self._double, max_classes=self._most)
         moments = cast(ClassMoments, (yield Pass(empty, label="class moments")))
-        self._require_classes(moments, data)
+        self._require_classes(_shown(moments, data))
         places = Classes.of(moments)
         priors = places.shares if self.priors is None else _normalised(self.priors)
         if self.shrinkage == "auto":
@@ -202,18 +202,17 @@ class LDA:
         constant = constant_columns(np.diag(within), places.overall.mean)
         if len(constant) == data.n_cols:
             raise DataError(
-                f"all rows of a class are the same, in every class{_alone(moments)}: nothing says how wide "
-                "classes are"
+                f"all rows of a class are the same, in every class{_alone(moments, data)}: nothing says how "
+                "wide classes are"
             )
         whitening = whitened(within, constant, self._product_dtype(data))
         rank = whitening.shape[1]
         if rank < data.n_cols:
-            warnings.warn(singular(rank, data.n_cols) + _alone(moments), stacklevel=2)
+            warnings.warn(singular(rank, data.n_cols) + _alone(moments, data), stacklevel=2)
         kept = self._kept(min(len(priors) - 1, rank))
         found = solved(whitening, between, places.apart, priors, kept)
-        labels = moments.classes.dtype if data.labels is None else data.labels
         return LDAModel(
-            classes=_shown(moments.classes, labels),
+            classes=_shown(moments, data),
             priors=priors,
             class_weight=places.weights,
             means=np.array([centre.mean for centre in places.centres]),
@@ -238,16 +237,14 @@ class LDA:
             )
         return self.n_components or limit
 
-    def _require_classes(self, moments: ClassMoments, data: MatrixSpec) -> None:
-        found = [str(label) for label in moments.classes[:5].tolist()]
-        if len(found) < 2:
-            only = f"one class only, {found[0]}" if found else "no rows of any weight"
+    def _require_classes(self, classes: Array | list[str]) -> None:
+        found = ", ".join(str(label) for label in classes[:5]) + (", ..." if len(classes) > 5 else "")
+        if len(classes) < 2:
+            only = f"one class only, {found}" if len(classes) else "no rows of any weight"
             raise DataError(f"there is nothing to tell apart: labels have {only}")
-        if self.priors is not None and len(self.priors) != len(moments.classes):
+        if self.priors is not None and len(self.priors) != len(classes):
             raise ParameterError(
-                "priors",
-                f"there are {len(self.priors)} priors for {len(moments.classes)} classes "
-                f"({', '.join(found)}{', ...' if len(moments.classes) > 5 else ''})",
+                "priors", f"there are {len(self.priors)} priors for {len(classes)} classes ({found})"
             )
 
 
@@ -273,13 +270,16 @@ def _require_finite(within: Array) -> None:
         )
 
 
-def _shown(classes: Array, labels: np.dtype[Any]) -> Array | list[str]:
+def _shown(moments: ClassMoments, data: MatrixSpec) -> Array | list[str]:
     """Classes in the type in which labels were given."""
-    return [str(label) for label in classes] if labels.kind == "U" else classes.astype(labels)
+    dtype = moments.classes.dtype if data.labels is None else data.labels
+    return [str(label) for label in moments.classes] if dtype.kind == "U" else moments.classes.astype(dtype)
 
 
-def _alone(moments: ClassMoments) -> str:
+def _alone(moments: ClassMoments, data: MatrixSpec) -> str:
+    """Which class has one row, in brackets, where one has."""
     counts = [centre.count for centre in moments.centres]
     if 1 not in counts:
         return ""
-    return f" (class {moments.classes[counts.index(1)]} has one row, which says nothing of how wide it is)"
+    label = _shown(moments, data)[counts.index(1)]
+    return f" (class {label} has one row, which says nothing of how wide it is)"
