@@ -31,6 +31,7 @@ CONFIGS = Path(__file__).parent.parent / "configs"
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
 WITH_HOLES = ("fill_holes", "fill_holes_mixture")
 KERNELS = ("kernel_pca", "kernel_search", "kernel_denoise", "sparse_kernel_pca")
+WITH_LABELS = ("lda",)  # which have tests of their own
 
 
 def exact_pca(values: np.ndarray, k: int, *, scale: bool) -> tuple[np.ndarray, np.ndarray, float]:
@@ -79,7 +80,7 @@ def test_the_quickstart_runs_as_the_readme_says(place):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in NAMES if name not in ("quickstart", *WITH_HOLES, *KERNELS)]
+    "name", [name for name in NAMES if name not in ("quickstart", *WITH_HOLES, *KERNELS, *WITH_LABELS)]
 )
 def test_an_example_runs_and_is_right(name, place):
     report = succeed("run", f"configs/{name}.yaml", "--json", cwd=place).report

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamdr.blocks import MatrixSpec
-from streamdr.methods import METHODS, PCA, PPCA, KernelPCA, PPCAMixture, SparseKernelPCA, in_memory
+from streamdr.methods import LDA, METHODS, PCA, PPCA, KernelPCA, PPCAMixture, SparseKernelPCA, in_memory
 from streamdr.testing import HOLES, HOSTILE, check_method, hostile_data
 
 EXAMPLES = {
@@ -35,10 +35,20 @@ EXAMPLES = {
         SparseKernelPCA(3, gamma="median"),
         SparseKernelPCA(2, gamma="median", n_candidates=5),
     ],
+    "lda": [
+        LDA(),
+        LDA(1, precision="double"),
+        LDA(priors=[0.2, 0.5, 0.3]),
+        LDA(shrinkage=0.1),
+        LDA(1, shrinkage="auto"),
+    ],
 }
 LITTLE_VARIANCE = ("rank one", "constant column")
 LITTLE_NOISE = ("drifting", "uneven scales", "rank one")
 """Where the largest direction is more than a million times as wide as the noise."""
+
+
+LABELS = np.random.default_rng(3).integers(0, 3, size=60)
 
 
 def test_every_method_is_under_the_laws():
@@ -89,6 +99,21 @@ def test_latent_variables_are_as_exact_as_there_is_noise(kind, holes):
 def test_laws_of_kernels(name, kind):
     for method in EXAMPLES[name]:
         check_method(method, hostile_data(kind, 60, 8))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in HOSTILE if kind not in LITTLE_NOISE])
+@pytest.mark.filterwarnings("ignore:within classes")  # of a constant column
+def test_laws_of_discriminants(kind):
+    for method in EXAMPLES["lda"]:
+        for labels in (LABELS, np.array(["b", "a", "cd"])[LABELS]):
+            check_method(method, hostile_data(kind, 60, 8), labels=labels)
+
+
+@pytest.mark.parametrize("kind", LITTLE_NOISE)
+def test_laws_of_discriminants_that_are_shrunk(kind):
+    """Where one direction is that much wider than others, scores of unit variance are small differences."""
+    for shrinkage in (0.1, "auto"):
+        check_method(LDA(shrinkage=shrinkage), hostile_data(kind, 60, 8), labels=LABELS)
 
 
 @pytest.mark.parametrize("whiten", ["pca", "zca"])
