@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamdr.accumulators.folds import folds
     from streamdr.estimators import LDA, PCA, PPCA, KernelPCA, PPCAMixture, SparseKernelPCA, load_model
     from streamdr.settings import execution
 
@@ -16,14 +17,19 @@ __all__ = [
     "PPCA",
     "KernelPCA",
     "PPCAMixture",
+    "SelectCorrelation",
+    "SelectFScore",
+    "SelectForward",
+    "SelectMutualInfo",
     "SparseKernelPCA",
     "__version__",
     "execution",
+    "folds",
     "load_model",
 ]
 
 # Names resolve on first use, so that `streamdr --help` loads none of the packages behind them.
-_ELSEWHERE = {"execution": "streamdr.settings"}
+_ELSEWHERE = {"execution": "streamdr.settings", "folds": "streamdr.accumulators.folds"}
 
 
 def __getattr__(name: str) -> Any:

@@ -30,6 +30,7 @@ from streamdr.classifiers import Classifier
 from streamdr.lazy import RowMap, is_streamed, mapped
 from streamdr.methods import Method, OnePass, Streaming, Supervised
 from streamdr.segments import BLOCK_BYTES
+from streamdr.selectors import Selector
 from streamdr.settings import current
 from streamdr.sources import Source, open_source
 
@@ -233,7 +234,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         labels = column_or_1d(y, warn=True)
         check_consistent_length(X, labels)
         assert_all_finite(labels, input_name="y")
-        if getattr(self, "target", None) == "classes":
+        if getattr(self, "target", None) == "classes" or labels.dtype.kind == "O":
             check_classification_targets(labels)
         return labels
 
@@ -305,6 +306,24 @@ class SparseKernelPCA(Estimator, methods.SparseKernelPCA):  # noqa: D101
     __doc__ = methods.SparseKernelPCA.__doc__
 
     partial_fit = property()  # so are candidates
+
+
+class SelectMutualInfo(Selector, Estimator, methods.SelectMutualInfo):  # noqa: D101
+    __doc__ = methods.SelectMutualInfo.__doc__
+
+    partial_fit = property()  # where columns are cut is told by a sample of all rows
+
+
+class SelectFScore(Selector, Estimator, methods.SelectFScore):  # noqa: D101
+    __doc__ = methods.SelectFScore.__doc__
+
+
+class SelectCorrelation(Selector, Estimator, methods.SelectCorrelation):  # noqa: D101
+    __doc__ = methods.SelectCorrelation.__doc__
+
+
+class SelectForward(Selector, Estimator, methods.SelectForward):  # noqa: D101
+    __doc__ = methods.SelectForward.__doc__
 
 
 class LDA(Classifier, Estimator, methods.LDA):  # noqa: D101

@@ -20,6 +20,7 @@ from streamdr.errors import DataError, Interrupted, MissingValuesError
 from streamdr.ledger import Ledger
 from streamdr.memory import Plan, TransformPlan, give_back, plan, plan_transform
 from streamdr.methods import Method, Model, Pass, Passes
+from streamdr.methods.base import Picks
 from streamdr.methods.rows import EMBEDDING, RowOutput, RowView
 from streamdr.progress import Progress, Silent
 from streamdr.remote.folder import folder_at
@@ -27,6 +28,7 @@ from streamdr.runner import Runner, in_order
 from streamdr.segments import BLOCK_BYTES
 from streamdr.settings import Execution
 from streamdr.sources.base import Source
+from streamdr.sources.picked import PickedSource
 from streamdr.store import (
     Fence,
     Place,
@@ -175,6 +177,8 @@ def transform(
     """
     began, stop, progress = time.monotonic(), stop or threading.Event(), progress or Silent()
     require_features(model, source)
+    if isinstance(model, Picks):
+        source, model = PickedSource(source, model.reads), model.narrowed()
     view = kind.of(model)
     output = np.dtype(kind.dtype or dtype or source.spec.working)
     chosen = plan_transform(view, source, execution, output, None if kept is None else kept.chunk_rows)

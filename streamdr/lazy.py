@@ -12,6 +12,7 @@ import numpy as np
 from streamdr.blocks import Array, MatrixSpec, Span, working_dtype
 from streamdr.segments import cut
 from streamdr.sources import Source, open_source
+from streamdr.sources.picked import PickedSource
 
 RowMap = Callable[[Array], Array]
 
@@ -43,13 +44,26 @@ def mapped(
     return _map_source(open_source(data), function, len(outputs), holes, dtype)
 
 
+def columns_of(data: Any, columns: Array) -> Any:
+    """Some columns of what is streamed, lazily: what holds none of them is not read."""
+    if _is_dataarray(data):
+        flat = data if data.ndim == 2 else data.stack({"feature of sample": data.dims[1:]})
+        return flat.isel({flat.dims[1]: columns})
+    if type(data).__module__.startswith("dask"):
+        return _flat(data)[:, columns]
+    return PickedSource(open_source(data), columns)
+
+
 def _map_dask(array: Any, function: RowMap, n_outputs: int, given: np.dtype[Any] | None) -> Any:
-    matrix = array.reshape(array.shape[0], math.prod(array.shape[1:])) if array.ndim != 2 else array
-    whole_rows = matrix.rechunk({1: -1})
+    whole_rows = _flat(array).rechunk({1: -1})
     dtype = given or working_dtype(array.dtype)
     return whole_rows.map_blocks(
         function, dtype=dtype, chunks=(whole_rows.chunks[0], (n_outputs,)), meta=np.empty((0, 0), dtype)
     )
+
+
+def _flat(array: Any) -> Any:
+    return array.reshape(array.shape[0], math.prod(array.shape[1:])) if array.ndim != 2 else array
 
 
 def _map_source(
@@ -58,7 +72,7 @@ def _map_source(
     import dask.array as da
 
     data: MatrixSpec = source.spec
-    spans = list(Span(0, data.n_rows).split(cut(data, source.chunks, "rows", 0).block))
+    spans = list(Span(0, data.n_rows).split(cut(data, source.chunks, "rows", 0, source.labour).block))
     source.validate()
 
     def mapped_block(block_info: Any = None) -> Array:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ def _by_rows(
     workers: int,
 ) -> TransformPlan:
     data = source.spec
-    rows = min(cut(data, source.chunks, "rows", 0).block, data.n_rows)
+    rows = min(cut(data, source.chunks, "rows", 0, source.labour).block, data.n_rows)
     out_bytes = model.n_outputs * dtype.itemsize
     blocks = min(math.ceil(_OUTPUT_CHUNK / (rows * out_bytes)), _CHUNK_BLOCKS)
     chunk_rows = chunk_rows or min(rows * blocks, data.n_rows)
@@ -188,6 +189,12 @@ def resident() -> int:
 def peak_resident() -> int:
     """The most bytes that this process has held."""
     return _status("VmHWM")
+
+
+def forget_peak() -> None:
+    """Let the peak begin anew at what is held now. Where the system cannot, it goes on from the old one."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def give_back() -> None:

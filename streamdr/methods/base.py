@@ -66,6 +66,18 @@ class UsesScratch(Protocol):
         """What mapping so many rows allocates besides the result, in any of its ways: an upper bound."""
 
 
+@runtime_checkable
+class Picks(Protocol):
+    """A model that looks at some columns only: no others need be read."""
+
+    @property
+    def reads(self) -> Array:
+        """The numbers of these columns, ascending."""
+
+    def narrowed(self) -> Model:
+        """The same for rows of these columns alone."""
+
+
 Passes = Generator[Pass, Accumulator, Model]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+import numpy as np
+
 from streamdr.accumulators import copied
 from streamdr.blocks import Block, MatrixSpec
 from streamdr.errors import ParameterError
@@ -22,9 +24,10 @@ class OnePass:
         self._accumulator = next(_incremental(method, endless).passes(endless)).empty
 
     def update(self, block: Block) -> None:
-        """Take more rows."""
-        self._accumulator.update(block)
-        self._n_rows += len(block.values)
+        """Take more rows, which are numbered as they come."""
+        stop = self._n_rows + len(block.values)
+        self._accumulator.update(replace(block, rows=np.arange(self._n_rows, stop)))
+        self._n_rows = stop
 
     def model(self) -> Model:
         """What all rows so far come to."""

@@ -24,10 +24,17 @@ class Bins:
     target: Array | None
 
     @classmethod
-    def of(cls, rows: Array, target: Array | None, n_bins: int, discrete: bool | Literal["auto"]) -> Bins:
+    def of(
+        cls,
+        rows: Array,
+        target: Array | None,
+        weights: Array,
+        n_bins: int,
+        discrete: bool | Literal["auto"],
+    ) -> Bins:
         """Those of a sample of rows, and of a target of numbers where there is one."""
-        columns = [_cut(number, column, n_bins, discrete) for number, column in enumerate(rows.T)]
-        found = None if target is None else _cut_target(target, n_bins)
+        columns = [_cut(number, column, weights, n_bins, discrete) for number, column in enumerate(rows.T)]
+        found = None if target is None else _cut_target(target, weights, n_bins)
         return cls([points for points, _ in columns], np.array([own for _, own in columns], bool), found)
 
     def fields(self) -> dict[str, Any]:
@@ -46,7 +53,9 @@ class Bins:
         return cls(points, model.discrete, model.target_cuts)
 
 
-def _cut(number: int, column: Array, n_bins: int, discrete: bool | Literal["auto"]) -> tuple[Array, bool]:
+def _cut(
+    number: int, column: Array, weights: Array, n_bins: int, discrete: bool | Literal["auto"]
+) -> tuple[Array, bool]:
     values = np.unique(column)
     if discrete is True and len(values) > MOST_VALUES:
         raise ParameterError(
@@ -56,20 +65,21 @@ def _cut(number: int, column: Array, n_bins: int, discrete: bool | Literal["auto
         )
     if discrete is True or (discrete == "auto" and _few_integers(values)):
         return values, True
-    return _quantiles(column, n_bins), False
+    return _quantiles(column, weights, n_bins), False
 
 
-def _cut_target(target: Array, n_bins: int) -> Array | None:
+def _cut_target(target: Array, weights: Array, n_bins: int) -> Array | None:
     """Where a target of numbers is cut; None where it has so few values that these are classes."""
-    return None if _few_integers(np.unique(target)) else _quantiles(target, n_bins)
+    return None if _few_integers(np.unique(target)) else _quantiles(target, weights, n_bins)
 
 
 def _few_integers(values: Array) -> bool:
     return len(values) <= FEW and bool((values == np.round(values)).all())
 
 
-def _quantiles(column: Array, n_bins: int) -> Array:
+def _quantiles(column: Array, weights: Array, n_bins: int) -> Array:
     """Cuts that leave about as many rows between them; fewer where one value is so frequent."""
-    cuts = np.unique(np.quantile(column, np.arange(1, n_bins) / n_bins))
+    shares = np.arange(1, n_bins) / n_bins
+    cuts = np.unique(np.quantile(column, shares, method="inverted_cdf", weights=weights))
     inner: Array = cuts[cuts > column.min()]
     return inner

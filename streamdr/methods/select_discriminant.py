@@ -21,6 +21,7 @@ from streamdr.methods.select_forms import Basis, Form, Residual, split
 
 _BATCH = 1 << 20
 _EPS = float(np.finfo(np.float64).eps)
+_TINY = 1e-200
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,8 @@ class DiscriminantFold:
             else:
                 beside = (half @ directions).T
                 without.append(_shed(means, outer, directions.T, beside, own, corner))
-        score = 1.0 - whole[0] / whole[1] if inside else 0.0
-        if len(inside) < 2:
-            scores = np.zeros(len(inside))
-        else:
-            scores = 1.0 - without[0] / without[1]
+        score = float(_share(*whole)) if inside else 0.0
+        scores = np.zeros(len(inside)) if len(inside) < 2 else _share(*without)
         scores = np.where(apart.replaceable, score, scores)
         found = dict.fromkeys(columns, score) | dict(zip(inside, scores, strict=True))
         return np.array([*(found[column] for column in columns), score])
@@ -96,8 +94,7 @@ class DiscriminantState:
         """That of the columns chosen so far; none tell nothing."""
         if not self._basis.size:
             return 0.0
-        errors, spread = (self._value(side) for side in self._sides)
-        return 1.0 - errors / spread
+        return float(_share(*(self._value(side) for side in self._sides)))
 
     def additions(self) -> Array:
         """The score with each column more. One that the chosen ones explain adds nothing."""
@@ -109,8 +106,7 @@ class DiscriminantState:
             side.trace + side.left.diagonal / left if some else side.with_each(self._means, means, left)
             for side in self._sides
         )
-        spread = np.where(explained, 1.0, spread)
-        return np.where(explained, self.score, 1.0 - errors / spread)
+        return np.where(explained, self.score, _share(errors, spread))
 
     def add(self, column: int) -> None:
         """Choose a column."""
@@ -164,6 +160,13 @@ class _Side:
         return found
 
 
+def _share(errors: Array | float, spread: Array | float) -> Array:
+    """What part of the spread is between classes; nothing where there is no spread."""
+    some = np.asarray(spread) > 0
+    share: Array = np.where(some, 1.0 - errors / np.where(some, spread, 1.0), 0.0)
+    return share
+
+
 def _shed(means: Array, outer: Array, directions: Array, beside: Array, own: Array, corner: Array) -> Array:
     """The sum along the discriminants without each of the columns."""
     found = np.empty(len(own))
@@ -179,7 +182,7 @@ def _shed(means: Array, outer: Array, directions: Array, beside: Array, own: Arr
 def _traces(means: Array, sums: Array) -> Array:
     """tr(means^-1 sums), for each of several. Directions in which means do not differ count nothing."""
     size = means.shape[-1]
-    scale = np.trace(means, axis1=-2, axis2=-1)
+    scale = np.maximum(np.trace(means, axis1=-2, axis2=-1), _TINY)
     firm = means + (_EPS * scale)[..., None, None] * np.eye(size)
     found: Array = np.trace(np.linalg.solve(firm, sums), axis1=-2, axis2=-1)
     return found

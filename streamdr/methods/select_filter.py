@@ -43,7 +43,7 @@ class Filter:
 
     model: ClassVar[type] = SelectionModel
     target: ClassVar[Literal["any"]] = "any"
-    score: ClassVar[str]
+    statistic: ClassVar[str]
 
     k: int | Literal["cv"] | None = None
     _: KW_ONLY
@@ -76,7 +76,7 @@ class Filter:
     def fields(self, scores: Array, data: MatrixSpec, k: int) -> dict[str, Any]:
         """The fields of a model that keeps the k best columns; of equals, the first."""
         order = np.argsort(-np.abs(scores), kind="stable")
-        return {"scores": scores, "score": self.score, **chosen(order[:k], data.n_cols)}
+        return {"scores": scores, "statistic": self.statistic, **chosen(order[:k], data.n_cols)}
 
     def judged(
         self, folds: ClassFolds | NumberFolds, ranks: Sequence[Array], scores: Array, dtype: np.dtype[Any]
@@ -184,7 +184,7 @@ class SelectFScore(_Tests):
     """
 
     name: ClassVar[str] = "select_f_score"
-    score: ClassVar[str] = "F"
+    statistic: ClassVar[str] = "F"
 
     def _of(self, tested: Tested) -> Array:
         return tested.f
@@ -215,7 +215,7 @@ class SelectCorrelation(_Tests):
     """
 
     name: ClassVar[str] = "select_correlation"
-    score: ClassVar[str] = "correlation"
+    statistic: ClassVar[str] = "correlation"
 
     def _of(self, tested: Tested) -> Array:
         return tested.correlation

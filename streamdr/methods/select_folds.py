@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from streamdr.linalg import constant_columns
 from streamdr.methods.select_discriminant import DiscriminantFold
 from streamdr.methods.select_forms import Form
 from streamdr.methods.select_linear import LinearFold, Scoring
+
+_NARROW = 1e-10
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,7 @@ class NumberFolds:
     """Folds of rows with a target of numbers."""
 
     def __init__(self, parts: Sequence[JointMoments]) -> None:
-        _require_rows([part.weight for part in parts])
-        self._parts = parts
+        self._parts = parts = _with_rows(parts, [part.weight for part in parts])
         origin = parts[0].centre.origin
         self._means = np.array([part.centre.origin - origin + part.centre.offset for part in parts])
         self.origin = origin
@@ -113,8 +116,7 @@ class ClassFolds:
     """Folds of rows that belong to classes."""
 
     def __init__(self, parts: Sequence[ClassMoments]) -> None:
-        _require_rows([float(part.weights.sum()) for part in parts])
-        self._parts = parts
+        self._parts = parts = _with_rows(parts, [float(part.weights.sum()) for part in parts])
         self.classes = np.unique(np.concatenate([part.classes for part in parts]))
         require_classes(self.classes)
         require_few(self.classes, parts[0].max_classes)
@@ -152,11 +154,11 @@ class ClassFolds:
         found = []
         for fold, part in enumerate(self._parts):
             train = self.together([other for other in range(len(self)) if other != fold])
-            useless = _constant_within(train, self.origin)
+            within, useless = _within_classes(train, self.origin)
             roots, means = np.sqrt(self._weights[fold])[:, None], self._means[fold]
             found.append(
                 DiscriminantFold(
-                    within=train.within,
+                    within=within,
                     means=train.between,
                     errors=Form(part.scatters, roots * (means - train.means)),
                     spread=Form(part.scatters, roots * (means - train.mean)),
@@ -183,9 +185,15 @@ def no_variance() -> DataError:
     return DataError("the target does not vary: there is nothing to predict")
 
 
-def _require_rows(weights: Sequence[float]) -> None:
-    if not all(weight > 0 for weight in weights):
-        raise DataError(f"a fold of {len(weights)} has no rows: ask for fewer folds of so few rows")
+def _with_rows(parts: Sequence[T], weights: Sequence[float]) -> list[T]:
+    """Without folds in which no rows are, as there may be where rows are few."""
+    kept = [part for part, weight in zip(parts, weights, strict=True) if weight > 0]
+    if len(kept) < 2:
+        raise DataError(
+            f"all rows are in one of {len(parts)} folds: there must be rows in two at least, to learn "
+            "from one and be judged by the other"
+        )
+    return kept
 
 
 def _rounding(mean: float) -> float:
@@ -198,17 +206,18 @@ def _is_constant(rows: Numbers, origin: Array) -> Array:
     return found
 
 
-def _constant_within(rows: Classes, origin: Array) -> Array:
-    """Columns that are constant; an error for those that are so in each class, but not in all."""
+def _within_classes(rows: Classes, origin: Array) -> tuple[Form, Array]:
+    """The scatter within classes, and which columns are constant.
+
+    A column that is constant within each class, and differs between them, would have an infinite
+    discriminant: it is given a spread that is small beside its differences.
+    """
     weight, mean = float(rows.weights.sum()), origin + rows.mean
-    within = constant_columns(rows.within.diagonal() / weight, mean)
-    found = np.zeros(len(origin), bool)
-    found[within] = True
-    between = np.square(rows.between).sum(axis=0) / weight
-    for column in within:
-        if not len(constant_columns(between[[column]], mean[[column]])):
-            raise DataError(
-                f"column {column} is constant within each class and differs between them: it tells them "
-                "apart by itself, and its discriminant would be infinite; leave it out"
-            )
-    return found
+    between = np.square(rows.between).sum(axis=0)
+    narrow, same = np.zeros(len(mean), bool), np.zeros(len(mean), bool)
+    narrow[constant_columns(rows.within.diagonal() / weight, mean)] = True
+    same[constant_columns(between / weight, mean)] = True
+    if not (narrow & ~same).any():
+        return rows.within, narrow & same
+    added = np.where(narrow & ~same, _NARROW * between, 0.0)
+    return Form(rows.within.matrices, rows.within.vectors, added), narrow & same

@@ -142,7 +142,7 @@ class SelectForward:
         path = SEARCHES[self.direction](judges, end if k is None else k)
         return SelectionModel(
             scores=alone(judges),
-            score=f"{fields['scoring']} of each column alone",
+            statistic=f"{fields['scoring']} of each column alone",
             **chosen(path.chosen(k), data.n_cols),
             **walked(path),
             **fields,

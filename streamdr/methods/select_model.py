@@ -27,7 +27,7 @@ class SelectionModel(Settled):
     """The columns that are kept, the best first, or in the order in which they were chosen."""
     scores: Array = field(metadata=_FEATURE)
     """Of each column by itself."""
-    score: str
+    statistic: str
     """What the scores are."""
     task: str
     n_samples: float
@@ -95,7 +95,7 @@ class SelectionModel(Settled):
             "n_selected": self.n_outputs,
             "selected": [int(column) for column in self.selected[:_LISTED]],
             "scores": [float(self.scores[column]) for column in self.selected[:_LISTED]],
-            "score": self.score,
+            "statistic": self.statistic,
         }
         if self.path_scores is not None and self.path_sizes is not None:
             here = self.path_sizes == self.n_outputs

@@ -55,7 +55,7 @@ class SelectMutualInfo(Filter):
     """
 
     name: ClassVar[str] = "select_mutual_info"
-    score: ClassVar[str] = "mutual information in nats"
+    statistic: ClassVar[str] = "mutual information in nats"
 
     n_bins: int = 16
     discrete: bool | Literal["auto"] = "auto"
@@ -99,22 +99,21 @@ class SelectMutualInfo(Filter):
         )
         if folds == 1:
             full = cast(Histograms, (yield Pass(histograms, label="histograms")))
-            scores = self._scores(full, [0])
+            scores = self._scores(full, np.zeros(1, np.intp))
             return self._model(
                 data, task, bins, full, self.fields(scores, data, cast(int, how_many(self, data)))
             )
         both = Several([histograms, self.fold_moments(task, data.n_cols)])
         request = Pass(both, label=f"histograms and moments of {folds} folds")
         full, moments = cast(tuple[Histograms, ByFold], cast(Several, (yield request)).parts)
-        scores = self._scores(full, range(folds))
+        some = np.flatnonzero(full.tables[0].sum(axis=(1, 2)) > 0)  # where rows are few, folds may be empty
+        scores = self._scores(full, some)
         judges: ClassFolds | NumberFolds
         if task == "classification":
             judges = ClassFolds(cast(list[ClassMoments], moments.parts))
         else:
             judges = NumberFolds(cast(list[JointMoments], moments.parts))
-        ranks = [
-            self._scores(full, [other for other in range(folds) if other != fold]) for fold in range(folds)
-        ]
+        ranks = [self._scores(full, some[some != fold]) for fold in some]
         k, path = self.judged(judges, ranks, scores, product_dtype(self, data))
         return self._model(data, task, bins, full, self.fields(scores, data, k) | path)
 
@@ -125,10 +124,11 @@ class SelectMutualInfo(Filter):
         part = Part(0, parts) if parts > 1 else None
         sample = cast(Sample, (yield Pass(empty, label="a sample to cut columns by", part=part)))
         target = sample.rows[:, -1] if numbers else None
-        return Bins.of(sample.rows[:, : data.n_cols], target, self.n_bins, self.discrete)
+        features = sample.rows[:, : data.n_cols]
+        return Bins.of(features, target, sample.weights, self.n_bins, self.discrete)
 
-    def _scores(self, full: Histograms, folds: Sequence[int]) -> Array:
-        tables = (table[list(folds)].sum(axis=0) for table in full.tables)
+    def _scores(self, full: Histograms, folds: Array) -> Array:
+        tables = (table[folds].sum(axis=0) for table in full.tables)
         return np.array([mutual_information(table, corrected=self.bias_correction) for table in tables])
 
     def _model(

@@ -39,6 +39,8 @@ class Source(ABC):
     """Row weights, as an n x 1 source."""
     labels: Source | None = None
     """Row labels, as an n x 1 source of numbers or of text."""
+    labour: int = 1
+    """How many times as much is read as is delivered."""
     lends: bool = False
     """Whether what `borrow` gives is nobody else's, and may be overwritten."""
 

@@ -6,7 +6,20 @@ import numpy as np
 import pytest
 
 from streamdr.blocks import MatrixSpec
-from streamdr.methods import LDA, METHODS, PCA, PPCA, KernelPCA, PPCAMixture, SparseKernelPCA, in_memory
+from streamdr.methods import (
+    LDA,
+    METHODS,
+    PCA,
+    PPCA,
+    KernelPCA,
+    PPCAMixture,
+    SelectCorrelation,
+    SelectForward,
+    SelectFScore,
+    SelectMutualInfo,
+    SparseKernelPCA,
+    in_memory,
+)
 from streamdr.testing import HOLES, HOSTILE, check_method, hostile_data
 
 EXAMPLES = {
@@ -41,6 +54,19 @@ EXAMPLES = {
         LDA(priors=[0.2, 0.5, 0.3]),
         LDA(shrinkage=0.1),
         LDA(1, shrinkage="auto"),
+    ],
+    "select_mutual_info": [
+        SelectMutualInfo(3),
+        SelectMutualInfo("cv", n_folds=3),
+        SelectMutualInfo(8, n_bins=4),
+    ],
+    "select_f_score": [SelectFScore(3), SelectFScore("cv", n_folds=3), SelectFScore(2, precision="double")],
+    "select_correlation": [SelectCorrelation(3), SelectCorrelation("cv", n_folds=3)],
+    "select_forward": [
+        SelectForward(3),
+        SelectForward("cv", n_folds=3),
+        SelectForward(2, direction="backward", n_folds=3),
+        SelectForward(3, direction="floating", n_folds=3, precision="double"),
     ],
 }
 LITTLE_VARIANCE = ("rank one", "constant column")
@@ -120,3 +146,13 @@ def test_laws_of_discriminants_that_are_shrunk(kind):
 @pytest.mark.parametrize("kind", ["kind", "float32", "bytes", "big offset"])
 def test_laws_of_whitening(whiten, kind):
     check_method(PCA(3, whiten=whiten), hostile_data(kind, 60, 8))
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("labels", ["classes", "numbers", "text"])
+def test_laws_of_selection(kind, labels):
+    numbers = LABELS + np.random.default_rng(4).normal(size=60)
+    target = {"classes": LABELS, "numbers": numbers, "text": np.array(["a", "b", "cd"])[LABELS]}[labels]
+    for name, methods in EXAMPLES.items():
+        for method in methods if name.startswith("select_") else []:
+            check_method(method, hostile_data(kind, 60, 8), labels=target)

@@ -1,0 +1,83 @@
+"""Some columns of a source as a matrix of its own: chunks that hold none of them are not read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from streamdr.blocks import Array, Span
+from streamdr.scratch import scratch
+from streamdr.sources.base import Source
+from streamdr.sources.snapshot import Snapshot
+
+
+class PickedSource(Source):
+    """The columns of a source with the given numbers, which ascend. It has neither weights nor labels."""
+
+    lends = True
+
+    def __init__(self, whole: Source, columns: Array) -> None:
+        self.name = whole.name
+        self.spec = replace(whole.spec, n_cols=len(columns), labels=None)
+        self.chunks = (whole.chunks[0], len(columns))
+        if whole.feature_names is not None:
+            self.feature_names = tuple(whole.feature_names[column] for column in columns)
+        self._whole = whole
+        self._columns = np.asarray(columns)
+        self._groups = self._by_chunk(whole.chunks[1])
+        width = sum(span.stop - span.start for span, _ in self._groups)
+        self.labour = max(1, width // len(columns))
+
+    def _by_chunk(self, chunk: int) -> list[tuple[Span, Span]]:
+        """Which columns of the whole are read together, and which of those picked are among them."""
+        chunks = self._columns // chunk
+        bounds = [0, *(np.flatnonzero(np.diff(chunks)) + 1), len(chunks)]
+        return [
+            (Span(int(self._columns[a]), int(self._columns[b - 1]) + 1), Span(int(a), int(b)))
+            for a, b in pairwise(bounds)
+        ]
+
+    def read(self, rows: Span, cols: Span) -> Array:
+        """The region."""
+        memory = np.empty((len(rows), len(cols)), self.spec.dtype)
+        return self._gathered(memory, self._whole.read, rows, cols)
+
+    def borrow(self, rows: Span, cols: Span) -> Array:
+        """The region, in memory that lasts until this thread borrows again."""
+        memory = scratch("picked", (len(rows), len(cols)), self.spec.dtype)
+        return self._gathered(memory, self._whole.borrow, rows, cols)
+
+    def _gathered(self, memory: Array, read: Callable[[Span, Span], Array], rows: Span, cols: Span) -> Array:
+        for wide, picked in self._groups:
+            here = Span(max(picked.start, cols.start), min(picked.stop, cols.stop))
+            if here.start < here.stop:
+                places = self._columns[here.slice] - wide.start
+                memory[:, here.start - cols.start : here.stop - cols.start] = read(rows, wide)[:, places]
+        return memory
+
+    def overhead(self, n_rows: int, n_cols: int) -> int:
+        """What the whole needs for the columns of a chunk that are read together, and these twice."""
+        widest = max(len(wide) for wide, _ in self._groups)
+        beside = 2 * n_rows * widest * self.spec.dtype.itemsize
+        return super().overhead(n_rows, n_cols) + self._whole.overhead(n_rows, widest) + beside
+
+    def validate(self) -> None:
+        """Refuse what the whole refuses."""
+        self._whole.validate()
+
+    @property
+    def identity(self) -> str:
+        """What the ledger calls it."""
+        return f"{self._whole.identity}, columns {', '.join(map(str, self._columns))}"
+
+    def _snapshot(self) -> Snapshot:
+        return self._whole.snapshot()
+
+    def _column(self, column: int) -> str:
+        return self._whole._column(int(self._columns[column]))
+
+    def _region(self, rows: Span, cols: Span) -> str:
+        return f"rows {rows.start}-{rows.stop - 1}"
