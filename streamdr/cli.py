@@ -155,8 +155,8 @@ def plot(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="contours, eigenvalues, explained_variance, log_likelihood, scores, shepard or stress; "
-            "by default what fits the model.",
+            help="contours, eigenvalues, explained_variance, log_likelihood, scores, selection_path, shepard "
+            "or stress; by default what fits the model.",
         ),
     ] = None,
     data: Annotated[

@@ -121,6 +121,11 @@ KINDS = {
     "scores": Kind(
         lambda model: model.n_outputs > 1, "at least two components", _scores, ("embedding", "labels")
     ),
+    "selection_path": Kind(
+        plots.has_path,
+        "a path of subsets",
+        lambda request: plots.selection_path(request.saved.model, request.out),
+    ),
     "shepard": Kind(
         lambda model: isinstance(model, plots.Pairs) and len(model.shepard_distances) > 0,
         "distances of pairs",
@@ -163,7 +168,7 @@ def _fitting(request: Request) -> str:
         return "contours"
     if isinstance(model, plots.KernelSpectrum):
         return "eigenvalues"
-    for name in ("explained_variance", "log_likelihood", "shepard"):
+    for name in ("explained_variance", "log_likelihood", "selection_path", "shepard"):
         if KINDS[name].fits(model):
             return name
     raise ConfigError(

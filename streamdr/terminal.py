@@ -207,6 +207,7 @@ def _summary(summary: Report) -> list[tuple[str, str]]:
         facts.append(("likelihood", f"{nats} after {_count(known.pop('n_iter'), 'iteration')}"))
     notes = known.pop("notes", [])
     known.pop("kernels", None)  # which have a table of their own
+    known.pop("columns", None)
     facts += [(name.replace("_", " "), _plainly(value)) for name, value in known.items()]
     return facts + [("note", note) for note in notes]
 
@@ -223,7 +224,7 @@ def _effort(report: Report) -> list[tuple[str, str]]:
 
 
 def _tables(summary: Report) -> str:
-    return _kernel_table(summary) + _variance_table(summary)
+    return _kernel_table(summary) + _variance_table(summary) + _column_table(summary)
 
 
 def _kernel_table(summary: Report) -> str:
@@ -239,6 +240,22 @@ def _kernel_table(summary: Report) -> str:
         lines.append(f"  {name:<{width}}  {error:>11.3%}  {spread:>8.3%}  {_bar(error, longest)}".rstrip())
     if len(kernels) > _LISTED:
         lines.append(f"  ... and {len(kernels) - _LISTED:,} more")
+    return "\n".join(["", *lines])
+
+
+def _column_table(summary: Report) -> str:
+    """The columns that were chosen, in order, and what each tells by itself."""
+    columns: Sequence[Report] = summary.get("columns", ())
+    if not columns:
+        return ""
+    listed = columns[:_LISTED]
+    longest = max(abs(each["score"]) for each in listed)
+    lines = ["", f"  column  {summary['statistic']}"]
+    for each in listed:
+        bar = _bar(abs(each["score"]), longest)
+        lines.append(f"  {each['column']:>6}  {each['score']:>11.6g}  {bar}".rstrip())
+    if len(columns) > _LISTED:
+        lines.append(f"  ... and {len(columns) - _LISTED:,} more")
     return "\n".join(["", *lines])
 
 

@@ -92,10 +92,12 @@ class SelectionModel(Settled):
         """How many columns are kept, which, and by what."""
         facts: dict[str, Any] = {
             "task": self.task,
-            "n_selected": self.n_outputs,
-            "selected": [int(column) for column in self.selected[:_LISTED]],
-            "scores": [float(self.scores[column]) for column in self.selected[:_LISTED]],
+            "kept": f"{self.n_outputs:,} of {self.n_features:,} columns",
             "statistic": self.statistic,
+            "columns": [
+                {"column": int(column), "score": float(self.scores[column])}
+                for column in self.selected[:_LISTED]
+            ],
         }
         if self.path_scores is not None and self.path_sizes is not None:
             here = self.path_sizes == self.n_outputs
