@@ -7,15 +7,37 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamdr.accumulators.folds import folds
-    from streamdr.estimators import LDA, PCA, PPCA, KernelPCA, PPCAMixture, SparseKernelPCA, load_model
+    from streamdr.estimators import (
+        LDA,
+        MDS,
+        PCA,
+        PPCA,
+        ClassicalMDS,
+        KernelPCA,
+        LandmarkMDS,
+        MetricMDS,
+        NonmetricMDS,
+        PPCAMixture,
+        SelectCorrelation,
+        SelectForward,
+        SelectFScore,
+        SelectMutualInfo,
+        SparseKernelPCA,
+        load_model,
+    )
     from streamdr.settings import execution
 
 __version__ = "0.1.0"
 __all__ = [
     "LDA",
+    "MDS",
     "PCA",
     "PPCA",
+    "ClassicalMDS",
     "KernelPCA",
+    "LandmarkMDS",
+    "MetricMDS",
+    "NonmetricMDS",
     "PPCAMixture",
     "SelectCorrelation",
     "SelectFScore",

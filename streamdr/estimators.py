@@ -7,7 +7,7 @@ one immutable `model_`; its arrays show under the names that people know, `compo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -27,6 +27,7 @@ from streamdr import fitting, methods, store
 from streamdr.addresses import Place, parse_place
 from streamdr.blocks import Array, Span, working_dtype
 from streamdr.classifiers import Classifier
+from streamdr.errors import ParameterError
 from streamdr.lazy import RowMap, is_streamed, mapped
 from streamdr.methods import Method, OnePass, Streaming, Supervised
 from streamdr.segments import BLOCK_BYTES
@@ -214,7 +215,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     @property
     def _takes_holes(self) -> bool:
-        return bool(type(self).model.holes)  # type: ignore[attr-defined]  # as models have
+        # Some take what is missing only if their rows are distances.
+        return bool(getattr(self, "takes_holes", type(self).model.holes))  # type: ignore[attr-defined]
 
     @property
     def _features(self) -> Sequence[str]:
@@ -282,6 +284,18 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return source
 
 
+class Unweighted:
+    """For methods that weigh pairs of rows, if anything: what a row weighs is no parameter of `fit`."""
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit to the rows of X: an array, or a path, zarr array, dask array or DataArray, which is streamed.
+
+        `y` is ignored.
+        """
+        fitted: Self = super().fit(X)  # type: ignore[misc]  # that of the estimator it is mixed into
+        return fitted
+
+
 class PCA(Estimator, methods.PCA):  # noqa: D101  (its words are the method's own)
     __doc__ = methods.PCA.__doc__
 
@@ -328,6 +342,52 @@ class SelectForward(Selector, Estimator, methods.SelectForward):  # noqa: D101
 
 class LDA(Classifier, Estimator, methods.LDA):  # noqa: D101
     __doc__ = methods.LDA.__doc__
+
+
+class ClassicalMDS(Estimator, methods.ClassicalMDS):  # noqa: D101
+    __doc__ = methods.ClassicalMDS.__doc__
+
+    partial_fit = property()  # it is not there: every point has a distance to every other
+
+
+class LandmarkMDS(Unweighted, Estimator, methods.LandmarkMDS):  # type: ignore[misc]  # noqa: D101
+    __doc__ = methods.LandmarkMDS.__doc__
+
+    partial_fit = property()  # landmarks are chosen from a sample of all rows
+
+
+class MetricMDS(Unweighted, Estimator, methods.MetricMDS):  # type: ignore[misc]  # noqa: D101
+    __doc__ = methods.MetricMDS.__doc__
+
+    partial_fit = property()  # all pairs count
+
+
+class NonmetricMDS(Unweighted, Estimator, methods.NonmetricMDS):  # type: ignore[misc]  # noqa: D101
+    __doc__ = methods.NonmetricMDS.__doc__
+
+    partial_fit = property()  # all pairs count
+
+
+class MDS:
+    """Multidimensional scaling of one of four kinds: `MDS(2, kind="landmark")` is `LandmarkMDS(2)`."""
+
+    def __new__(
+        cls,
+        n_components: int = 2,
+        *,
+        kind: Literal["classical", "landmark", "metric", "nonmetric"] = "metric",
+        **parameters: Any,
+    ) -> Any:
+        """An estimator of that kind, with its parameters."""
+        kinds = {
+            "classical": ClassicalMDS,
+            "landmark": LandmarkMDS,
+            "metric": MetricMDS,
+            "nonmetric": NonmetricMDS,
+        }
+        if kind not in kinds:
+            raise ParameterError("kind", f"{kind!r} is not one of {', '.join(kinds)}")
+        return kinds[kind](n_components, **parameters)
 
 
 ESTIMATORS: dict[str, Any] = {estimator.name: estimator for estimator in Estimator.__subclasses__()}

@@ -192,7 +192,7 @@ def kernel_matrix(kernel: Kernel, left: Side, right: Side) -> Array:
     return matrix
 
 
-def function_matrix(function: KernelFunction, left: Array, right: Array) -> Array:
+def function_matrix(function: KernelFunction, left: Array, right: Array, parameter: str = "kernel") -> Array:
     """A user's function between all rows: of two blocks at once where it gives a matrix, else of pairs.
 
     Both are common: `sklearn.metrics.pairwise` has functions of blocks, and scikit-learn's estimators take
@@ -200,7 +200,7 @@ def function_matrix(function: KernelFunction, left: Array, right: Array) -> Arra
     """
     if _takes_blocks(function, left[:1], right):
         return np.asarray(function(left, right), np.float64)
-    return np.array([[_number(function, x, y) for y in right] for x in left])
+    return np.array([[_number(function, x, y, parameter) for y in right] for x in left])
 
 
 def function_diagonal(function: KernelFunction, rows: Array) -> Array:
@@ -212,13 +212,13 @@ def function_diagonal(function: KernelFunction, rows: Array) -> Array:
     return np.concatenate([np.diag(np.asarray(function(part, part), np.float64)) for part in parts])
 
 
-def _number(function: KernelFunction, left: Array, right: Array) -> float:
+def _number(function: KernelFunction, left: Array, right: Array, parameter: str = "kernel") -> float:
     value = function(left, right)
     if np.ndim(value) != 0:
         raise ParameterError(
-            "kernel",
-            f"the kernel function gives something of shape {np.shape(value)} for two rows: it must give a "
-            "number, or for two arrays of rows their matrix",
+            parameter,
+            f"the {parameter} function gives something of shape {np.shape(value)} for two rows: it must give "
+            "a number, or for two arrays of rows their matrix",
         )
     return float(value)
 

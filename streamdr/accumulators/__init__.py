@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from streamdr.accumulators.base import Accumulator, copied
+from streamdr.accumulators.binned_distances import BinnedDistances
 from streamdr.accumulators.class_lengths import ClassLengths
 from streamdr.accumulators.class_moments import ClassMoments
 from streamdr.accumulators.class_sums import ClassSums
 from streamdr.accumulators.columns import Gram, Loadings, Scores
+from streamdr.accumulators.distance_products import DistanceProducts
 from streamdr.accumulators.folds import ByFold
 from streamdr.accumulators.histograms import Histograms
 from streamdr.accumulators.joint import JointMoments, JointSums
@@ -14,9 +16,13 @@ from streamdr.accumulators.kernel import KernelMoments
 from streamdr.accumulators.latent import Latent
 from streamdr.accumulators.moments import Moments
 from streamdr.accumulators.pairwise import Pairwise
+from streamdr.accumulators.picked_distances import PickedDistances
 from streamdr.accumulators.products import Products
 from streamdr.accumulators.sample import Sample
 from streamdr.accumulators.several import Several
+from streamdr.accumulators.stress import Stress
+from streamdr.accumulators.submatrix import Submatrix
+from streamdr.accumulators.survey import Survey
 
 ACCUMULATORS: dict[str, type[Accumulator]] = {
     kind.kind: kind
@@ -31,6 +37,12 @@ ACCUMULATORS: dict[str, type[Accumulator]] = {
         Sample,
         Several,
         KernelMoments,
+        Survey,
+        Submatrix,
+        PickedDistances,
+        DistanceProducts,
+        Stress,
+        BinnedDistances,
         ClassMoments,
         ClassLengths,
         ClassSums,
@@ -44,10 +56,12 @@ ACCUMULATORS: dict[str, type[Accumulator]] = {
 __all__ = [
     "ACCUMULATORS",
     "Accumulator",
+    "BinnedDistances",
     "ByFold",
     "ClassLengths",
     "ClassMoments",
     "ClassSums",
+    "DistanceProducts",
     "Gram",
     "Histograms",
     "JointMoments",
@@ -57,9 +71,13 @@ __all__ = [
     "Loadings",
     "Moments",
     "Pairwise",
+    "PickedDistances",
     "Products",
     "Sample",
     "Scores",
     "Several",
+    "Stress",
+    "Submatrix",
+    "Survey",
     "copied",
 ]

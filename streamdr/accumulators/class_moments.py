@@ -52,7 +52,7 @@ class ClassMoments:
             return
         classes, codes = coded(block, self.classes)
         self._require_few(classes)
-        rows = grouped(block, codes, double=self.double)
+        rows = grouped(block, codes, together=not self.pooled, double=self.double)
         values = rows.values
         pieces = [values] if self.pooled else [values[span] for span in rows.spans]
         product = scratch("product", (self.n_cols, self.n_cols), values.dtype)

@@ -1,4 +1,4 @@
-"""Rows of one group brought together, each group about a row near its own mean."""
+"""Rows by groups, those of each about a row near their own mean."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ import numpy as np
 from streamdr.accumulators.centred import Centre, shifted
 from streamdr.blocks import Array, Block, widen
 from streamdr.linalg import slabs
-from streamdr.scratch import scratch
+from streamdr.scratch import room_for, scratch
 
+_FEW = 32
+"""So many groups are told apart faster by a product than by sorting rows."""
 _PICKED = 512
 _FEWEST, _MOST = 4, 64
 
 
 @dataclass(frozen=True)
 class Grouped:
-    """The rows of a block by groups, scaled by the root of their weights: those of one lie side by side.
+    """The rows of a block, each about its group's origin, scaled by the root of their weights.
 
-    The values are the block's own memory if it may be overwritten and has one group only, or the thread's
-    scratch: they last until it moves another block.
+    The values are the block's own memory if it may be overwritten and rows stay in their places, or the
+    thread's scratch: they last until it moves another block.
     """
 
     groups: Array
     """The number of each group that weighs anything, ascending."""
     centres: list[Centre]
     """Of each of them how many rows there are, of what weight, and their mean; rows are about its origin."""
-    spans: list[slice]
     values: Array
+    spans: list[slice]
+    """Where the rows of each group are, if those of one lie side by side."""
 
 
 def coded(block: Block, known: Array) -> tuple[Array, Array]:
@@ -57,40 +60,54 @@ def _found(labels: Array, known: Array) -> tuple[Array, Array]:
     return classes, codes
 
 
-def grouped(block: Block, codes: Array, *, double: bool) -> Grouped:
-    """Bring the rows of each group together, and move them near the origin, by a shift of the group's own.
+def grouped(block: Block, codes: Array, *, double: bool, together: bool = True) -> Grouped:
+    """Move the rows of each group near the origin, by a shift of the group's own.
 
-    Within a group rows stay in their order. A block of one group is not copied.
+    If they are to be `together`, rows of a group are brought side by side, in their order. Otherwise that is
+    done only if there are many groups. A block of one group is not copied.
     """
     counts = np.bincount(codes)
     present = np.flatnonzero(counts)
     if len(present) == 1:
         rows = shifted(block, double=double)
         count = len(codes) if block.weights is None else np.count_nonzero(block.weights)
-        whole = [replace(rows.centre, count=int(count))], [slice(0, len(codes))]
-        return _weighing(present, *whole, rows.values)
+        return _weighing(
+            present, [replace(rows.centre, count=int(count))], rows.values, [slice(0, len(codes))]
+        )
+    counts = counts[present]
     values = widen(block.values)
     if double:
         values = values.astype(np.float64, copy=False)
     order = np.argsort(codes.astype(np.uint16), kind="stable")  # short numbers are sorted by their digits
-    stops = np.cumsum(counts[present])
-    spans = [slice(stop - count, stop) for stop, count in zip(stops, counts[present], strict=True)]
-    shifts = _near_means(values, order, stops, counts[present])
-    moved = scratch("moved", values.shape, values.dtype)
-    weights = None if block.weights is None else block.weights[order]
-    centres = [
-        _moved(values, order[span], None if weights is None else weights[span], shift, moved[span])
-        for span, shift in zip(spans, shifts, strict=True)
-    ]
-    if not all(np.isfinite(centre.offset).all() for centre in centres):
+    stops = np.cumsum(counts)
+    spans = [slice(stop - count, stop) for stop, count in zip(stops, counts, strict=True)]
+    shifts = _near_means(values, order, stops, counts)
+    if together or len(present) > _FEW:
+        moved = scratch("moved", values.shape, values.dtype)
+        heavy = None if block.weights is None else block.weights[order]
+        sums = np.array(
+            [
+                _brought(values, order[span], None if heavy is None else heavy[span], shift, moved[span])
+                for span, shift in zip(spans, shifts, strict=True)
+            ]
+        )
+    else:
+        moved = room_for(values, block)
+        sums = _in_place(values, np.searchsorted(present, codes), block.weights, shifts, moved)
+    if not np.isfinite(sums).all():
         block.suspect()
-    return _weighing(present, centres, spans, moved)
+    weights = np.ones(len(codes)) if block.weights is None else block.weights[order]
+    centres = []
+    for span, shift, total in zip(spans, shifts.astype(np.float64), sums, strict=True):
+        weight, count = float(weights[span].sum()), int(np.count_nonzero(weights[span]))
+        centres.append(Centre(len(total), count, weight, shift, total / (weight or 1.0)))
+    return _weighing(present, centres, moved, spans)
 
 
-def _weighing(present: Array, centres: list[Centre], spans: list[slice], values: Array) -> Grouped:
+def _weighing(present: Array, centres: list[Centre], values: Array, spans: list[slice]) -> Grouped:
     """Without groups of no weight."""
     kept = [n for n, centre in enumerate(centres) if centre.weight > 0]
-    return Grouped(present[kept], [centres[n] for n in kept], [spans[n] for n in kept], values)
+    return Grouped(present[kept], [centres[n] for n in kept], values, [spans[n] for n in kept])
 
 
 def _near_means(values: Array, order: Array, stops: Array, counts: Array) -> Array:
@@ -102,17 +119,30 @@ def _near_means(values: Array, order: Array, stops: Array, counts: Array) -> Arr
     return shifts
 
 
-def _moved(values: Array, rows: Array, weights: Array | None, shift: Array, out: Array) -> Centre:
-    """Copy rows of one group, less its shift."""
-    sums = np.zeros(values.shape[1])
-    heavy = np.ones(len(rows)) if weights is None else weights
+def _in_place(values: Array, codes: Array, weights: Array | None, shifts: Array, out: Array) -> Array:
+    """Take its group's shift off each row, and sum the rows of each group."""
+    sums = np.zeros(shifts.shape)
+    heavy = np.ones(len(values), out.dtype) if weights is None else weights.astype(out.dtype)
     # A slab at a time, so that it is summed while it is still in cache.
+    for slab in slabs(out):
+        numbers, here = codes[slab], out[slab]
+        np.subtract(values[slab], np.take(shifts, numbers, axis=0), out=here)
+        members = np.zeros((len(numbers), len(shifts)), out.dtype)
+        members[np.arange(len(numbers)), numbers] = heavy[slab]
+        sums += members.T @ here
+        if weights is not None:
+            here *= np.sqrt(weights[slab]).astype(out.dtype)[:, None]
+    return sums
+
+
+def _brought(values: Array, rows: Array, weights: Array | None, shift: Array, out: Array) -> Array:
+    """Copy rows of one group, less its shift, and sum them."""
+    sums = np.zeros(values.shape[1])
+    heavy = np.ones(len(rows), out.dtype) if weights is None else weights.astype(out.dtype)
     for slab in slabs(out):
         here = np.take(values, rows[slab], axis=0, out=out[slab], mode="clip")  # "raise" would buffer
         here -= shift
-        sums += heavy[slab].astype(out.dtype) @ here
+        sums += heavy[slab] @ here
         if weights is not None:
             here *= np.sqrt(weights[slab]).astype(out.dtype)[:, None]
-    weight = float(heavy.sum())
-    count = int(np.count_nonzero(heavy))
-    return Centre(len(sums), count, weight, shift.astype(np.float64), sums / (weight or 1.0))
+    return sums

@@ -13,8 +13,12 @@ from streamdr.methods.base import (
     Supervised,
     in_memory,
 )
+from streamdr.methods.classical_mds import ClassicalMDS
 from streamdr.methods.kernel_pca import KernelPCA
+from streamdr.methods.landmark_mds import LandmarkMDS
 from streamdr.methods.lda import LDA
+from streamdr.methods.metric_mds import MetricMDS
+from streamdr.methods.nonmetric_mds import NonmetricMDS
 from streamdr.methods.one_pass import OnePass
 from streamdr.methods.pca import PCA
 from streamdr.methods.ppca import PPCA
@@ -37,6 +41,10 @@ METHODS: dict[str, type[Method]] = {
         SelectFScore,
         SelectCorrelation,
         SelectForward,
+        ClassicalMDS,
+        LandmarkMDS,
+        MetricMDS,
+        NonmetricMDS,
     )
 }
 
@@ -45,9 +53,13 @@ __all__ = [
     "METHODS",
     "PCA",
     "PPCA",
+    "ClassicalMDS",
     "KernelPCA",
+    "LandmarkMDS",
     "Method",
+    "MetricMDS",
     "Model",
+    "NonmetricMDS",
     "OnePass",
     "PPCAMixture",
     "Pass",

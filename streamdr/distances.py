@@ -1,0 +1,153 @@
+"""How far rows are from points: by a metric, by a function of one's own, or as a stored matrix says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from streamdr.blocks import Array, Settled, settled
+from streamdr.errors import DataError
+from streamdr.kernels import KernelFunction, function_matrix
+
+METRICS = ("euclidean", "cityblock", "cosine")
+
+
+class Distances(Protocol):
+    """Distances from rows to all of so many points."""
+
+    @property
+    def n_points(self) -> int:
+        """How many points there are."""
+
+    def between(self, rows: Array) -> Array:
+        """Of each row to each point, in double precision, in memory that may be overwritten."""
+
+    def parameters(self) -> Mapping[str, Any]:
+        """What tells two of them apart: scalars and arrays."""
+
+
+class StoredDistances:
+    """Rows that are distances already."""
+
+    def __init__(self, n_points: int) -> None:
+        self.n_points = n_points
+
+    def between(self, rows: Array) -> Array:
+        """The rows themselves."""
+        return rows.astype(np.float64)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """How many they are."""
+        return {"n_points": self.n_points}
+
+
+class PointDistances(Settled):
+    """By one of the metrics. Differences are taken before they are squared: equal rows are at distance zero.
+
+    The cosine distance of rows of lengths one is half the square of their distance. A row of zeros is at no
+    angle to anything: it is at distance one of all others.
+    """
+
+    def __init__(self, metric: str, points: Array) -> None:
+        self.metric = metric
+        self.points = settled(points)
+
+    @property
+    def n_points(self) -> int:
+        """How many points there are."""
+        return len(self.points)
+
+    def between(self, rows: Array) -> Array:
+        """By scipy."""
+        rows = rows.astype(np.float64, copy=False)
+        found: Array
+        if self.metric != "cosine":
+            found = cdist(rows, self.points, self.metric)
+            return found
+        left, right = _units(rows), _units(self.points)
+        found = cdist(left, right, "sqeuclidean")
+        found /= 2.0
+        found += 0.5 * (_empty(left)[:, None] != _empty(right))
+        return found
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The metric and the points."""
+        return {"metric": self.metric, "points": self.points}
+
+
+class FunctionDistances(Settled):
+    """By a user's function of two rows, or of two blocks of rows."""
+
+    def __init__(self, function: KernelFunction, points: Array) -> None:
+        self.function = function
+        self.points = settled(points)
+
+    @property
+    def n_points(self) -> int:
+        """How many points there are."""
+        return len(self.points)
+
+    def between(self, rows: Array) -> Array:
+        """Call the function."""
+        found = function_matrix(self.function, rows.astype(np.float64, copy=False), self.points, "metric")
+        if not (found >= 0).all():  # not a number, or negative
+            raise DataError(f"the metric function gives the distance {found[~(found >= 0)][0]}")
+        return found.copy()
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The function by its name: what it computes cannot be seen."""
+        name = getattr(self.function, "__qualname__", repr(self.function))
+        return {"function": f"{self.function.__module__}.{name}", "points": self.points}
+
+
+def point_distances(metric: str | KernelFunction, points: Array) -> Distances:
+    """Distances to points, by a metric's name or a function."""
+    if callable(metric):
+        return FunctionDistances(metric, points)
+    return PointDistances(metric, points)
+
+
+def pair_distances(metric: str | KernelFunction, left: Array, right: Array) -> Array:
+    """Of each row to the one in its place."""
+    if callable(metric):
+        pairs = zip(left, right, strict=True)
+        return np.array([function_matrix(metric, a[None], b[None], "metric")[0, 0] for a, b in pairs])
+    if metric == "cityblock":
+        return np.asarray(np.abs(left - right).sum(axis=1))
+    if metric == "euclidean":
+        difference = left - right
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", difference, difference)))
+    left, right = _units(left), _units(right)
+    difference = left - right
+    halves = np.einsum("ij,ij->i", difference, difference) / 2.0
+    return np.asarray(halves + 0.5 * (_empty(left) != _empty(right)))
+
+
+def require_distances(values: Array, rows: Array, columns: Array) -> None:
+    """Refuse what is no distance, by the numbers of the two points."""
+    negative = np.argwhere(values < 0)
+    if len(negative):
+        row, column = negative[0]
+        raise DataError(
+            f"the distance between points {rows[row]} and {columns[column]} is {values[row, column]:g}: "
+            "distances are not negative; if these are similarities, turn them into distances"
+        )
+    away = np.argwhere((rows[:, None] == columns) & (values > 0))
+    if len(away):
+        row, column = away[0]
+        raise DataError(
+            f"point {rows[row]} is at distance {values[row, column]:g} from itself: the diagonal of a matrix "
+            "of distances is zero"
+        )
+
+
+def _units(rows: Array) -> Array:
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return np.asarray(rows / np.where(lengths > 0, lengths, 1.0)[:, None])
+
+
+def _empty(units: Array) -> Array:
+    return np.asarray(~units.any(axis=1))

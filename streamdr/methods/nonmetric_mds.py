@@ -1,0 +1,233 @@
+"""Nonmetric multidimensional scaling: the configuration whose distances rise with dissimilarity, at best."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar, Literal, Self, cast
+
+import numpy as np
+from scipy.spatial.distance import pdist, squareform
+
+from streamdr.accumulators import Accumulator, BinnedDistances, Stress
+from streamdr.accumulators.stress import PairWeights
+from streamdr.blocks import Array, Block, MatrixSpec
+from streamdr.distances import StoredDistances
+from streamdr.errors import DataError
+from streamdr.methods.base import Pass, Passes, Route
+from streamdr.methods.checks import require
+from streamdr.methods.disparities import Ranking, Steps, rising
+from streamdr.methods.majorization import Descent, Look, majorized, smacof
+from streamdr.methods.mds_parameters import Metric, check_common, lengths, require_enough
+from streamdr.methods.mds_routes import iterative_routes
+from streamdr.methods.mds_setting import Setting, prepared
+from streamdr.methods.side_by_side import side_by_side
+from streamdr.methods.stress_model import StressModel
+
+_FEW_STEPS = 10_000
+
+
+@dataclass(eq=False)
+class NonmetricMDS:
+    """Nonmetric multidimensional scaling (Kruskal's): only the order of the dissimilarities counts.
+
+    Parameters
+    ----------
+    n_components : int
+        How many dimensions the configuration has.
+    metric : "euclidean", "cityblock", "cosine" or "precomputed"
+        How unlike two rows are; `"precomputed"` if the data is the square matrix of dissimilarities itself,
+        where NaN stands for a pair that is not known. In Python a function of two rows, or of two blocks of
+        rows, too.
+    ties : "secondary" or "primary"
+        Whether pairs that are equally unlike should be equally far apart, or may be in any order.
+    storage : "auto", "memory" or "stream"
+        Where all pairs are: in memory, each with a disparity of its own, or read (or computed) anew twice in
+        every iteration, with a disparity for each of `n_bins` bins of dissimilarities.
+    n_bins : int
+        How many bins there are when pairs are streamed; those of a bin count as equally unlike.
+    n_init : int
+        How many starts are made: the first by landmarks, the others at random. The best is kept.
+    max_iter : int
+        The most iterations of a start.
+    tol : float
+        A start ends when iterations, several in a row, lower the stress by less than this part of it.
+    random_state : int
+        Seeds the starts.
+    """
+
+    name: ClassVar[str] = "nonmetric_mds"
+    model: ClassVar[type] = StressModel
+
+    n_components: int = 2
+    _: KW_ONLY
+    metric: Metric = "euclidean"
+    ties: Literal["secondary", "primary"] = "secondary"
+    storage: Literal["auto", "memory", "stream"] = "auto"
+    n_bins: int = 5_000
+    n_init: int = 4
+    max_iter: int = 300
+    tol: float = 1e-6
+    random_state: int = 0
+
+    def check(self) -> None:
+        """Refuse impossible parameter values."""
+        check_common(self.n_components, self.metric)
+        known = self.ties in ("secondary", "primary")
+        require(known, "ties", f"{self.ties!r} is neither 'secondary' nor 'primary'")
+        places = ("auto", "memory", "stream")
+        require(self.storage in places, "storage", f"{self.storage!r} is neither 'memory' nor 'stream'")
+        require(
+            self.storage != "stream" or self.ties == "secondary",
+            "ties",
+            "pairs of a bin are equally far apart: 'primary' ties need storage in memory",
+        )
+        for name, least in (("n_init", 1), ("max_iter", 1), ("n_bins", 2)):
+            require(getattr(self, name) >= least, name, f"{getattr(self, name)} is not at least {least}")
+        require(self.tol >= 0, "tol", f"{self.tol} is negative")
+
+    @property
+    def takes_holes(self) -> bool:
+        """Whether NaN stands for a pair that is not known: rows of points have no holes."""
+        return self.metric == "precomputed"
+
+    def using(self, route: str) -> Self:
+        """The same, with its storage fixed."""
+        return replace(self, storage=route.partition("/")[2])  # type: ignore[arg-type]
+
+    def routes(self, data: MatrixSpec) -> Sequence[Route]:
+        """The ways to do this, with what they would take."""
+        self.check()
+        require_enough(data, self.n_components, self.metric)
+        routes = iterative_routes(self, data, "smacof", looks=2, copies=9)
+        return [route for route in routes if self.ties == "secondary" or route.name.endswith("memory")]
+
+    def passes(self, data: MatrixSpec, start: StressModel | None = None) -> Passes:
+        """A look at the points or their dissimilarities, and twice as many as there are iterations."""
+        keep = self.storage == "memory"
+        setting = yield from prepared(
+            self.metric, data, self.n_components, self.random_state, start, keep=keep
+        )
+        judge = _AtHand(self, setting) if keep else _Streamed(self, setting, data)
+        starts = setting.starts(self.n_init, self.random_state)
+        descents: Any = [smacof(each, judge.look, self.max_iter, self.tol) for each in starts]
+        runs = cast(list[Descent], (yield from side_by_side(descents)))
+        best = min(runs, key=lambda run: run.stress)
+        embedding = best.embedding - best.embedding.mean(axis=0)
+        steps = yield from judge.steps(embedding)
+        left, right = setting.pairs[:, 0], setting.pairs[:, 1]
+        return StressModel(
+            embedding=embedding,
+            stress=best.stress,
+            measure="kruskal",
+            stress_history=best.history,
+            start_stresses=np.array([run.stress for run in runs]),
+            converged=best.converged,
+            algorithm="smacof",
+            metric=self.metric,
+            n_features=data.n_cols,
+            shepard_dissimilarities=setting.unlike,
+            shepard_distances=lengths(embedding[left], embedding[right]),
+            points=setting.points,
+            shepard_disparities=steps.wanted(setting.unlike),
+            disparity_edges=steps.edges,
+            disparity_values=steps.values,
+        )
+
+
+class _AtHand:
+    """All pairs in memory, each with its own disparity."""
+
+    def __init__(self, method: NonmetricMDS, setting: Setting) -> None:
+        assert setting.at_hand is not None
+        matrix = setting.at_hand.values
+        self._n = setting.n_points
+        unlike = squareform(matrix, checks=False)
+        self._there = ~np.isnan(unlike)
+        self._unlike = unlike[self._there]
+        points = np.ones(self._n) if setting.weights is None else setting.weights
+        left, right = np.triu_indices(self._n, 1)
+        self._weights = (points[left] * points[right])[self._there]
+        if not self._weights.any() or not np.ptp(self._unlike) > 0:
+            raise DataError("all pairs are equally unlike: there is no order to keep")
+        self._ranking = Ranking.of(self._unlike, self._weights, primary=method.ties == "primary")
+        self._pairs = PairWeights("normalized", setting.weights)
+        self._uniform = setting.weights is None and setting.complete
+        self._block = setting.at_hand
+
+    def look(self, embedding: Array, label: str) -> Generator[Pass, Accumulator, Look]:
+        """Disparities, and a step towards them."""
+        yield from ()
+        reached = pdist(embedding)[self._there]
+        hats = self._ranking.disparities(reached)
+        stress = _kruskal(reached, hats, self._weights)
+        wanted = np.full(len(self._there), np.nan)
+        wanted[self._there] = hats * _scale(hats, self._weights)
+        full = Stress(StoredDistances(self._n), embedding, self._pairs, holes=True)
+        full.update(Block(self._block.span, squareform(wanted, checks=False)))
+        return Look(stress, majorized(full, uniform=self._uniform), full.pull)
+
+    def steps(self, embedding: Array) -> Generator[Pass, Accumulator, Steps]:
+        """The disparities of a configuration as a step function, of few steps."""
+        yield from ()
+        hats = self._ranking.disparities(pdist(embedding)[self._there])
+        order = np.argsort(self._unlike, kind="stable")
+        unlike, hats = self._unlike[order], hats[order]
+        ends = np.flatnonzero(np.append((np.diff(hats) > 0) & (np.diff(unlike) > 0), True))
+        if len(ends) > _FEW_STEPS:
+            ends = np.append(ends[:-1][np.linspace(0, len(ends) - 2, _FEW_STEPS - 1).astype(int)], ends[-1])
+        return Steps(unlike[ends[:-1]], hats[ends])
+
+
+class _Streamed:
+    """Pairs that are looked at twice in every iteration, with a disparity for each bin."""
+
+    def __init__(self, method: NonmetricMDS, setting: Setting, data: MatrixSpec) -> None:
+        self._setting = setting
+        self._holes = method.takes_holes
+        self._labour = 1 if self._holes else max(1, data.n_rows // (4 * data.n_cols))
+        self._weights = PairWeights("normalized", setting.weights)
+        self._uniform = setting.weights is None and setting.complete
+        known = np.sort(setting.unlike[~np.isnan(setting.unlike)])
+        if not len(known) or not np.ptp(known) > 0:
+            raise DataError("all pairs that were looked at are equally unlike: there is no order to keep")
+        quantiles = np.quantile(known, np.linspace(0, 1, method.n_bins + 1)[1:-1])
+        self._edges = np.unique(quantiles)
+
+    def look(self, embedding: Array, label: str) -> Generator[Pass, Accumulator, Look]:
+        """Disparities, and a step towards them."""
+        hats, binned = yield from self._regressed(embedding, f"{label}, disparities")
+        target = Steps(self._edges, hats * _scale(hats, binned.counts))
+        empty = Stress(self._setting.distances, embedding, self._weights, target, holes=self._holes)
+        full = cast(Stress, (yield Pass(empty, label=label, labour=self._labour)))
+        # The sum of (d - dhat)^2: of squares of distances, of products by bins, of squares of disparities.
+        squares = 2 * full.reached - 2 * float(hats @ binned.totals) + float(binned.counts @ hats**2)
+        stress = float(np.sqrt(max(squares, 0.0) / (2 * full.reached)))
+        return Look(stress, majorized(full, uniform=self._uniform), full.pull)
+
+    def _regressed(
+        self, embedding: Array, label: str
+    ) -> Generator[Pass, Accumulator, tuple[Array, BinnedDistances]]:
+        empty = BinnedDistances(
+            self._setting.distances, embedding, self._weights, self._edges, holes=self._holes
+        )
+        full = cast(BinnedDistances, (yield Pass(empty, label=label, labour=self._labour)))
+        means = np.divide(full.totals, full.counts, out=np.zeros(len(full.counts)), where=full.counts > 0)
+        return rising(means, full.counts), full
+
+    def steps(self, embedding: Array) -> Generator[Pass, Accumulator, Steps]:
+        """The disparities of a configuration as a step function."""
+        hats, _ = yield from self._regressed(embedding, "disparities")
+        return Steps(self._edges, hats)
+
+
+def _kruskal(reached: Array, hats: Array, weights: Array) -> float:
+    """sqrt(sum (d - dhat)^2 / sum d^2)."""
+    size = float(weights @ reached**2)
+    return float(np.sqrt(weights @ (reached - hats) ** 2 / size)) if size else 1.0
+
+
+def _scale(hats: Array, weights: Array) -> float:
+    """What gives disparities a mean square of one: configurations would shrink to nothing otherwise."""
+    size = float(weights @ hats**2)
+    return float(np.sqrt(weights.sum() / size)) if size else 1.0

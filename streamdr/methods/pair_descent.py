@@ -1,0 +1,65 @@
+"""Stochastic descent on a stress: pairs at random, each moved towards the distance that it should have.
+
+After Zheng, Pawar and Goodman (2018). Every round takes a random matching, in which no point is in two pairs:
+all of its pairs move at once, and nothing depends on their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from streamdr.blocks import Array
+from streamdr.methods.mds_parameters import lengths
+
+WantedOf = Callable[[int, int], tuple[Array, Array, Array, Array]]
+"""For an epoch and a round: the two points of each pair, their wanted distances and their weights."""
+
+_LAST = 0.01
+
+
+def matching(n_points: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Each point in at most one pair."""
+    order = rng.permutation(n_points)
+    half = n_points // 2
+    return order[:half], order[half : 2 * half]
+
+
+def pair_descent(
+    start: Array,
+    pairs: WantedOf,
+    rounds: int,
+    epochs: int,
+    extremes: tuple[float, float],
+    judge: Callable[[Array], float],
+) -> tuple[Array, Array]:
+    """A better configuration and the stress after every epoch.
+
+    `extremes` are the smallest and the largest weight: steps shrink from 1 over the one to a hundredth over
+    the other.
+    """
+    embedding, history = start.copy(), []
+    smallest, largest = extremes
+    steps = np.geomspace(1.0 / smallest, _LAST / largest, epochs)
+    for epoch, step in enumerate(steps):
+        for number in range(rounds):
+            left, right, wanted, weights = pairs(epoch, number)
+            difference = embedding[left] - embedding[right]
+            reached = np.sqrt(np.einsum("ij,ij->i", difference, difference))
+            share = np.minimum(step * weights, 1.0) / 2.0
+            share *= reached - wanted
+            np.divide(share, reached, out=share, where=reached > 0)
+            share[(reached == 0) | (weights == 0)] = 0.0
+            difference *= share[:, None]
+            embedding[left] -= difference
+            embedding[right] += difference
+        history.append(judge(embedding))
+    return embedding, np.array(history)
+
+
+def stress_of(embedding: Array, pairs: Array, wanted: Array, weights: Array, norm: float) -> float:
+    """The stress of some pairs, by the norm of their own wanted distances."""
+    reached = lengths(embedding[pairs[:, 0]], embedding[pairs[:, 1]])
+    there = weights > 0
+    return float(np.sum(weights[there] * (wanted - reached)[there] ** 2)) / norm

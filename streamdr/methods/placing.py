@@ -1,0 +1,47 @@
+"""Where a new point belongs among points that stay where they are: the place of least stress."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from streamdr.blocks import Array
+
+_NEAREST = 5
+_ITERATIONS = 300
+_SETTLED = 1e-9
+
+
+def place(wanted: Array, weights: Array, among: Array) -> Array:
+    """Positions of rows by their wanted distances (rows x points), each by majorization.
+
+    y <- sum w (z + a (y - z) / |y - z|) / sum w never leads to a higher stress.
+    """
+    totals = weights.sum(axis=1)
+    totals[totals == 0] = 1.0
+    where = _near(wanted, weights, among)
+    reach = float(np.abs(among).max(initial=0.0)) or 1.0
+    moving = np.arange(len(where))
+    for _ in range(_ITERATIONS):
+        here, weight = where[moving], weights[moving]
+        reached = cdist(here, among)
+        pull = np.divide(weight * wanted[moving], reached, out=np.zeros_like(reached), where=reached > 0)
+        better = (weight - pull) @ among + pull.sum(axis=1)[:, None] * here
+        better /= totals[moving, None]
+        where[moving] = better
+        # Each row on its own: where it ends does not depend on who comes with it.
+        moving = moving[np.abs(better - here).max(axis=1) > _SETTLED * reach]
+        if not len(moving):
+            break
+    return where
+
+
+def _near(wanted: Array, weights: Array, among: Array) -> Array:
+    """Between the nearest few points, nearer to nearer ones."""
+    several = min(_NEAREST, len(among))
+    cost = np.where(weights > 0, wanted, np.inf)
+    near = np.argpartition(cost, several - 1, axis=1)[:, :several]
+    distances = np.take_along_axis(cost, near, axis=1)
+    closeness = 1.0 / np.maximum(distances, 1e-12 * max(float(np.abs(among).max(initial=0.0)), 1e-300))
+    closeness /= np.maximum(closeness.sum(axis=1, keepdims=True), 1e-300)
+    return np.asarray(np.einsum("ij,ijk->ik", closeness, among[near]))

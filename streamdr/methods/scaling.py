@@ -1,0 +1,54 @@
+"""Classical scaling of a matrix of squared distances: B = -J D2 J / 2, and its eigenvectors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamdr.blocks import Array
+from streamdr.errors import DataError, ParameterError
+from streamdr.linalg import eigenpairs, fix_signs
+
+_NOTHING = 1e-12
+
+
+class Scaled(NamedTuple):
+    """The eigenvalues of B in descending order, and the vectors of the first so many as rows."""
+
+    values: Array
+    vectors: Array
+
+
+def double_centred(squares: Array) -> Array:
+    """-J D2 J / 2 of a matrix of squares, in its own memory."""
+    means = squares.mean(axis=1)
+    squares -= means[:, None]
+    squares -= squares.mean(axis=0)
+    squares *= -0.5
+    return squares
+
+
+def scaled(squares: Array, n_components: int) -> Scaled:
+    """All eigenvalues of B and the vectors of the largest; the squares are used up."""
+    values, vectors = eigenpairs(double_centred(squares))
+    return Scaled(values[::-1], fix_signs(vectors[:, ::-1][:, :n_components].T.copy()))
+
+
+def require_positive(values: Array, n_components: int) -> None:
+    """Refuse more dimensions than distances have."""
+    largest = float(np.abs(values).max(initial=0.0))
+    positive = int(np.count_nonzero(values[:n_components] > _NOTHING * largest))
+    if not positive:
+        raise DataError("all points lie in one place: there is no distance to scale")
+    if positive < n_components:
+        raise ParameterError(
+            "n_components",
+            f"only {positive} of the distances' eigenvalues are positive, and {n_components} dimensions were "
+            f"asked for: set n_components to {positive}",
+        )
+
+
+def projection_of(values: Array, vectors: Array) -> Array:
+    """What maps squared distances to landmarks, less their means, to coordinates: -V' L^-1/2 / 2."""
+    return -0.5 * vectors / np.sqrt(values)[:, None]

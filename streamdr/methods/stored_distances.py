@@ -1,0 +1,69 @@
+"""A stored matrix of distances: looked at once before anything is made of it, and refused by pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import cast
+
+import numpy as np
+
+from streamdr.accumulators import Accumulator, Several, Submatrix, Survey
+from streamdr.accumulators.survey import symmetry_tolerance
+from streamdr.blocks import Array, MatrixSpec
+from streamdr.errors import DataError
+from streamdr.methods.base import Pass
+
+
+def surveyed(
+    data: MatrixSpec, pairs: Array, seed: int, besides: Accumulator | None = None, *, holes: bool = False
+) -> Generator[Pass, Accumulator, tuple[Survey, Accumulator | None]]:
+    """Look at all distances, and let another accumulator look at them too, in one pass."""
+    survey = Survey(data.n_rows, pairs, seed, single=data.working == np.float32, holes=holes)
+    both = Several([survey] if besides is None else [survey, besides])
+    full = cast(Several, (yield Pass(both, label="distances")))
+    survey = cast(Survey, full.parts[0])
+    row = survey.lopsided()
+    if row is not None:
+        yield from _name_the_pair(data, row)
+    _require_connected(survey)
+    return survey, None if besides is None else full.parts[1]
+
+
+def _name_the_pair(data: MatrixSpec, row: int) -> Generator[Pass, Accumulator, None]:
+    """Read once more, to tell which pair it is that has two distances."""
+    one, every = np.array([row]), np.arange(data.n_rows)
+    both = Several([Submatrix(one, every, holes=True), Submatrix(every, one, holes=True)])
+    full = cast(Several, (yield Pass(both, label=f"row {row} and its column")))
+    across, along = (cast(Submatrix, part).found.ravel() for part in full.parts)
+    require_alike(across, along, row)
+    raise DataError(f"row {row} of the matrix of distances is not its column {row}")
+
+
+def require_alike(across: Array, along: Array, row: int) -> None:
+    """Refuse a row of distances that is not its own column, by the pair that differs most."""
+    gap = np.where(np.isnan(across) != np.isnan(along), np.inf, np.abs(across - along))
+    other = int(np.argmax(np.where(np.isnan(gap), -1.0, gap)))
+    if gap[other] > 0:
+        raise DataError(
+            f"the distance from point {row} to point {other} is {across[other]:g}, and from {other} to "
+            f"{row} it is {along[other]:g}: a matrix of distances is symmetric"
+        )
+
+
+def require_symmetric(distances: Array) -> None:
+    """Refuse distances by a function that is not symmetric."""
+    gap = np.abs(distances - distances.T).max(axis=1)
+    row = int(np.argmax(gap))
+    if gap[row] > symmetry_tolerance(single=False) * distances.max():
+        require_alike(distances[row], distances[:, row], row)
+
+
+def _require_connected(survey: Survey) -> None:
+    """Refuse points that no chain of known distances connects: how far apart they are is anybody's guess."""
+    apart = np.flatnonzero(survey.parts != survey.parts[0])
+    if len(apart):
+        raise DataError(
+            f"no chain of known distances leads from point {survey.parts[0]} to point {apart[0]}: "
+            f"{len(apart)} of {survey.n_points} points are cut off by missing pairs; leave them out, or fill "
+            "some pairs in"
+        )
