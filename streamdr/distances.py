@@ -13,6 +13,8 @@ from streamdr.errors import DataError
 from streamdr.kernels import KernelFunction, function_matrix
 
 METRICS = ("euclidean", "cityblock", "cosine")
+ROUNDING = 1e-12
+"""The part of the largest distance that may be rounding: it is as good as zero."""
 
 
 class Distances(Protocol):
@@ -36,8 +38,9 @@ class StoredDistances:
         self.n_points = n_points
 
     def between(self, rows: Array) -> Array:
-        """The rows themselves."""
-        return rows.astype(np.float64)
+        """The rows themselves, less what of them is rounding below zero."""
+        distances: Array = rows.astype(np.float64)
+        return np.maximum(distances, 0.0, out=distances)
 
     def parameters(self) -> Mapping[str, Any]:
         """How many they are."""
@@ -127,15 +130,16 @@ def pair_distances(metric: str | KernelFunction, left: Array, right: Array) -> A
 
 
 def require_distances(values: Array, rows: Array, columns: Array) -> None:
-    """Refuse what is no distance, by the numbers of the two points."""
-    negative = np.argwhere(values < 0)
+    """Refuse what is no distance, by the numbers of the two points. Rounding may be of either sign."""
+    rounding = ROUNDING * float(np.nanmax(np.abs(values), initial=0.0))
+    negative = np.argwhere(values < -rounding)
     if len(negative):
         row, column = negative[0]
         raise DataError(
             f"the distance between points {rows[row]} and {columns[column]} is {values[row, column]:g}: "
             "distances are not negative; if these are similarities, turn them into distances"
         )
-    away = np.argwhere((rows[:, None] == columns) & (values > 0))
+    away = np.argwhere((rows[:, None] == columns) & (values > rounding))
     if len(away):
         row, column = away[0]
         raise DataError(

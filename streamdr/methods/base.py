@@ -33,8 +33,9 @@ class Model(Protocol):
     saved under its own name. Nothing else is needed to save, load and label a model.
     """
 
-    holes: ClassVar[bool]
-    """Whether `transform` takes NaN for a value that is missing."""
+    @property
+    def holes(self) -> bool:
+        """Whether `transform` takes NaN for a value that is missing."""
 
     @property
     def n_features(self) -> int:

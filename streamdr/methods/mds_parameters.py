@@ -67,9 +67,9 @@ def lengths(left: Array, right: Array) -> Array:
 
 
 def kruskal(wanted: Array, reached: Array) -> float:
-    """Kruskal's stress-1 of pairs by the distances that they should have, those that are missing left out."""
+    """Kruskal's stress-1, sqrt(sum (d - a)^2 / sum d^2), of pairs whose wanted distance a is known."""
     there = ~np.isnan(wanted)
-    size = float(np.sum(wanted[there] ** 2))
+    size = float(np.sum(reached[there] ** 2))
     return float(np.sqrt(np.sum((wanted - reached)[there] ** 2) / size)) if size else 0.0
 
 

@@ -80,9 +80,11 @@ class ScalingModel(Settled):
         """Map points, or rows of distances to the points that it was fitted to, to coordinates."""
         rows = widen(values)
         if self.axes is not None and self.origin is not None:
-            # Moved in double precision where single would lose the difference, and only then rounded.
-            moved = rows - self.origin.astype(rows.dtype)
-            return np.asarray(moved @ self.axes.T.astype(rows.dtype))
+            near = self.origin.astype(rows.dtype)
+            rest = self.axes @ (self.origin - near)  # what single precision cannot take off
+            mapped: Array = (rows - near) @ self.axes.T.astype(rows.dtype)
+            mapped -= rest.astype(rows.dtype)
+            return mapped
         assert self.projection is not None
         mapped = np.empty((len(rows), self.n_outputs), rows.dtype)
         for tile in row_tiles(len(rows), self.projection.shape[1]):
@@ -104,7 +106,8 @@ class ScalingModel(Settled):
         if self.axes is not None:
             return 8 * n_rows * self.n_features
         assert self.projection is not None
-        return 4 * max(TILE_BYTES, 8 * self.projection.shape[1]) + 2 * int(self.projection.nbytes)
+        width = int(self.projection.shape[1])
+        return 4 * max(TILE_BYTES, 8 * width) + 16 * width * self.n_outputs
 
     def scores_by_columns(self, n_rows: int) -> Accumulator | None:
         """It needs whole rows."""

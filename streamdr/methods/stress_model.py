@@ -12,7 +12,7 @@ import numpy as np
 from streamdr.accumulators.base import Accumulator
 from streamdr.accumulators.tiles import TILE_BYTES, row_tiles
 from streamdr.blocks import Array, Settled, widen
-from streamdr.distances import point_distances
+from streamdr.distances import ROUNDING, point_distances
 from streamdr.methods.disparities import Steps
 from streamdr.methods.placing import place
 from streamdr.stresses import weights_of
@@ -118,7 +118,8 @@ class StressModel(Settled):
         """The number of the point that each row is, or -1."""
         if self.points is None:  # one at distance zero
             at = np.argmin(np.where(np.isnan(rows), np.inf, rows), axis=1)
-            return np.where(rows[np.arange(len(rows)), at] == 0, at, -1)
+            rounding = ROUNDING * np.nanmax(rows, axis=1, initial=0.0)
+            return np.where(rows[np.arange(len(rows)), at] <= rounding, at, -1)
         keys, order = self._index
         mine = _keys(rows)
         places = np.minimum(np.searchsorted(keys, mine), len(keys) - 1)
