@@ -49,7 +49,7 @@ def save_model(
         scalars, layouts = {}, {}
         for field in _fields(type(model)):
             value = getattr(model, field.name)
-            if "dims" not in field.metadata or not isinstance(value, np.ndarray):  # as text is not
+            if value is None or "dims" not in field.metadata or _is_text(value):
                 scalars[field.name] = value
             else:
                 path = staging.path / field.name
@@ -174,6 +174,11 @@ def _digests(group: Path) -> dict[str, str]:
     return {
         file.relative_to(group).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
     }
+
+
+def _is_text(value: Any) -> bool:
+    """Whether this is a list of words, where there could be an array of numbers."""
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
 def _fields(model: type) -> list[Field[Any]]:
