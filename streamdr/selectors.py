@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from streamdr.blocks import Array
 from streamdr.fitting import require_features
-from streamdr.lazy import columns_of, is_streamed, mapped
+from streamdr.lazy import RowMap, columns_of, is_streamed, mapped
 from streamdr.sources import open_source
 
 if TYPE_CHECKING:
@@ -34,11 +35,17 @@ class Selector(_Estimator):
         check_is_fitted(self)
         return _check_feature_names_in(self, input_features)[self.get_support()]
 
-    def transform(self, X: Any) -> Any:
-        """The features that are kept, in the order of the data."""
-        check_is_fitted(self)
-        names = self.get_feature_names_out()
+    def _rows(
+        self,
+        X: Any,
+        function: RowMap,
+        names: Sequence[str],
+        *,
+        keep_features: bool = False,
+        dtype: np.dtype[Any] | None = None,
+    ) -> Any:
+        """Keep columns of rows as they were given. Of what is streamed, no others are read."""
         if not is_streamed(X) or isinstance(X, np.memmap):
-            return self._rows(X, self.model_.transform, names)
+            return super()._rows(X, function, names)
         require_features(self.model_, open_source(X))
         return mapped(columns_of(X, self.model_.reads), self.model_.narrowed().transform, names)
