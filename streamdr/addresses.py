@@ -143,6 +143,13 @@ class Shown(str):
         return shown
 
 
+def below(folder: str, name: str) -> str:
+    """The text of the place that is called so in a folder, with the keys of the folder."""
+    text = folder.given if isinstance(folder, Shown) else folder
+    path, mark, query = text.partition("?") if is_remote(text) else (text, "", "")
+    return Shown.of(f"{path.rstrip('/')}/{name}{mark}{query}")
+
+
 def is_remote(text: str) -> bool:
     """Whether a text is an address rather than a path on this machine."""
     return _scheme(text) not in (None, "file")

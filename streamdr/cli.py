@@ -15,6 +15,7 @@ import typer
 from streamdr import console, terminal
 
 if TYPE_CHECKING:
+    from streamdr.config import Run
     from streamdr.pipeline import Stage
     from streamdr.signals import Stop
 
@@ -100,6 +101,41 @@ def reprocess(
     """
     job = Job(configs, sets or [], fresh=False, as_json=as_json)
     return job.carry_out_all(lambda pipeline, stages: pipeline.reprocess(stages), terminal.reprocessed)
+
+
+@app.command()
+def compare(
+    config: Config,
+    sets: Sets = None,
+    out: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TABLE",
+            help="The table, a .md or .csv file, instead of output.table. May be repeated.",
+        ),
+    ] = None,
+    fresh: Fresh = False,
+    as_json: Json = False,
+) -> int:
+    """Carry out several methods on one input, and write a table of what they took and how good they are.
+
+    What is up to date is not done again.
+    """
+
+    def work(stop: Stop) -> Report:
+        import json
+
+        from streamdr import comparison
+        from streamdr.config import load_comparison
+        from streamdr.progress import for_stream
+        from streamdr.signals import Stoppable
+
+        tables = [f"output.table={json.dumps(out)}"] if out else []
+        given = load_comparison(config, [*(sets or []), *tables])
+        return comparison.compare(given, Stoppable(for_stream(sys.stderr), stop), stop, fresh=fresh)
+
+    advice = f"what was done is kept. To resume, run: {console.resume_command()}"
+    return console.conduct(work, terminal.compared, as_json=as_json, after_stop=advice)
 
 
 @app.command()
@@ -189,7 +225,12 @@ def plot(
 
 
 @app.command()
-def schema(as_json: Json = False) -> int:
+def schema(
+    of_comparisons: Annotated[
+        bool, typer.Option("--comparison", help="That of the configurations of `streamdr compare`.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
     """Print the JSON Schema of configurations.
 
     Editors complete and check configurations by it.
@@ -199,7 +240,7 @@ def schema(as_json: Json = False) -> int:
     def work() -> Report:
         from streamdr import config
 
-        return config.schema()
+        return config.comparison_schema() if of_comparisons else config.schema()
 
     return console.conclude(work, lambda report: json.dumps(report, indent=2), as_json=as_json)
 
@@ -269,20 +310,38 @@ class Job:
 
     def carry_out(self, act: Callable[[Any, Stage], Report], render: Callable[[Report], str]) -> int:
         """Do a part of the pipeline, in a process that signals can stop."""
-        return self.carry_out_all(lambda pipeline, stages: act(pipeline, stages[0]), render)
+
+        def load() -> list[Run]:
+            from streamdr import config
+
+            return [config.load(self.configs[0], self.sets)]
+
+        return self._carry_out(load, lambda pipeline, stages: act(pipeline, stages[0]), render)
 
     def carry_out_all(
         self, act: Callable[[Any, list[Stage]], Report], render: Callable[[Report], str]
     ) -> int:
         """Do it to all configurations, folders of them being taken in the order of their names."""
 
+        def load() -> list[Run]:
+            from streamdr import config
+
+            return config.load_all(self.configs, self.sets)
+
+        return self._carry_out(load, act, render)
+
+    def _carry_out(
+        self,
+        load: Callable[[], list[Run]],
+        act: Callable[[Any, list[Stage]], Report],
+        render: Callable[[Report], str],
+    ) -> int:
         def work(stop: Stop) -> Report:
             from streamdr import pipeline
-            from streamdr.config import load_all
             from streamdr.progress import for_stream
             from streamdr.signals import Stoppable
 
-            runs = load_all(self.configs, self.sets)
+            runs = load()
             progress = Stoppable(for_stream(sys.stderr), stop)
             return act(pipeline, [pipeline.Stage(run, progress, stop, self.fresh) for run in runs])
 

@@ -91,25 +91,31 @@ class Stage:
         return Wanted(self.run, source, source.snapshot())
 
     def open(self) -> Source:
-        """The configured source, made on the spot where it is synthetic."""
+        """The configured source, made on the spot where it is synthetic; with labels if they are of use."""
+        return self._opened(labelled=isinstance(self.run.method, Supervised))
+
+    def open_labelled(self) -> Source:
+        """The configured source with its labels, if it has any, whatever the method makes of them."""
+        return self._opened(labelled=True)
+
+    def _opened(self, *, labelled: bool) -> Source:
         given = self.run.input
         if given.synthetic is not None:
             synthetic.ensure(Path(given.path), given.synthetic, progress=self.progress)
         if given.example is not None:
             examples.ensure(Path(given.path), given.example)
-        supervised = isinstance(self.run.method, Supervised)
         source = open_source(
             given.path,
             array=given.array,
             sample_axis=given.sample_axis,
             weights=given.weights,
-            labels=given.labels if supervised else None,
+            labels=given.labels if labelled else None,
             label_column=given.label_column,
             mask=given.mask,
             missing_value=given.missing_value,
             allow_missing_chunks=given.allow_missing_chunks,
         )
-        return source if supervised else source.unlabelled()
+        return source if labelled else source.unlabelled()
 
     def may_replace(self, state: State) -> bool:
         """Whether what is there may go: it was made by the same recipe, or somebody said so."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from streamdr import tabulation
 from streamdr.sizes import format_bytes
 
 Report = dict[str, Any]
@@ -89,6 +90,24 @@ def reprocessed(report: Report) -> str:
     texts = [f"{run['config']}\n\n{ran(run)}" for run in report["runs"]]
     effort = f"{format_bytes(report['bytes_read'])} in {report['seconds']:.1f} s"
     return "\n\n".join([*texts, _listing("all of it", [("read", effort)])])
+
+
+def compared(report: Report) -> str:
+    """What several methods made of one input, a row each."""
+    sample = report["sample"]
+    shape = f"{report['n_rows']:,} x {report['n_cols']:,}"
+    heading = f"{_count(len(report['rows']), 'method')} on {report['input']}, {shape}"
+    facts = [("measured", f"by {sample['rows']:,} rows")]
+    if sample["accuracy"] is not None:
+        facts.append(("1-NN accuracy", f"{sample['accuracy']:.1%} in the input itself"))
+    facts.append(
+        (
+            "read",
+            format_bytes(report["bytes_read"]) if report["bytes_read"] else "nothing: all was up to date",
+        )
+    )
+    facts += [("table", path) for path in report["tables"]]
+    return f"{tabulation.text(report['rows'])}\n\n{_listing(heading, facts)}"
 
 
 def verified(report: Report) -> str:

@@ -20,7 +20,7 @@ from sklearn.metrics import pairwise_distances
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import KFold
 
-from streamdr.config import load, schema
+from streamdr.config import comparison_schema, load, schema
 from streamdr.config.problems import Place
 from streamdr.config.yaml_source import parse_yaml
 from streamdr.methods.kernel_pca_model import KernelPCAModel
@@ -28,7 +28,9 @@ from streamdr.methods.pca_model import PCAModel
 from streamdr.store import load_model, open_embedding
 
 CONFIGS = Path(__file__).parent.parent / "configs"
-NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+SCHEMAS = ("schema.json", "comparison-schema.json")
+COMPARISONS = ("gallery",)  # of which one is run as a whole in test_comparison.py
+NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem not in COMPARISONS)
 WITH_HOLES = ("fill_holes", "fill_holes_mixture")
 KERNELS = ("kernel_pca", "kernel_search", "kernel_denoise", "sparse_kernel_pca")
 WITH_LABELS = ("lda",)  # which have tests of their own
@@ -229,9 +231,12 @@ def test_an_example_writes_only_where_git_does_not_look(name):
 
 
 def test_the_schema_that_editors_find_beside_them_is_current():
-    shipped = json.loads((CONFIGS / "schema.json").read_text())
-    assert shipped == schema(), "write it anew: streamdr schema > configs/schema.json"
+    runs, comparisons = (json.loads((CONFIGS / name).read_text()) for name in SCHEMAS)
+    assert runs == schema(), "write it anew: streamdr schema > configs/schema.json"
+    again = "write it anew: streamdr schema --comparison > configs/comparison-schema.json"
+    assert comparisons == comparison_schema(), again
     for path in CONFIGS.glob("*.yaml"):
-        assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
+        compares = path.stem in COMPARISONS
+        assert path.read_text().startswith(f"# yaml-language-server: $schema={SCHEMAS[compares]}\n")
         written = parse_yaml(path.read_text(), partial(Place, path.name)).data
-        jsonschema.validate(written, shipped)
+        jsonschema.validate(written, comparisons if compares else runs)

@@ -2,8 +2,33 @@
 
 from __future__ import annotations
 
-from streamdr.config.loading import load, load_all, parse, read
-from streamdr.config.schema import schema
+from streamdr.config.comparisons import Comparison, ComparisonOutput
+from streamdr.config.loading import (
+    load,
+    load_all,
+    load_comparison,
+    parse,
+    parse_comparison,
+    read,
+    read_comparison,
+)
+from streamdr.config.schema import comparison_schema, schema
 from streamdr.config.sections import Execution, Input, Output, Run
 
-__all__ = ["Execution", "Input", "Output", "Run", "load", "load_all", "parse", "read", "schema"]
+__all__ = [
+    "Comparison",
+    "ComparisonOutput",
+    "Execution",
+    "Input",
+    "Output",
+    "Run",
+    "comparison_schema",
+    "load",
+    "load_all",
+    "load_comparison",
+    "parse",
+    "parse_comparison",
+    "read",
+    "read_comparison",
+    "schema",
+]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from streamdr.config.problems import Place, Problem, refusal
+from typing import Any
+
+from streamdr.config.problems import KeyPath, Place, Problem, refusal
 from streamdr.config.wording import show
 from streamdr.config.yaml_source import Parsed, parse_yaml
 
@@ -17,14 +19,24 @@ def override(document: Parsed, argument: str) -> None:
     given = parse_yaml(text, lambda line, column: place)
     section = document.data
     for depth, key in enumerate(path[:-1], start=1):
-        if section.get(key) is None:
+        if isinstance(section, dict) and section.get(key) is None:
             section[key] = {}
             document.keys[path[:depth]] = place
-        section = section[key]
-        if not isinstance(section, dict):
+        section = section[_spot(section, path[:depth], place)]
+        if not isinstance(section, dict | list):
             raise refusal(Problem(place, path[:depth], f"{show(section)} is not a section and has no keys"))
-    section[path[-1]] = given.data
+    section[_spot(section, path, place)] = given.data
     for places, new in ((document.keys, given.keys), (document.values, given.values)):
         for replaced in [old for old in places if old[: len(path)] == path]:
             del places[replaced]
         places |= {path + below: place for below in ((), *new)}
+
+
+def _spot(section: Any, path: KeyPath, place: Place) -> str | int:
+    """The last key of a path as its section knows it: that of a list is a number, counted from 0."""
+    key = path[-1]
+    if isinstance(section, dict):
+        return key
+    if not (key.isdecimal() and int(key) < len(section)):
+        raise refusal(Problem(place, path, f"a list of {len(section)} has the keys 0 to {len(section) - 1}"))
+    return int(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING
 from typing import Any
 
+from streamdr.config.comparisons import AS, ComparisonOutput
 from streamdr.config.keys import Key, keys_of, summary
 from streamdr.config.sections import Execution, Input, Output
 from streamdr.methods import METHODS
@@ -13,30 +14,43 @@ Schema = dict[str, Any]
 
 
 def schema() -> Schema:
-    """The whole file as a JSON Schema of draft 2020-12."""
-    execution = _section(Execution)
+    """The file of a run as a JSON Schema of draft 2020-12."""
+    methods = {"oneOf": [_method(name, kind) for name, kind in METHODS.items()]}
+    return _file("streamdr configuration", {"method": methods}, Output)
+
+
+def comparison_schema() -> Schema:
+    """The file of a comparison as a JSON Schema of draft 2020-12."""
+    told = "What the row of the table and the files are called; the name of the method where it is not given."
+    tag = {AS: {"type": "string", "description": told}}
+    methods = {"type": "array", "minItems": 1, "description": "The methods, in the order of the table."}
+    methods["items"] = {"oneOf": [_method(name, kind, tag) for name, kind in METHODS.items()]}
+    return _file("streamdr comparison", {"methods": methods}, ComparisonOutput)
+
+
+def _file(title: str, methods: Schema, output: type) -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "streamdr configuration",
+        "title": title,
         "description": "What is read, what is computed, what is written, and how.",
         "type": "object",
         "properties": {
             "input": _section(Input),
-            "method": {"oneOf": [_method(name, kind) for name, kind in METHODS.items()]},
-            "output": _section(Output),
-            "execution": execution | {"type": ["object", "null"]},
+            **methods,
+            "output": _section(output),
+            "execution": _section(Execution) | {"type": ["object", "null"]},
         },
-        "required": ["input", "method", "output"],
+        "required": ["input", *methods, "output"],
         "additionalProperties": False,
     }
 
 
-def _method(name: str, kind: type) -> Schema:
+def _method(name: str, kind: type, besides: Schema | None = None) -> Schema:
     section = _section(kind)
     tag = {"const": name, "description": "The method."}
     return section | {
         "title": name,
-        "properties": {"name": tag} | section["properties"],
+        "properties": {"name": tag} | (besides or {}) | section["properties"],
         "required": ["name", *section["required"]],
     }
 

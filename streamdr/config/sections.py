@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from streamdr.addresses import Shown, is_remote, parse_place
-from streamdr.config.problems import Place, Problem
+from streamdr.config.problems import KeyPath, Place, Problem
 from streamdr.config.wording import did_you_mean, nearest, show
 from streamdr.config.yaml_source import Parsed
 from streamdr.errors import ConfigError, ParameterError
@@ -226,6 +226,8 @@ class Run:
         default_factory=lambda: Parsed(Place("configuration")), repr=False, compare=False
     )
     """Where each key was written."""
+    method_at: KeyPath = dataclasses.field(default=("method",), repr=False, compare=False)
+    """The section that the method was written in."""
 
     def problem(self, error: ParameterError) -> Problem:
         """What an error that showed only with the data says, with the place of the key that it is about."""
@@ -237,7 +239,8 @@ class Run:
         }
         keys = {name: [field.name for field in dataclasses.fields(sections[name])] for name in sections}
         homes = [name for name in sections if error.parameter in keys[name]]
-        path = (homes[0], error.parameter) if homes else ()
+        above = self.method_at if homes[:1] == ["method"] else tuple(homes[:1])
+        path = (*above, error.parameter) if homes else ()
         return Problem(self.document.place(path), path, str(error))
 
     def to_dict(self) -> dict[str, Any]:

@@ -55,9 +55,13 @@ class Parsed:
         """The place of the value or, where none was written, of the nearest section around it."""
         if path in self.values:
             return self.values[path]
-        while path and path not in self.keys:
+        while path:
+            if path in self.keys:
+                return self.keys[path]
+            if path in self.values:  # an entry of a list, which has no key
+                return self.values[path]
             path = path[:-1]
-        return self.keys[path] if path else self.start
+        return self.start
 
 
 def read_text(path: Path) -> str:

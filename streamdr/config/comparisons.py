@@ -1,0 +1,127 @@
+"""A comparison: several methods over one input. What its configuration has that others have not."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from streamdr.addresses import below
+from streamdr.config.problems import Place
+from streamdr.config.sections import Execution, Input, Location, Output, Run
+from streamdr.config.yaml_source import Parsed
+from streamdr.errors import ParameterError
+from streamdr.methods import Method
+
+COMPARISON_SECTIONS = ("input", "methods", "output", "execution")
+
+AS = "as"
+"""The key that tells two entries of one method apart."""
+
+_EMBEDDING = "-embedding"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_SUFFIXES = (".md", ".csv")
+
+
+def require_apart(name: Any, others: Collection[str]) -> str:
+    """The name of an entry, unless it cannot be a file's, or its files are those of another entry."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ParameterError(AS, f"{name!r} cannot be a file's name; use letters, digits, . _ and -")
+    for other in others:
+        if {name, name + _EMBEDDING} & {other, other + _EMBEDDING}:
+            raise ParameterError(AS, f"{name!r} is taken by the files of {other!r}; give it another name")
+    return name
+
+
+def _table(path: str) -> str:
+    if not path.endswith(_SUFFIXES):
+        raise ParameterError("table", f"{str(path)!r} does not end in {' or '.join(_SUFFIXES)}")
+    return path
+
+
+Table = Annotated[Location, AfterValidator(_table)]
+
+
+@dataclass(frozen=True)
+class ComparisonOutput:
+    """What a comparison writes, and where.
+
+    Parameters
+    ----------
+    folder : str
+        Where models and embeddings go, as NAME.zarr and NAME-embedding.zarr: a path, relative to the
+        directory where the command is run, or an address.
+    table : str or list of str
+        The file for the table, Markdown or comma-separated values as it ends in .md or .csv; a list writes
+        several.
+    dtype : "float32", "float64" or None
+        The type of the embeddings; null for the floating type in which the data is processed.
+    overwrite : bool
+        Replace outputs that exist. Otherwise they are an error, unless the same configuration made them.
+    refresh_tolerance : float
+        When rows were appended, how far a model may have moved before the rows that are there are written
+        anew: the change of their embedding, root mean square, as a part of its spread. 0 always does.
+    """
+
+    folder: Location
+    table: Table | Annotated[list[Table], Field(min_length=1)]
+    dtype: Literal["float32", "float64"] | None = None
+    overwrite: bool = False
+    refresh_tolerance: Annotated[float, Field(ge=0)] = 0.01
+
+    @property
+    def tables(self) -> list[str]:
+        """The files that the table is written to."""
+        return [self.table] if isinstance(self.table, str) else self.table
+
+    def of(self, name: str) -> Output:
+        """What is written for one method."""
+        return Output(
+            model=below(self.folder, f"{name}.zarr"),
+            embedding=below(self.folder, f"{name}{_EMBEDDING}.zarr"),
+            dtype=self.dtype,
+            overwrite=self.overwrite,
+            refresh_tolerance=self.refresh_tolerance,
+        )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method of a comparison, and what its row and its files are called."""
+
+    name: str
+    method: Method
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A whole configuration: what is read, what is compared, what is written, and how."""
+
+    input: Input
+    methods: list[Entry]
+    output: ComparisonOutput
+    execution: Execution = dataclasses.field(default_factory=Execution)
+    source_file: str | None = None
+    document: Parsed = dataclasses.field(
+        default_factory=lambda: Parsed(Place("configuration")), repr=False, compare=False
+    )
+    """Where each key was written."""
+
+    def runs(self) -> list[Run]:
+        """The comparison as a run for each method."""
+        return [
+            Run(
+                self.input,
+                entry.method,
+                self.output.of(entry.name),
+                self.execution,
+                self.source_file,
+                self.document,
+                method_at=("methods", str(number)),
+            )
+            for number, entry in enumerate(self.methods)
+        ]

@@ -1,0 +1,205 @@
+"""From a document to typed sections, or to every problem at once with its line, column and key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from streamdr.config.comparisons import (
+    AS,
+    COMPARISON_SECTIONS,
+    Comparison,
+    ComparisonOutput,
+    Entry,
+    require_apart,
+)
+from streamdr.config.keys import Key, keys_of
+from streamdr.config.problems import KeyPath, Problem
+from streamdr.config.sections import SECTIONS, Execution, Input, Output, Run
+from streamdr.config.wording import did_you_mean, mismatch, nearest, show
+from streamdr.config.yaml_source import Parsed
+from streamdr.errors import ParameterError
+from streamdr.methods import METHODS, Method
+from streamdr.methods.base import Choosy, Supervised
+from streamdr.methods.rows import ROW_OUTPUTS
+
+T = TypeVar("T")
+
+
+class Reader:
+    """Builds what it can and notes every problem on the way; what has a problem is built as None."""
+
+    def __init__(self, document: Parsed, source_file: str | None = None) -> None:
+        self.problems: list[Problem] = []
+        self._document = document
+        self._source_file = source_file
+        self._homes: dict[str, Collection[str]] = {}
+
+    def run(self) -> Run | None:
+        """The whole configuration of a run, unless there is any problem."""
+        given = self._document.data
+        self._homes = _homes("method", Output)
+        meant = self._refuse_unknown(given, SECTIONS, ())
+        found = {name: self._mapping(given.get(name), (name,)) for name in SECTIONS if name not in meant}
+        input_ = self._section(Input, found.get("input"), ("input",))
+        method = self._method(found.get("method"), ("method",))
+        output = self._section(Output, found.get("output"), ("output",))
+        execution = self._section(Execution, found.get("execution"), ("execution",))
+        if method and output:
+            self._refuse_unable(method, output)
+        if method and input_:
+            self._refuse_unlabelled(method, input_)
+        if self.problems or not (input_ and method and output and execution):
+            return None
+        return Run(input_, method, output, execution, self._source_file, self._document)
+
+    def comparison(self) -> Comparison | None:
+        """The whole configuration of a comparison, unless there is any problem."""
+        given = self._document.data
+        self._homes = _homes("methods", ComparisonOutput)
+        meant = self._refuse_unknown(given, COMPARISON_SECTIONS, ())
+        rest = (name for name in COMPARISON_SECTIONS if name not in ("methods", *meant))
+        found = {name: self._mapping(given.get(name), (name,)) for name in rest}
+        input_ = self._section(Input, found.get("input"), ("input",))
+        entries = [] if "methods" in meant else self._entries(given.get("methods"))
+        output = self._section(ComparisonOutput, found.get("output"), ("output",))
+        execution = self._section(Execution, found.get("execution"), ("execution",))
+        if input_:
+            supervised = (entry.method for entry in entries if isinstance(entry.method, Supervised))
+            for method in islice(supervised, 1):  # what the others would say is the same
+                self._refuse_unlabelled(method, input_)
+        if self.problems or not (input_ and output and execution):
+            return None
+        return Comparison(input_, entries, output, execution, self._source_file, self._document)
+
+    def _entries(self, given: Any) -> list[Entry]:
+        """The methods of a comparison, as far as they can be built."""
+        if not isinstance(given, list) or not given:
+            found = "nothing" if given is None else show(given)
+            self._problem(("methods",), f"expected a list of methods, each with a name, not {found}")
+            return []
+        entries: dict[str, Entry] = {}
+        for number, keys in enumerate(given):
+            path = ("methods", str(number))
+            section = self._mapping(keys, path)
+            method = self._method(section, path, besides=(AS,))
+            if section is None or method is None:
+                continue
+            name = self._guarded(path, partial(require_apart, section.get(AS, method.name), entries))
+            if name is not None:
+                entries[name] = Entry(name, method)
+        return list(entries.values())
+
+    def _method(
+        self, given: dict[str, Any] | None, path: KeyPath, besides: tuple[str, ...] = ()
+    ) -> Method | None:
+        if given is None:
+            return None
+        name = given.get("name")
+        kind = METHODS.get(name) if isinstance(name, str) else None
+        if kind is not None:
+            method = self._section(kind, given, path, tags=("name", *besides))
+            if method is not None:
+                self._guarded(path, method.check)
+            return method
+        meant = self._refuse_unknown(given, ["name", *besides, *_all_method_keys()], path)
+        if "name" in given:
+            self._problem((*path, "name"), mismatch({"enum": list(METHODS)}, name))
+        elif "name" not in meant:
+            self._problem((*path, "name"), f"required key is missing; choose {', '.join(METHODS)}")
+        return None
+
+    def _refuse_unable(self, method: Method, output: Output) -> None:
+        """Note outputs that the method cannot make."""
+        for kind in ROW_OUTPUTS:
+            if kind.name in output.rows and not kind.made_by(method.model):
+                able = [name for name, other in METHODS.items() if kind.made_by(other.model)]
+                advice = f"; use {' or '.join(able)}" if able else "; leave it out"
+                self._problem(("output", kind.name), f"{method.name} {kind.lacking}{advice}")
+            elif kind.name in output.rows and isinstance(method, Choosy):
+                why = method.lacks(kind.method)
+                if why is not None:
+                    self._problem(("output", kind.name), why)
+
+    def _refuse_unlabelled(self, method: Method, given: Input) -> None:
+        """Note that a method has no labels to learn from."""
+        if isinstance(method, Supervised) and given.labels is None and given.label_column is None:
+            told = f"{method.name} learns from labels, one a row: give the zarr array that holds them, or "
+            self._problem(("input", "labels"), f"{told}label_column for a column of the data that does")
+
+    def _section(
+        self, kind: type[T], given: dict[str, Any] | None, path: KeyPath, tags: tuple[str, ...] = ()
+    ) -> T | None:
+        """An instance of the dataclass; `tags` are keys that stand beside its own, such as its name."""
+        if given is None:
+            return None
+        already = len(self.problems)
+        keys = keys_of(kind)  # type: ignore[arg-type]  # to mypy, type[T] cannot be hashed
+        meant = self._refuse_unknown(given, [*tags, *keys], path)
+        arguments = {}
+        for name, key in keys.items():
+            if name in given:
+                arguments[name] = self._value(key, given[name], (*path, name))
+            elif key.required and name not in meant:
+                self._problem((*path, name), "required key is missing")
+        if len(self.problems) > already:
+            return None
+        return self._guarded(path, lambda: kind(**arguments))
+
+    def _value(self, key: Key, given: Any, path: KeyPath) -> Any:
+        if key.section is not None and given is not None:
+            return self._section(key.section, self._mapping(given, path), path)
+        try:
+            return key.accept(given)
+        except ValidationError as error:
+            stated = (problem.get("ctx", {}).get("error") for problem in error.errors())
+            own = next((words for words in stated if isinstance(words, ParameterError)), None)
+            self._problem(path, mismatch(key.adapter.json_schema(), given) if own is None else str(own))
+            return None
+
+    def _mapping(self, given: Any, path: KeyPath) -> dict[str, Any] | None:
+        if given is None or isinstance(given, dict):
+            return given or {}
+        self._problem(path, f"expected a section of keys, not {show(given)}")
+        return None
+
+    def _guarded(self, path: KeyPath, build: Callable[[], T]) -> T | None:
+        try:
+            return build()
+        except ParameterError as error:
+            self._problem((*path, error.parameter), str(error))
+            return None
+
+    def _refuse_unknown(self, given: dict[str, Any], known: Collection[str], path: KeyPath) -> set[str]:
+        """Note keys that mean nothing, and return those that were probably meant instead."""
+        meant = set()
+        for key in given:
+            if key in known:
+                continue
+            if homes := [name for name, keys in self._homes.items() if key in keys and path[:1] != (name,)]:
+                advice = f"; it belongs in the section {' or '.join(homes)}"
+            elif near := nearest(key, known):
+                advice = did_you_mean(near)
+                meant.add(near)
+            else:
+                advice = f"; expected {', '.join(known)}"
+            place = self._document.keys[(*path, key)]
+            self.problems.append(Problem(place, (*path, key), f"unknown key{advice}"))
+        return meant
+
+    def _problem(self, path: KeyPath, message: str) -> None:
+        self.problems.append(Problem(self._document.place(path), path, message))
+
+
+def _homes(methods: str, output: type) -> dict[str, Collection[str]]:
+    """The keys that belong in each section."""
+    sections: dict[str, Collection[str]] = {"input": keys_of(Input), methods: _all_method_keys()}
+    return sections | {"output": keys_of(output), "execution": keys_of(Execution)}
+
+
+def _all_method_keys() -> dict[str, Key]:
+    return {name: key for method in METHODS.values() for name, key in keys_of(method).items()}

@@ -1,0 +1,96 @@
+"""The table of a comparison: for people at a terminal, in Markdown, and as comma-separated values."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+from streamdr.sizes import format_bytes
+
+Row = Mapping[str, Any]
+
+_ABSENT = "-"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: the key of its values, what it is called, and how a value is shown to people."""
+
+    key: str
+    title: str
+    show: Callable[[Any], str] = str
+    words: bool = False
+    """Whether it is text, which begins at the left."""
+
+    def cell(self, row: Row) -> str:
+        """The value of a row as people read it."""
+        value = row[self.key]
+        return _ABSENT if value is None else self.show(value)
+
+
+def told(parameters: Mapping[str, Any]) -> str:
+    """Parameters on one line."""
+    shown = (
+        (name, value if isinstance(value, str) else json.dumps(value)) for name, value in parameters.items()
+    )
+    return ", ".join(f"{name}={value}" for name, value in shown)
+
+
+COLUMNS = (
+    Column("name", "name", words=True),
+    Column("method", "method", words=True),
+    Column("n_outputs", "dimensions", "{:,}".format),
+    Column("seconds", "seconds", "{:.2f}".format),
+    Column("bytes_read", "read", format_bytes),
+    Column("peak_rss", "peak memory", format_bytes),
+    Column("trustworthiness", "trustworthiness", "{:.3f}".format),
+    Column("stress", "stress-1", "{:.3f}".format),
+    Column("accuracy", "1-NN accuracy", "{:.1%}".format),
+    Column("parameters", "parameters", told, words=True),
+)
+
+
+def text(rows: Sequence[Row]) -> str:
+    """The table in columns as wide as they have to be. Names that are those of methods are told once."""
+    columns = [column for column in COLUMNS if column.key != "method" or _renamed(rows)]
+    lines = [
+        [column.title for column in columns],
+        *([column.cell(row) for column in columns] for row in rows),
+    ]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column.words else cell.rjust(width)
+            for column, cell, width in zip(columns, line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The table as Markdown."""
+    lines = [
+        [column.title for column in COLUMNS],
+        ["---" if column.words else "---:" for column in COLUMNS],
+        *([column.cell(row).replace("|", r"\|") for column in COLUMNS] for row in rows),
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def comma_separated(rows: Sequence[Row]) -> str:
+    """The table for programs: plain numbers, parameters as JSON, and nothing for what is not known."""
+    file = StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow([column.key for column in COLUMNS])
+    for row in rows:
+        values = [row[column.key] for column in COLUMNS]
+        table.writerow([json.dumps(value) if isinstance(value, dict) else value for value in values])
+    return file.getvalue()
+
+
+def _renamed(rows: Sequence[Row]) -> bool:
+    return any(row["name"] != row["method"] for row in rows)
