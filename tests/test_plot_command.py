@@ -53,6 +53,10 @@ def place(tmp_path_factory) -> Path:
     )
     library.PPCA(2, random_state=0).fit(holes()).save(directory / "ppca.zarr")
     library.PPCAMixture(2, n_mixtures=2, random_state=0).fit(space()).save(directory / "mixture.zarr")
+    library.ClassicalMDS(2).fit(space()).save(directory / "classical.zarr")
+    library.LandmarkMDS(2, n_landmarks=20).fit(space()).save(directory / "landmark.zarr")
+    library.MetricMDS(2, max_iter=30).fit(space()).save(directory / "metric.zarr")
+    library.NonmetricMDS(2, n_init=1, max_iter=30).fit(space()).save(directory / "nonmetric.zarr")
     configuration = {
         "input": "{path: space.zarr}",
         "method": "{name: pca, n_components: 3}",
@@ -117,6 +121,14 @@ CASES: dict[str, tuple[list[str], str, Any]] = {
         "log_likelihood",
         lambda place, path: plots.log_likelihood(model(place, "mixture.zarr"), path),
     ),
+    **{
+        f"{kind} scaling": (
+            [f"{kind}.zarr"],
+            "shepard",
+            lambda place, path, kind=kind: plots.shepard(model(place, f"{kind}.zarr"), path),
+        )
+        for kind in ("classical", "landmark", "metric", "nonmetric")
+    },
     "an embedding": (
         ["run.zarr", "--embedding", "z.zarr"],
         "scores",
@@ -157,6 +169,9 @@ def test_the_picture_that_fits_is_the_one_that_python_draws(case: str, place: Pa
         (["ppca.zarr"], "explained_variance"),
         (["ppca.zarr"], "log_likelihood"),
         (["run.zarr", "--embedding", "z.zarr"], "scores"),
+        (["nonmetric.zarr"], "shepard"),
+        (["metric.zarr"], "stress"),
+        (["nonmetric.zarr"], "stress"),
     ],
 )
 @pytest.mark.parametrize("suffix", ["png", "svg"])
@@ -208,6 +223,16 @@ REFUSED: dict[str, tuple[list[str], int, list[str]]] = {
         ["mixture.zarr", "--kind", "eigenvalues"],
         2,
         ["mixture.zarr", "eigenvalues"],
+    ),
+    "pairs of pca": (
+        ["pca.zarr", "--kind", "shepard"],
+        2,
+        ["pca.zarr: shepard needs a model with distances of pairs", "explained_variance"],
+    ),
+    "iterations of what has none": (
+        ["classical.zarr", "--kind", "stress"],
+        2,
+        ["classical.zarr: stress needs a model with stresses of iterations", "it can show scores, shepard"],
     ),
     "scores of one component": (["one.zarr", "--kind", "scores"], 2, ["at least two components"]),
     "scores of nothing": (["pca.zarr", "--kind", "scores"], 2, ["--embedding STORE"]),
