@@ -17,6 +17,7 @@ from streamdr.scratch import scratch
 
 MOST_VALUES = 1024
 """A column with more different values is hardly discrete."""
+_FEW = 64
 
 
 class Histograms:
@@ -70,10 +71,14 @@ class Histograms:
         where = fold_of(numbers, self.n_folds, self.seed) * len(self.classes) + codes
         columns = scratch("columns", values.shape[::-1], values.dtype)
         columns[...] = values.T
+        offsets: dict[int, Array] = {}
         for column, each in enumerate(columns):
             bins = self._bins(column, each)
             table = self.tables[column]
-            found = np.bincount(where * table.shape[2] + bins, weights, table.size)
+            width = table.shape[2]
+            if width not in offsets:
+                offsets[width] = where * width
+            found = np.bincount(offsets[width] + bins, weights, table.size)
             table += found.reshape(table.shape)
 
     def merge(self, later: Self) -> None:
@@ -101,7 +106,7 @@ class Histograms:
     def _bins(self, column: int, values: Array) -> Array:
         points = self.points[column]
         if not self.discrete[column]:
-            return np.searchsorted(points, values, side="right")
+            return _at_or_below(points, values)
         places = _places(points, values)
         if places is None:
             finite = values[np.isfinite(values)]
@@ -195,8 +200,28 @@ def _places(known: Array, wanted: Array) -> Array | None:
     """Where each is among those known; None where one is not."""
     if not len(known):
         return None
-    places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    if known.dtype.kind == "U":
+        places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    else:
+        places = np.maximum(_at_or_below(known, wanted), 1) - 1
     return places if np.array_equal(known[places], wanted) else None
+
+
+def _at_or_below(points: Array, values: Array) -> Array:
+    """How many of the points, which ascend, are at or below each value.
+
+    Few points are gone through: to compare all values with one is so cheap that it beats searching.
+    """
+    if len(points) > _FEW:
+        return np.searchsorted(points, values, side="right")
+    exact = points.astype(values.dtype)
+    if not np.array_equal(exact, points):  # what is rounded might change sides
+        exact, values = points, values.astype(np.float64)
+    found, above = np.zeros(len(values), np.uint8), np.empty(len(values), bool)
+    for point in exact:
+        np.greater_equal(values, point, out=above)
+        found += above.view(np.uint8)
+    return found
 
 
 def _joined(arrays: Sequence[Array]) -> Array:

@@ -23,7 +23,7 @@ from streamdr.methods.select_routes import by_histograms
 from streamdr.methods.select_scores import mutual_information
 
 _SAMPLE_ROWS, _FEWEST_ROWS, _SAMPLE_BYTES = 20_000, 1_000, 32 << 20
-_CLASSES, _LEAST_CELLS = 32, 2 << 20
+_USUAL_CLASSES, _LEAST_CELLS = 32, 1 << 18
 
 
 @dataclass(eq=False)
@@ -150,5 +150,8 @@ class SelectMutualInfo(Filter):
     def _most_cells(self, data: MatrixSpec) -> int:
         """How large the tables may become: what is planned for is kept to."""
         folds = self.n_folds if self.k == "cv" else 1
-        bins = max(self.n_bins, FEW) * max(self.n_bins, _CLASSES)
-        return max(_LEAST_CELLS, folds * data.n_cols * bins)
+        if task_of(self.task, data) == "regression":
+            cells = max(self.n_bins, FEW) ** 2
+        else:
+            cells = max(self.n_bins * self.max_classes, FEW * _USUAL_CLASSES)
+        return max(_LEAST_CELLS, folds * data.n_cols * cells)
