@@ -33,7 +33,8 @@ COMPARISONS = ("gallery",)  # of which one is run as a whole in test_comparison.
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem not in COMPARISONS)
 WITH_HOLES = ("fill_holes", "fill_holes_mixture")
 KERNELS = ("kernel_pca", "kernel_search", "kernel_denoise", "sparse_kernel_pca")
-WITH_LABELS = ("lda",)  # which have tests of their own
+SELECTION = ("select_correlation", "select_f_score", "select_forward", "select_mutual_info")
+WITH_LABELS = ("lda", *SELECTION)  # which have tests of their own
 
 
 def exact_pca(values: np.ndarray, k: int, *, scale: bool) -> tuple[np.ndarray, np.ndarray, float]:
@@ -219,6 +220,24 @@ def test_sparse_components_are_samples(place):
     onto_scores, *_ = np.linalg.lstsq(centred, scores, rcond=None)
     np.testing.assert_allclose(centred @ onto_scores, scores, atol=1e-4, err_msg="more than four kernels")
     assert 0.5 < model.explained_variance_ratio.sum() < 1
+
+
+@pytest.mark.parametrize("name", SELECTION)
+def test_columns_are_selected_and_copied(name, place):
+    report = succeed("run", f"configs/{name}.yaml", "--json", cwd=place).report
+    configuration = load(CONFIGS / f"{name}.yaml")
+    values = zarr.open_array(place / configuration.input.path / "X", mode="r")[:]
+    model = load_model(place / configuration.output.model).model
+    kept = open_embedding(place / configuration.output.embedding)[:]
+    np.testing.assert_array_equal(kept, values[:, np.sort(model.selected)])
+    told = [each["column"] for each in report["fit"]["summary"]["columns"]]
+    assert told == model.selected.tolist()
+    assert configuration.method.k in ("cv", len(told))
+    if configuration.method.k == "cv":
+        picture = f"out/{name}.png"
+        succeed("plot", configuration.output.model, "--out", picture, "--kind", "selection_path", cwd=place)
+        assert (place / picture).stat().st_size > 10_000
+    assert "up to date" in succeed("run", f"configs/{name}.yaml", cwd=place).err
 
 
 @pytest.mark.parametrize("name", NAMES)
