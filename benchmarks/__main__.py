@@ -25,6 +25,11 @@ NAMES = (
     "kernel_search",
     "kernel_exact",
     "kernel_sparse",
+    "lda",
+    "landmark_mds",
+    "metric_mds",
+    "select_forward",
+    "filters",
 )
 
 

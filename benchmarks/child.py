@@ -36,14 +36,7 @@ def run(spec: dict[str, Any], solution_path: Path) -> dict[str, Any]:
     solution = fit()
     seconds, cpu = time.perf_counter() - start - solution.aside, time.process_time() - cpu_start
     peak, read = peak_bytes(), bytes_read() - before
-    np.savez(
-        solution_path,
-        variances=solution.variances,
-        components=solution.components,
-        mean=solution.mean,
-        noise=solution.noise,
-        landmarks=solution.landmarks,
-    )
+    np.savez(solution_path, noise=solution.noise, **solution.arrays)
     return {"seconds": seconds, "cpu": cpu, "peak": peak, "read": read, "notes": dict(solution.notes)}
 
 

@@ -25,6 +25,10 @@ class Solution:
     """The variance in every direction, of models that have such a thing."""
     landmarks: np.ndarray = field(default_factory=lambda: np.empty(0))
     """The rows that components of kernel PCA are combinations of; one row of weights a component."""
+    embedding: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+    """The coordinates of all rows, or of those that are judged."""
+    columns: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    """The columns that were chosen, in the order of their choice; variances are their scores."""
     aside: float = 0.0
     """Seconds of the fit in which it only looked how far it was: they do not count."""
 
@@ -32,6 +36,17 @@ class Solution:
     def nothing(cls, **notes: float | str) -> Solution:
         """Return what a floor finds: nothing but the time it took."""
         return cls(np.empty(0), np.empty((0, 0)), notes)
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What was found, by the names of the fields."""
+        names = ("variances", "components", "mean", "landmarks", "embedding", "columns")
+        return {name: np.asarray(getattr(self, name)) for name in names}
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there is nothing to be judged."""
+        return not any(array.size for array in self.arrays.values())
 
 
 Fit = Callable[[], Solution]

@@ -114,6 +114,65 @@ def unequal_clusters(folder: Path, rows: int, cols: int, *, small: int, share: f
     return build(path, (rows, cols), (4096, cols), fill)
 
 
+def related(folder: Path, rows: int, cols: int) -> Path:
+    """Make columns that depend on each other: a common part of 20 dimensions, and as much of their own."""
+    rng = np.random.default_rng(7)
+    loadings = (rng.standard_normal((20, cols)) / np.sqrt(20)).astype("f4")
+
+    def fill(r: slice, c: slice) -> np.ndarray:
+        n = r.stop - r.start
+        common = rng.standard_normal((n, 20), dtype="f4") @ loadings
+        return common + rng.standard_normal((n, cols), dtype="f4") + np.float32(3)
+
+    return build(folder / f"related-{rows}x{cols}.zarr", (rows, cols), (4096, cols), fill)
+
+
+Of = Callable[[np.ndarray], np.ndarray]
+"""Returns the labels of the rows of one chunk, asked for in order."""
+
+
+def labels(store: Path, name: str, dtype: str, of: Of) -> Path:
+    """Write a label a row beside a store, unless they are there."""
+    path = store.with_name(f"{store.stem}.{name}.zarr")
+    if path.exists():
+        return path
+    array = zarr.open_array(store, mode="r")
+    spans = chunk_slices(array.shape, (array.chunks[0], array.shape[1]))
+    found = np.concatenate([of(np.asarray(array[span])) for span in track(spans, description=path.name)])
+    partial = path.with_name(path.name + ".partial")
+    zarr.create_array(partial, data=found.astype(dtype), chunks=(65536,), overwrite=True)
+    os.rename(partial, path)
+    return path
+
+
+def classes(store: Path, number: int) -> Path:
+    """Label each row by the largest of so many directions at random, and some noise: classes overlap."""
+    array = zarr.open_array(store, mode="r")
+    first = np.asarray(array[: array.chunks[0]])
+    rng = np.random.default_rng(8)
+    directions = rng.standard_normal((array.shape[1], number), dtype="f4")
+    mean, spread = first.mean(axis=0), ((first - first.mean(axis=0)) @ directions).std()
+
+    def of(rows: np.ndarray) -> np.ndarray:
+        noise = spread * rng.standard_normal((len(rows), number), dtype="f4")
+        return ((rows - mean) @ directions + noise).argmax(axis=1)
+
+    return labels(store, f"classes{number}", "i4", of)
+
+
+def target(store: Path) -> Path:
+    """Label each row by a sum of a fifth of its columns, one weighing less than the other, and noise."""
+    cols = zarr.open_array(store, mode="r").shape[1]
+    rng = np.random.default_rng(9)
+    some = rng.permutation(cols)[: cols // 5]
+    slopes = (rng.choice([-1.0, 1.0], len(some)) / np.sqrt(1 + np.arange(len(some)))).astype("f4")
+
+    def of(rows: np.ndarray) -> np.ndarray:
+        return rows[:, some] @ slopes + 2 * rng.standard_normal(len(rows), dtype="f4")
+
+    return labels(store, "target", "f4", of)
+
+
 def wide(folder: Path, rows: int, cols: int) -> Path:
     """Make few rows of very many columns: 64 directions above a noise floor, a mean for every column."""
     rng = np.random.default_rng(1)

@@ -142,6 +142,76 @@ def kernel(store: str, m: int, gamma: float) -> Fit:
     return fit
 
 
+def landmarks(store: str, m: int, k: int) -> Fit:
+    """One read, and for every block X L' and the product of that with k axes: landmark MDS.
+
+    The squares, means and the choice of landmarks are not in it, nor is what is written. Tiles of 1,024 rows
+    stay in the cache.
+    """
+    tile = 1024
+    floor = Floor(store, through_zarr=False)
+    points = np.ascontiguousarray(floor.block[:m].T)
+    axes = np.ones((m, k), np.float32)
+    room: SimpleQueue[np.ndarray] = SimpleQueue()
+    for _ in range(CORES):
+        room.put(np.empty((tile, m), np.float32))
+
+    def products(block: np.ndarray) -> None:
+        squares = room.get()
+        for start in range(0, len(block), tile):
+            rows = block[start : start + tile]
+            np.matmul(rows, points, out=squares[: len(rows)])
+            drop(squares[: len(rows)] @ axes)
+        room.put(squares)
+
+    def fit() -> Solution:
+        return Solution.nothing(read=floor.read(), products=floor.multiply(products))
+
+    return fit
+
+
+def distances(store: str, m: int, k: int, metric: str) -> Fit:
+    """One read, and for every block scipy's distances to landmarks and the product of these with k axes."""
+    from scipy.spatial.distance import cdist
+
+    tile = 1024
+    floor = Floor(store, through_zarr=False)
+    floor.block = floor.block.astype(np.float64)
+    points, axes = floor.block[:m].copy(), np.ones((m, k))
+    room: SimpleQueue[np.ndarray] = SimpleQueue()
+    for _ in range(CORES):
+        room.put(np.empty((tile, m)))
+
+    def products(block: np.ndarray) -> None:
+        found = room.get()
+        for start in range(0, len(block), tile):
+            rows = block[start : start + tile]
+            drop(cdist(rows, points, metric, out=found[: len(rows)]) @ axes)
+        room.put(found)
+
+    def fit() -> Solution:
+        return Solution.nothing(read=floor.read(), products=floor.multiply(products))
+
+    return fit
+
+
+def linear_map(store: str, k: int) -> Fit:
+    """One read, and the product of every block with k axes."""
+    floor = Floor(store, through_zarr=False)
+    axes = np.ones((floor.block.shape[1], k), np.float32)
+
+    def fit() -> Solution:
+        return Solution.nothing(read=floor.read(), products=floor.multiply(lambda x: drop(x @ axes)))
+
+    return fit
+
+
+def reading(store: str) -> Fit:
+    """One read."""
+    floor = Floor(store, through_zarr=False)
+    return lambda: Solution.nothing(read=floor.read())
+
+
 def latent(store: str, k: int) -> Fit:
     """One read, and the products of an E step over every block: a single iteration of EM for PPCA.
 

@@ -125,13 +125,7 @@ def run_once(contender: Contender, settings: Settings, judge: Judge) -> Outcome:
         if "failure" in outcome:
             return Outcome(contender.name, failure=outcome["failure"])
         with np.load(spec.with_name("solution.npz")) as found:
-            solution = Solution(
-                found["variances"],
-                found["components"],
-                mean=found["mean"],
-                noise=float(found["noise"]),
-                landmarks=found["landmarks"],
-            )
+            solution = Solution(**{name: found[name] for name in found})
         return Outcome(
             name=contender.name,
             seconds=outcome["seconds"],
@@ -140,7 +134,7 @@ def run_once(contender: Contender, settings: Settings, judge: Judge) -> Outcome:
             peak=outcome["peak"] + helpers_peak,
             reads=outcome["read"] / store_bytes,
             notes=outcome["notes"],
-            verdict=judge(solution) if solution.variances.size else {},
+            verdict={} if solution.is_nothing else judge(solution),
         )
 
 
