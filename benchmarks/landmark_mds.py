@@ -1,4 +1,4 @@
-"""Landmark MDS: 1,000,000 x 20 float32, 500 landmarks, above its bare products, beside a few lines of numpy."""
+"""Landmark MDS: 1,000,000 x 20 float32, 500 landmarks, beside its bare products and a few lines of numpy."""
 
 from __future__ import annotations
 
