@@ -8,10 +8,10 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import httpx
-from form import Configuration
+from form import Form
 from orchestra import State, TerminationSignal
 from pydantic import ValidationError
 
@@ -20,7 +20,8 @@ from streamdr.errors import ConfigError
 from streamdr.reports import Report
 from streamdr.workshop import StageError
 
-Begin = Callable[[list[Configuration], str | None, bool], State[Any]]
+F = TypeVar("F", bound=Form)
+Begin = Callable[[list[F], str | None, bool], State[Any]]
 """Runs the flow on configurations, with a block of storage options, anew or not."""
 
 
@@ -46,16 +47,21 @@ def parser(description: str | None, *, several: bool = False) -> argparse.Argume
     return words
 
 
-def configurations(paths: Sequence[str], sets: list[str]) -> list[Configuration]:
+def configurations(paths: Sequence[str], sets: list[str], form: type[F]) -> list[F]:
     """The configurations, or the ConfigError that a command would have shown."""
     try:
-        return [Configuration.load(path, sets) for path in paths]
+        return [form.load(path, sets) for path in paths]
     except ValidationError as error:
         raise ConfigError("; ".join(problem["msg"] for problem in error.errors())) from error
 
 
 def main(
-    description: str | None, begin: Begin, render: Callable[[Report], str], *, several: bool = False
+    description: str | None,
+    begin: Begin[F],
+    render: Callable[[Report], str],
+    form: type[F],
+    *,
+    several: bool = False,
 ) -> None:
     """Run a flow as a command, and exit as the commands of streamdr do."""
     words = parser(description, several=several)
@@ -65,7 +71,7 @@ def main(
     # Prefect sends itself the signal once more when it has noted the run's end.
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        chosen = configurations(given.configs, given.sets)
+        chosen = configurations(given.configs, given.sets, form)
         state = begin(chosen, given.storage_block, given.fresh)
     except (KeyboardInterrupt, TerminationSignal) as signalled:
         code = 130 if isinstance(signalled, KeyboardInterrupt) else 143

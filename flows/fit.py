@@ -40,4 +40,5 @@ if __name__ == "__main__":
         __doc__,
         lambda configs, block, fresh: fit(configs[0], block, fresh, return_state=True),
         lambda reports: terminal.fitted(reports["fit"]),
+        Configuration,
     )

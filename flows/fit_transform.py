@@ -43,4 +43,5 @@ if __name__ == "__main__":
         __doc__,
         lambda configs, block, fresh: fit_transform(configs[0], block, fresh, return_state=True),
         terminal.ran,
+        Configuration,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Self
 
 from pydantic import GetJsonSchemaHandler, RootModel, model_validator
@@ -12,38 +13,96 @@ from streamdr.addresses import redact
 from streamdr.errors import ConfigError
 
 
-class Configuration(RootModel[dict[str, Any]]):
-    """A whole configuration: the sections input, method, output and execution."""
+class Form(RootModel[dict[str, Any]]):
+    """The sections of a configuration as plain data."""
 
     @classmethod
     def load(cls, path: str, sets: list[str]) -> Self:
         """The sections of a file, with `section.key=value` put in their places; empty ones are left out."""
-        sections: dict[str, Any] = config.load(path, sets).document.data
+        sections = cls._sections(path, sets)
         return cls({name: keys for name, keys in sections.items() if keys is not None})
+
+    @classmethod
+    def _sections(cls, path: str, sets: list[str]) -> dict[str, Any]:
+        raise NotImplementedError
+
+    @classmethod
+    def _check(cls, sections: dict[str, Any]) -> None:
+        raise NotImplementedError
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         try:
-            config.read(self.root, name="")
+            self._check(self.root)
         except ConfigError as error:
             raise ValueError(str(error)) from error
-        for section, keys in self.root.items():
-            for key, value in (keys or {}).items():
-                if isinstance(value, str) and redact(value) != value:
-                    raise ValueError(
-                        f"{section}.{key}: holds a secret, which Prefect would store and show; leave it to "
-                        "the environment, or put it into a block and name that in storage_block"
-                    )
+        for name, value in _texts(self.root):
+            if redact(value) != value:
+                raise ValueError(
+                    f"{name}: holds a secret, which Prefect would store and show; leave it to "
+                    "the environment, or put it into a block and name that in storage_block"
+                )
         return self
+
+
+class Configuration(Form):
+    """A whole configuration: the sections input, method, output and execution."""
+
+    @classmethod
+    def _sections(cls, path: str, sets: list[str]) -> dict[str, Any]:
+        sections: dict[str, Any] = config.load(path, sets).document.data
+        return sections
+
+    @classmethod
+    def _check(cls, sections: dict[str, Any]) -> None:
+        config.read(sections, name="")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """The schema of a configuration file. Prefect makes its form of it, and refuses what it refuses."""
-        schema = {key: value for key, value in config.schema().items() if key != "$schema"}
+        schema = _known_to_prefect(config.schema())
         methods = schema["properties"]["method"]["oneOf"]
-        # Prefect's form knows "any of", and an object that may be left out.
-        schema["properties"] |= {
-            "method": methods[0] if len(methods) == 1 else {"anyOf": methods},
-            "execution": schema["properties"]["execution"] | {"type": "object"},
-        }
+        schema["properties"]["method"] = methods[0] if len(methods) == 1 else {"anyOf": methods}
         return schema
+
+
+class Comparison(Form):
+    """The configuration of a comparison: the sections input, methods, output and execution."""
+
+    @classmethod
+    def _sections(cls, path: str, sets: list[str]) -> dict[str, Any]:
+        sections: dict[str, Any] = config.load_comparison(path, sets).document.data
+        return sections
+
+    @classmethod
+    def _check(cls, sections: dict[str, Any]) -> None:
+        config.read_comparison(sections, name="")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """The schema of the file of a comparison."""
+        schema = _known_to_prefect(config.comparison_schema())
+        methods = schema["properties"]["methods"]
+        schema["properties"]["methods"] = methods | {"items": {"anyOf": methods["items"]["oneOf"]}}
+        return schema
+
+    def runs(self) -> list[dict[str, Any]]:
+        """The configuration of each method's run, as plain data."""
+        return [run.to_dict() for run in config.read_comparison(self.root).runs()]
+
+
+def _known_to_prefect(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema in the words of Prefect's form, which knows "any of", and an object that may be left out."""
+    execution = schema["properties"]["execution"] | {"type": "object"}
+    known = {key: value for key, value in schema.items() if key != "$schema"}
+    return known | {"properties": schema["properties"] | {"execution": execution}}
+
+
+def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in plain data, with the keys that lead to it."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, dict | list):
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, below in entries:
+            yield from _texts(below, f"{name}.{key}" if name else str(key))

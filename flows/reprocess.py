@@ -41,5 +41,6 @@ if __name__ == "__main__":
         __doc__,
         lambda configs, block, fresh: reprocess(configs, block, fresh, return_state=True),
         terminal.reprocessed,
+        Configuration,
         several=True,
     )

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from command import configurations, parser
 from fit_transform import fit_transform
+from form import Configuration
 from orchestra import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, Cron, Schedule
 from own_server import some_server
 
@@ -29,7 +30,7 @@ def serve() -> None:
     words.add_argument("--name", metavar="NAME", help="what Prefect calls it; by default the file's name")
     given = words.parse_args()
     try:
-        (config,) = configurations(given.configs, given.sets)
+        (config,) = configurations(given.configs, given.sets, Configuration)
         if given.timezone not in available_timezones():
             raise ConfigError(f"--timezone: {given.timezone!r} is not known; write it as in Europe/Berlin")
         schedule = None if given.cron is None else _schedule(given.cron, given.timezone)

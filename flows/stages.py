@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec
 
-from form import Configuration
+from form import Form
 from gauge import Gauge
 from orchestra import (
     NO_CACHE,
@@ -21,7 +21,7 @@ from orchestra import (
     task,
 )
 
-from streamdr import terminal
+from streamdr import tabulation, terminal
 from streamdr.addresses import redact
 from streamdr.methods.rows import ROW_OUTPUTS
 from streamdr.reports import Report
@@ -46,16 +46,20 @@ class Bench:
         self._fresh = fresh
         self._storage = storage
 
+    def of(self, configurations: list[Report]) -> Bench:
+        """The same for other configurations."""
+        return Bench(self._workshop, configurations, self._fresh, self._storage)
+
     def one_by_one(self) -> Iterator[Bench]:
         """The same for each configuration alone."""
         for configuration in self.configurations:
-            yield Bench(self._workshop, [configuration], self._fresh, self._storage)
+            yield self.of([configuration])
 
     def without_rows(self) -> Bench:
         """The same for the models alone."""
         none = dict.fromkeys(_ROWS)
         bare = [{**each, "output": {**each["output"], **none}} for each in self.configurations]
-        return Bench(self._workshop, bare, self._fresh, self._storage)
+        return self.of(bare)
 
     @property
     def has_rows(self) -> bool:
@@ -71,7 +75,7 @@ class Bench:
 
 def run(
     work: Callable[[Bench], Report],
-    configurations: list[Configuration],
+    configurations: Sequence[Form],
     storage_block: str | None,
     fresh: bool,
 ) -> Report | State[Any]:
@@ -130,6 +134,15 @@ def transform(bench: Bench) -> Report:
 def reprocess(bench: Bench) -> Report:
     """Bring what is stale up to date, for several configurations over one input."""
     return bench.do("reprocess")
+
+
+@stage("compare")
+def compare(bench: Bench) -> Report:
+    """Bring every method of a comparison up to date, and write the table."""
+    report = bench.do("compare")
+    rows, about = tabulation.cells(report["rows"]), "What each method took, and how good it is."
+    _show(lambda: create_table_artifact(table=rows, key="comparison", description=about))
+    return report
 
 
 @stage("verify")

@@ -41,4 +41,5 @@ if __name__ == "__main__":
         __doc__,
         lambda configs, block, fresh: transform(configs[0], block, fresh, return_state=True),
         lambda reports: terminal.transformed(reports["transform"]),
+        Configuration,
     )

@@ -71,6 +71,11 @@ def text(rows: Sequence[Row]) -> str:
     )
 
 
+def cells(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """The table as people read it, a mapping of titles a row."""
+    return [{column.title: column.cell(row) for column in COLUMNS} for row in rows]
+
+
 def markdown(rows: Sequence[Row]) -> str:
     """The table as Markdown."""
     lines = [

@@ -21,13 +21,13 @@ from types import TracebackType
 from typing import IO, Any, Literal, Self
 
 from streamdr import addresses, console, pipeline, signals, summary, verification
-from streamdr.config import read
+from streamdr.config import read, read_comparison
 from streamdr.errors import BusyError, ConfigError, DataError, EngineError, StreamdrError
 from streamdr.progress import Progress, Unit
 from streamdr.reports import Report
 from streamdr.stage import Stage
 
-Act = Literal["plan", "status", "fit", "transform", "reprocess", "verify", "summarise"]
+Act = Literal["plan", "status", "fit", "transform", "reprocess", "compare", "verify", "summarise"]
 """What can be ordered."""
 
 _LASTING = {
@@ -212,6 +212,10 @@ def main() -> None:
 
 def _act(order: Order, progress: Progress, stop: signals.Stop) -> Report:
     told = signals.Stoppable(progress, stop)
+    if order.act == "compare":
+        from streamdr import comparison  # which brings scikit-learn along
+
+        return comparison.compare(read_comparison(order.configurations[0]), told, stop, fresh=order.fresh)
     stages = [Stage(read(given), told, stop, order.fresh) for given in order.configurations]
     acts: dict[Act, Callable[[Stage], Report]] = {
         "plan": pipeline.rehearse,
