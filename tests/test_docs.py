@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamdr import config
+from streamdr.config.comparisons import ComparisonOutput
 from streamdr.config.keys import Key, keys_of
 from streamdr.config.sections import Execution, Input, Output
 from streamdr.examples import Example
@@ -25,6 +26,7 @@ SECTIONS = {
     "input.example": Example,
     **METHODS,
     "output": Output,
+    "output of a comparison": ComparisonOutput,
     "execution": Execution,
     "execution.cluster": Cluster,
     "execution.cluster.adaptive": Adaptive,
@@ -56,7 +58,8 @@ def test_every_key_is_in_the_reference_with_its_default_and_its_meaning(name):
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_every_configuration_that_is_shown_can_be_loaded(path):
     for text in re.findall(r"^```yaml\n(.*?)^```$", path.read_text(), re.M | re.S):
-        config.parse(text, name=str(path))
+        compares = re.search("^methods:", text, re.M)
+        (config.parse_comparison if compares else config.parse)(text, name=str(path))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
