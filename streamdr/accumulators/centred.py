@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,30 @@ class Corrections(NamedTuple):
 
     vectors: Array
     coefficients: Array
+
+
+class Joint(NamedTuple):
+    """Two groups of rows as one."""
+
+    weight: Any
+    origin: Array
+    offset: Array
+    delta: Array
+    """From the mean of the first to that of the second."""
+    between: Any
+    """How much the outer product of that adds to their scatter."""
+
+
+def joined(
+    weight: Any, origin: Array, offset: Array, later_weight: Any, later_origin: Array, later_offset: Array
+) -> Joint:
+    """Join two groups, of which the second has some weight; of several at once, weights are a column each."""
+    nothing = np.equal(weight, 0.0)
+    origin, offset = np.where(nothing, later_origin, origin), np.where(nothing, 0.0, offset)
+    delta = (later_origin - origin) + later_offset - offset
+    total = weight + later_weight
+    share = later_weight / total
+    return Joint(total, origin, offset + delta * share, delta, weight * share)
 
 
 @dataclass
@@ -52,15 +76,10 @@ class Centre:
         self.count += later.count
         if later.weight == 0.0:
             return Corrections(np.zeros((0, self.n_cols)), np.zeros(0))
-        if self.weight == 0.0:
-            self.origin, self.offset = later.origin.copy(), np.zeros(self.n_cols)
-        delta = (later.origin - self.origin) + later.offset - self.offset
-        total = self.weight + later.weight
-        between = self.weight * (later.weight / total)
+        joint = joined(self.weight, self.origin, self.offset, later.weight, later.origin, later.offset)
+        self.weight, self.origin, self.offset = joint.weight, joint.origin, joint.offset
         uncentred = later.weight if moments_about_origin else 0.0
-        self.offset = self.offset + delta * (later.weight / total)
-        self.weight = total
-        return Corrections(np.stack([later.offset, delta]), np.array([-uncentred, between]))
+        return Corrections(np.stack([later.offset, joint.delta]), np.array([-uncentred, joint.between]))
 
     def value(self) -> dict[str, Array]:
         """Count, weight and mean."""

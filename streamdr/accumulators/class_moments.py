@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.accumulators.centred import Centre, Corrections
+from streamdr.accumulators.centred import Centre
+from streamdr.accumulators.centres import Centres
 from streamdr.accumulators.grouped import coded, grouped
 from streamdr.blocks import Array, Block
 from streamdr.errors import DataError
@@ -37,14 +38,19 @@ class ClassMoments:
         self.double = double
         self.max_classes = max_classes
         self.classes = np.zeros(0)
-        self.centres: list[Centre] = []
+        self._centres = Centres.empty(0, n_cols)
         self.scatters = [np.zeros((n_cols, n_cols))] if pooled else []
         """The one of all classes, or one for each."""
 
     @property
     def weights(self) -> Array:
         """The sum of the weights of each class's rows."""
-        return np.array([centre.weight for centre in self.centres])
+        return self._centres.weights
+
+    @property
+    def centres(self) -> list[Centre]:
+        """Where each class is."""
+        return list(self._centres)
 
     def update(self, block: Block) -> None:
         """Fold one block of rows in."""
@@ -62,34 +68,34 @@ class ClassMoments:
 
     def merge(self, later: Self) -> None:
         """Fold in the moments of the rows that follow."""
-        self._absorb(later.classes, later.centres, later.scatters, about_origin=False)
+        self._absorb(later.classes, later._centres, later.scatters, about_origin=False)
 
     def _absorb(
-        self, classes: Array, centres: Sequence[Centre], scatters: Iterable[Array], *, about_origin: bool
+        self, classes: Array, centres: Centres, scatters: Iterable[Array], *, about_origin: bool
     ) -> None:
         places = self._places(classes)
-        owed = [
-            self.centres[place].absorb(centre, moments_about_origin=about_origin)
-            for place, centre in zip(places, centres, strict=True)
-        ]
+        owed = self._centres.absorb(places, centres, moments_about_origin=about_origin)
         if self.pooled:
-            places, owed = np.zeros(1, np.intp), [_joined(owed, self.n_cols)]
-        for place, scatter, corrections in zip(places, scatters, owed, strict=True):
-            add_symmetric(self.scatters[place], scatter, *corrections)
+            (scatter,) = scatters
+            add_symmetric(self.scatters[0], scatter, *owed)
+            return
+        for number, (place, scatter) in enumerate(zip(places, scatters, strict=True)):
+            own = slice(number, None, len(places))
+            add_symmetric(self.scatters[place], scatter, owed.vectors[own], owed.coefficients[own])
 
     def _places(self, classes: Array) -> Array:
         """Where classes are among all, those that are new included."""
         if len(classes) and not np.array_equal(classes, self.classes):
             every = np.union1d(self.classes, classes) if len(self.classes) else classes.copy()
             self._require_few(every)
-            places = np.searchsorted(every, self.classes)
-            centres = dict(zip(places, self.centres, strict=True))
-            self.centres = [centres.get(n) or Centre(self.n_cols) for n in range(len(every))]
-            if not self.pooled:
-                scatters = dict(zip(places, self.scatters, strict=True))
-                blank = (self.n_cols, self.n_cols)
-                self.scatters = [scatters[n] if n in scatters else np.zeros(blank) for n in range(len(every))]
-            self.classes = every
+            if len(every) > len(self.classes):
+                places = np.searchsorted(every, self.classes)
+                self._centres = self._centres.placed(places, len(every))
+                if not self.pooled:
+                    kept = dict(zip(places.tolist(), self.scatters, strict=True))
+                    blank = (self.n_cols, self.n_cols)
+                    self.scatters = [kept[n] if n in kept else np.zeros(blank) for n in range(len(every))]
+                self.classes = every
         return np.searchsorted(self.classes, classes)
 
     def _require_few(self, classes: Array) -> None:
@@ -113,7 +119,7 @@ class ClassMoments:
 
     def value(self) -> dict[str, Array]:
         """Classes, their counts, weights and means, and the scatter. Text is told by its letters' numbers."""
-        state, text = self._centres(), self.classes.dtype.kind == "U"
+        state, text = self._centres.arrays(), self.classes.dtype.kind == "U"
         classes = self.classes.view(np.uint32).astype(np.float64) if text else self.classes
         means = state["origins"] + state["offsets"]
         scatters = np.array(self.scatters).reshape(-1, self.n_cols, self.n_cols)
@@ -123,32 +129,11 @@ class ClassMoments:
     def arrays(self) -> dict[str, Array]:
         """The state as plain arrays."""
         scatters = {f"scatter{number:04d}": scatter for number, scatter in enumerate(self.scatters)}
-        return {"classes": self.classes, **self._centres(), **scatters}
-
-    def _centres(self) -> dict[str, Array]:
-        table = (len(self.centres), self.n_cols)
-        return {
-            "counts": np.array([centre.count for centre in self.centres], np.int64),
-            "weights": self.weights,
-            "origins": np.array([centre.origin for centre in self.centres]).reshape(table),
-            "offsets": np.array([centre.offset for centre in self.centres]).reshape(table),
-        }
+        return {"classes": self.classes, **self._centres.arrays(), **scatters}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up a saved state."""
         self.classes = arrays["classes"]
-        columns = (arrays[name] for name in ("counts", "weights", "origins", "offsets"))
-        self.centres = [
-            Centre(self.n_cols, int(count), float(weight), origin, offset)
-            for count, weight, origin, offset in zip(*columns, strict=True)
-        ]
+        self._centres = Centres.of(arrays)
         names = sorted(name for name in arrays if name.startswith("scatter"))
         self.scatters = [arrays[name] for name in names]
-
-
-def _joined(corrections: Sequence[Corrections], n_cols: int) -> Corrections:
-    """What several groups owe to one scatter."""
-    vectors = [np.zeros((0, n_cols)), *(each.vectors for each in corrections)]
-    return Corrections(
-        np.concatenate(vectors), np.concatenate([np.zeros(0), *(each.coefficients for each in corrections)])
-    )

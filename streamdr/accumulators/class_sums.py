@@ -44,7 +44,7 @@ class ClassSums:
             return
         classes, codes = coded(block, self.classes)
         rows = grouped(block, codes, double=self.double)
-        self._absorb(classes[rows.groups], rows.centres, column_squares(rows.values), about_origin=True)
+        self._absorb(classes[rows.groups], list(rows.centres), column_squares(rows.values), about_origin=True)
 
     def merge(self, later: Self) -> None:
         """Fold in the sums of the rows that follow."""

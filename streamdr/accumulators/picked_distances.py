@@ -11,14 +11,14 @@ from streamdr.blocks import Array, Block, Settled, settled
 
 
 class PickedDistances(Settled):
-    """Of each row of a stored matrix the values in some columns of its own, in double precision or single."""
+    """Of each row of a stored matrix the values in some columns of its own."""
 
     kind: ClassVar[str] = "picked_distances"
 
     def __init__(self, columns: Array, *, holes: bool = False) -> None:
         self.columns = settled(columns)
         self.holes = holes
-        self.found = np.zeros(columns.shape, np.float32)
+        self.found = np.zeros(columns.shape)
 
     def update(self, block: Block) -> None:
         """Fold one block of rows in."""
@@ -26,7 +26,7 @@ class PickedDistances(Settled):
             block.suspect()
         numbers = block.numbers
         rows = np.arange(len(numbers))[:, None]
-        self.found[numbers] += block.values[rows, self.columns[numbers]].astype(np.float32)
+        self.found[numbers] += block.values[rows, self.columns[numbers]]
 
     def merge(self, later: Self) -> None:
         """Fold in what comes after."""

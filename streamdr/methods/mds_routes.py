@@ -61,23 +61,23 @@ def iterative_routes(
     return [route for route in (memory, stream) if method.storage in ("auto", route.name.partition("/")[2])]
 
 
-def stochastic_route(method: MetricMDS, data: MatrixSpec, rounds: int) -> Route:
+def stochastic_route(method: MetricMDS, data: MatrixSpec, rounds: int, stored_rounds: int) -> Route:
     """The points, or distances of some pairs, in memory; and descent on these."""
     n, d, k = data.n_rows, data.n_cols, method.n_components
     stored = method.metric == "precomputed"
     rows = 8 * n * d
     landmarks = 5 * 8 * _LANDMARKS * n
-    table = 12 * n * rounds if stored else 0
+    table = 8 * n * min(stored_rounds, n) if stored else 0
     return Route(
         method=method.using("stochastic"),
         name="stochastic",
         exact=False,
         axis="rows",
         passes=2 if stored else 1,
-        accumulator_bytes=table + (96 * n + landmarks // 5 if stored else 1 << 16),
+        accumulator_bytes=2 * table + (96 * n + landmarks // 5 if stored else 1 << 16),
         scratch_bytes=10 * max(TILE_BYTES, 8 * n),
         scratch_per_block=3.0,
         gathered_bytes=0 if stored else 3 * rows,
-        solve_bytes=2 * table + landmarks + 8 * n * (20 * k + 60 + (0 if stored else 6 * d)),
+        solve_bytes=3 * table + landmarks + 8 * n * (20 * k + 60 + (0 if stored else 6 * d)),
         flops=float(n) * rounds * method.n_epochs * method.n_init * (d + 4 * k + _STEPS) * 4,
     )

@@ -7,29 +7,35 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from streamdr.accumulators import Accumulator, PickedDistances, Stress
 from streamdr.accumulators.stress import PairWeights
 from streamdr.blocks import Array, MatrixSpec
 from streamdr.distances import pair_distances
-from streamdr.errors import ParameterError
+from streamdr.errors import DataError, ParameterError
 from streamdr.methods.base import Pass, Passes, Route
 from streamdr.methods.checks import require
 from streamdr.methods.majorization import Descent, Look, gradient_descent, majorized, smacof
 from streamdr.methods.mds_parameters import Metric, check_common, lengths, require_enough
 from streamdr.methods.mds_routes import iterative_routes, stochastic_route
 from streamdr.methods.mds_setting import Setting, prepared
-from streamdr.methods.pair_descent import matching, pair_descent, stress_of
+from streamdr.methods.pair_descent import matching, pair_descent, round_robin, stress_of
 from streamdr.methods.side_by_side import side_by_side
 from streamdr.methods.stress_model import StressModel
 from streamdr.stresses import STRESSES, StressName, norm_of, weights_of
 
 MANY = 5_000
 """With more points than these `auto` looks at some pairs at a time."""
-ROUNDS = 40
+ROUNDS = 150
 """Matchings of an epoch."""
-_JUDGED = 20
-"""Matchings that stochastic descent is judged by."""
+STORED_ROUNDS = 200
+"""Matchings whose distances are taken from a stored matrix."""
+_JUDGED = 10
+"""Matchings that an epoch is judged by."""
+_ALL_JUDGED = 10_000
+"""Up to so many points the last judgement is of all pairs, and of a stored matrix always."""
 
 
 @dataclass(eq=False)
@@ -121,7 +127,7 @@ class MetricMDS:
             many = data.n_rows > MANY and self.pair_weights is None
             algorithm = "stochastic" if many else "smacof"
         if algorithm == "stochastic":
-            return [stochastic_route(self, data, ROUNDS)]
+            return [stochastic_route(self, data, ROUNDS, STORED_ROUNDS)]
         return iterative_routes(self, data, algorithm, looks=1)
 
     def passes(self, data: MatrixSpec, start: StressModel | None = None) -> Passes:
@@ -145,11 +151,14 @@ class MetricMDS:
         weights = PairWeights(self.stress, setting.weights, matrix)
         plain = setting.weights is None and matrix is None
         uniform = plain and setting.complete and self.stress == "normalized"
+        holes = not setting.complete
         labour = 1 if self.takes_holes else max(1, data.n_rows // (4 * data.n_cols))
 
         def look(embedding: Array, label: str) -> Generator[Pass, Accumulator, Look]:
-            empty = Stress(setting.distances, embedding, weights, holes=self.takes_holes)
+            empty = Stress(setting.distances, embedding, weights, holes=holes)
             full = cast(Stress, (yield from setting.ask(Pass(empty, label=label, labour=labour))))
+            if not full.degree.any():
+                raise DataError("no pair has a distance above zero that is known: there is nothing to scale")
             norm = norm_of(self.stress, full.wanted) or 1.0
             return Look(full.residual / norm, majorized(full, uniform=uniform), 2.0 * full.pull / norm)
 
@@ -166,17 +175,18 @@ class MetricMDS:
                 wanted = pair_distances(metric, points[left], points[right])
                 return left, right, wanted, weigh(wanted, left, right)
         else:
-            matchings = [matching(n, np.random.default_rng([seed, 0, number])) for number in range(ROUNDS)]
-            partners = np.tile(np.arange(n)[:, None], (1, ROUNDS))
+            matchings = round_robin(n, STORED_ROUNDS, np.random.default_rng([seed, 6]))
+            partners = np.tile(np.arange(n, dtype=np.int32)[:, None], (1, len(matchings)))
             for number, (left, right) in enumerate(matchings):
                 partners[left, number], partners[right, number] = right, left
             request = Pass(PickedDistances(partners, holes=True), label="distances of some pairs")
             found = cast(PickedDistances, (yield request)).found
 
             def pairs(epoch: int, number: int) -> tuple[Array, Array, Array, Array]:
-                chosen = int(np.random.default_rng([seed, epoch]).permutation(ROUNDS)[number])
+                rounds = np.random.default_rng([seed, epoch]).permutation(len(matchings))
+                chosen = int(rounds[number % len(matchings)])
                 left, right = matchings[chosen]
-                wanted = found[left, chosen].astype(np.float64)
+                wanted = found[left, chosen]
                 weights = weigh(wanted, left, right)
                 return left, right, np.where(weights > 0, wanted, 0.0), weights
 
@@ -184,7 +194,7 @@ class MetricMDS:
         couples = np.concatenate([np.stack(each[:2], axis=1) for each in judged])
         wanted, weights = (np.concatenate([each[part] for each in judged]) for part in (2, 3))
         if not weights.any():
-            raise ParameterError("algorithm", "no pair that was looked at has a distance: choose smacof")
+            raise DataError("no pair that was looked at has a distance above zero: there is nothing to scale")
         norm = norm_of(self.stress, float(np.sum(weights * wanted**2))) or 1.0
         if self.stress == "relative":  # as the sum over all pairs would be
             norm = len(couples) / (n * (n - 1) / 2)
@@ -193,9 +203,13 @@ class MetricMDS:
         def judge(embedding: Array) -> float:
             return stress_of(embedding, couples, wanted, weights, norm)
 
+        look = self._looking(setting, data)
         runs = []
         for begin in setting.starts(self.n_init, seed):
             embedding, history = pair_descent(begin, pairs, ROUNDS, self.n_epochs, extremes, judge)
+            if setting.points is None or n <= _ALL_JUDGED:
+                seen = yield from look(embedding, "the stress of all pairs")
+                history[-1] = seen.stress
             runs.append(Descent(embedding, history, converged=True))
         return runs
 
@@ -234,6 +248,11 @@ class MetricMDS:
             one, other = matrix[row, column], matrix[column, row]
             told = f"the pair {row}, {column} has the weights {one:g} and {other:g}"
             raise ParameterError("pair_weights", f"{told}: the matrix must be symmetric")
+        groups, members = connected_components(csr_array(matrix > 0), directed=False)
+        if groups > 1:
+            other = int(np.flatnonzero(members != members[0])[0])
+            told = f"no chain of pairs with a weight leads from point 0 to point {other}"
+            raise ParameterError("pair_weights", f"{told}: give some pair between them a weight")
         return matrix
 
 

@@ -110,11 +110,11 @@ class NonmetricMDS:
         )
         judge = _AtHand(self, setting) if keep else _Streamed(self, setting, data)
         starts = setting.starts(self.n_init, self.random_state)
-        descents: Any = [smacof(each, judge.look, self.max_iter, self.tol) for each in starts]
+        descents: Any = [smacof(_sized(each), judge.look, self.max_iter, self.tol) for each in starts]
         runs = cast(list[Descent], (yield from side_by_side(descents)))
         best = min(runs, key=lambda run: run.stress)
         embedding = best.embedding - best.embedding.mean(axis=0)
-        steps = yield from judge.steps(embedding)
+        steps, disparities = yield from judge.curve(embedding, setting)
         left, right = setting.pairs[:, 0], setting.pairs[:, 1]
         return StressModel(
             embedding=embedding,
@@ -129,7 +129,7 @@ class NonmetricMDS:
             shepard_dissimilarities=setting.unlike,
             shepard_distances=lengths(embedding[left], embedding[right]),
             points=setting.points,
-            shepard_disparities=steps.wanted(setting.unlike),
+            shepard_disparities=disparities,
             disparity_edges=steps.edges,
             disparity_values=steps.values,
         )
@@ -153,6 +153,7 @@ class _AtHand:
         self._ranking = Ranking.of(self._unlike, self._weights, primary=method.ties == "primary")
         self._pairs = PairWeights("normalized", setting.weights)
         self._uniform = setting.weights is None and setting.complete
+        self._complete = setting.complete
         self._block = setting.at_hand
 
     def look(self, embedding: Array, label: str) -> Generator[Pass, Accumulator, Look]:
@@ -163,20 +164,24 @@ class _AtHand:
         stress = _kruskal(reached, hats, self._weights)
         wanted = np.full(len(self._there), np.nan)
         wanted[self._there] = hats * _scale(hats, self._weights)
-        full = Stress(StoredDistances(self._n), embedding, self._pairs, holes=True)
+        full = Stress(StoredDistances(self._n), embedding, self._pairs, holes=not self._complete)
         full.update(Block(self._block.span, squareform(wanted, checks=False)))
         return Look(stress, majorized(full, uniform=self._uniform), full.pull)
 
-    def steps(self, embedding: Array) -> Generator[Pass, Accumulator, Steps]:
-        """The disparities of a configuration as a step function, of few steps."""
+    def curve(self, embedding: Array, setting: Setting) -> Generator[Pass, Accumulator, tuple[Steps, Array]]:
+        """The disparities of a configuration as a step function of few steps, and those of some pairs."""
         yield from ()
-        hats = self._ranking.disparities(pdist(embedding)[self._there])
-        order = np.argsort(self._unlike, kind="stable")
-        unlike, hats = self._unlike[order], hats[order]
-        ends = np.flatnonzero(np.append((np.diff(hats) > 0) & (np.diff(unlike) > 0), True))
+        reached = pdist(embedding)[self._there]
+        every = np.full(len(self._there), np.nan)
+        every[self._there] = self._ranking.disparities(reached)
+        shown = squareform(every, checks=False)[setting.pairs[:, 0], setting.pairs[:, 1]]
+        # A function has one value for equals, whether or not these may part.
+        order = self._ranking.order
+        unlike, hats = self._unlike[order], self._ranking._replace(primary=False).disparities(reached)[order]
+        ends = np.flatnonzero(np.append(np.diff(hats) > 0, True))
         if len(ends) > _FEW_STEPS:
             ends = np.append(ends[:-1][np.linspace(0, len(ends) - 2, _FEW_STEPS - 1).astype(int)], ends[-1])
-        return Steps(unlike[ends[:-1]], hats[ends])
+        return Steps(unlike[ends[:-1]], hats[ends]), shown
 
 
 class _Streamed:
@@ -184,8 +189,8 @@ class _Streamed:
 
     def __init__(self, method: NonmetricMDS, setting: Setting, data: MatrixSpec) -> None:
         self._setting = setting
-        self._holes = method.takes_holes
-        self._labour = 1 if self._holes else max(1, data.n_rows // (4 * data.n_cols))
+        self._holes = not setting.complete
+        self._labour = 1 if method.takes_holes else max(1, data.n_rows // (4 * data.n_cols))
         self._weights = PairWeights("normalized", setting.weights)
         self._uniform = setting.weights is None and setting.complete
         known = np.sort(setting.unlike[~np.isnan(setting.unlike)])
@@ -215,10 +220,18 @@ class _Streamed:
         means = np.divide(full.totals, full.counts, out=np.zeros(len(full.counts)), where=full.counts > 0)
         return rising(means, full.counts), full
 
-    def steps(self, embedding: Array) -> Generator[Pass, Accumulator, Steps]:
-        """The disparities of a configuration as a step function."""
+    def curve(self, embedding: Array, setting: Setting) -> Generator[Pass, Accumulator, tuple[Steps, Array]]:
+        """The disparities of a configuration as a step function, and those of some pairs."""
         hats, _ = yield from self._regressed(embedding, "disparities")
-        return Steps(self._edges, hats)
+        steps = Steps(self._edges, hats)
+        return steps, steps.wanted(setting.unlike)
+
+
+def _sized(embedding: Array) -> Array:
+    """A configuration whose squared distances have a mean of one, as those of disparities will have."""
+    centred = embedding - embedding.mean(axis=0)
+    size = float(np.sqrt(2.0 * np.sum(centred**2) / max(len(centred) - 1, 1)))
+    return np.asarray(centred / size) if size else centred
 
 
 def _kruskal(reached: Array, hats: Array, weights: Array) -> float:

@@ -26,6 +26,25 @@ def matching(n_points: int, rng: np.random.Generator) -> tuple[Array, Array]:
     return order[:half], order[half : 2 * half]
 
 
+def round_robin(n_points: int, rounds: int, rng: np.random.Generator) -> list[tuple[Array, Array]]:
+    """Matchings no two of which have a pair in common: rounds of a tournament of all points.
+
+    In round r of n - 1 (n even) the points whose places sum to r meet; the one that would meet itself meets
+    the last.
+    """
+    seats = n_points + n_points % 2
+    names = rng.permutation(n_points)
+    chosen = rng.permutation(seats - 1)[:rounds]
+    places = np.arange(seats - 1)
+    matchings = []
+    for number in chosen:
+        others = (number - places) % (seats - 1)
+        others[others == places] = seats - 1
+        once = (places < others) & (others < n_points)
+        matchings.append((names[places[once]], names[others[once]]))
+    return matchings
+
+
 def pair_descent(
     start: Array,
     pairs: WantedOf,

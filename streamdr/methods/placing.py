@@ -8,18 +8,30 @@ from scipy.spatial.distance import cdist
 from streamdr.blocks import Array
 
 _NEAREST = 5
+_CANDIDATES = 200
+_STARTS = 3
 _ITERATIONS = 300
 _SETTLED = 1e-9
 
 
 def place(wanted: Array, weights: Array, among: Array) -> Array:
-    """Positions of rows by their wanted distances (rows x points), each by majorization.
+    """Positions of rows by their wanted distances (rows x points): the best that several starts lead to."""
+    found = np.zeros((len(wanted), among.shape[1]))
+    lowest = np.full(len(wanted), np.inf)
+    for start in _starts(wanted, weights, among):
+        where, stress = _settled(start, wanted, weights, among)
+        lower = stress < lowest
+        found[lower], lowest[lower] = where[lower], stress[lower]
+    return found
+
+
+def _settled(where: Array, wanted: Array, weights: Array, among: Array) -> tuple[Array, Array]:
+    """Where majorization leads from some positions, and the stress there.
 
     y <- sum w (z + a (y - z) / |y - z|) / sum w never leads to a higher stress.
     """
     totals = weights.sum(axis=1)
     totals[totals == 0] = 1.0
-    where = _near(wanted, weights, among)
     reach = float(np.abs(among).max(initial=0.0)) or 1.0
     moving = np.arange(len(where))
     for _ in range(_ITERATIONS):
@@ -33,15 +45,21 @@ def place(wanted: Array, weights: Array, among: Array) -> Array:
         moving = moving[np.abs(better - here).max(axis=1) > _SETTLED * reach]
         if not len(moving):
             break
-    return where
+    return where, np.sum(weights * (cdist(where, among) - wanted) ** 2, axis=1)
 
 
-def _near(wanted: Array, weights: Array, among: Array) -> Array:
-    """Between the nearest few points, nearer to nearer ones."""
+def _starts(wanted: Array, weights: Array, among: Array) -> list[Array]:
+    """Between the nearest few points; and the points, of some, in whose place the stress would be least."""
     several = min(_NEAREST, len(among))
     cost = np.where(weights > 0, wanted, np.inf)
     near = np.argpartition(cost, several - 1, axis=1)[:, :several]
     distances = np.take_along_axis(cost, near, axis=1)
     closeness = 1.0 / np.maximum(distances, 1e-12 * max(float(np.abs(among).max(initial=0.0)), 1e-300))
     closeness /= np.maximum(closeness.sum(axis=1, keepdims=True), 1e-300)
-    return np.asarray(np.einsum("ij,ijk->ik", closeness, among[near]))
+    between = np.einsum("ij,ijk->ik", closeness, among[near])
+    candidates = among[:: max(1, len(among) // _CANDIDATES)]
+    apart = cdist(candidates, among)
+    # sum w (a - b)^2 without the sum of w a^2, which is the same everywhere.
+    stress = weights @ (apart**2).T - 2.0 * (weights * wanted) @ apart.T
+    best = np.argsort(stress, axis=1, kind="stable")[:, :_STARTS]
+    return [between, *(candidates[best[:, number]] for number in range(best.shape[1]))]

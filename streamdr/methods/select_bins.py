@@ -13,6 +13,7 @@ from streamdr.errors import ParameterError
 
 FEW = 64
 """A column of at most so many different integers is its own bins."""
+_FEW_IN_TARGET = 32
 
 
 @dataclass(frozen=True)
@@ -63,18 +64,18 @@ def _cut(
             f"column {number} has more than {MOST_VALUES:,} different values, and is hardly discrete: leave "
             "discrete at 'auto', or set it to false",
         )
-    if discrete is True or (discrete == "auto" and _few_integers(values)):
+    if discrete is True or (discrete == "auto" and _few_integers(values, FEW)):
         return values, True
     return _quantiles(column, weights, n_bins), False
 
 
 def _cut_target(target: Array, weights: Array, n_bins: int) -> Array | None:
     """Where a target of numbers is cut; None where it has so few values that these are classes."""
-    return None if _few_integers(np.unique(target)) else _quantiles(target, weights, n_bins)
+    return None if _few_integers(np.unique(target), _FEW_IN_TARGET) else _quantiles(target, weights, n_bins)
 
 
-def _few_integers(values: Array) -> bool:
-    return len(values) <= FEW and bool((values == np.round(values)).all())
+def _few_integers(values: Array, most: int) -> bool:
+    return len(values) <= most and bool((values == np.round(values)).all())
 
 
 def _quantiles(column: Array, weights: Array, n_bins: int) -> Array:

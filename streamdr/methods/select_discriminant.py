@@ -19,7 +19,7 @@ import numpy as np
 from streamdr.blocks import Array
 from streamdr.methods.select_forms import Basis, Form, Residual, split
 
-_BATCH = 1 << 20
+_BATCH = 1 << 17
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = 1e-200
 
@@ -44,6 +44,11 @@ class DiscriminantFold:
     def n_columns(self) -> int:
         """How many columns there are to choose from."""
         return len(self.useless)
+
+    @property
+    def scale(self) -> float:
+        """How large scores are: they are shares."""
+        return 1.0
 
     def start(self, limit: int) -> DiscriminantState:
         """Nothing chosen, and room for so many columns."""

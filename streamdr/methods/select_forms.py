@@ -10,6 +10,8 @@ import numpy as np
 
 from streamdr.blocks import Array
 
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class Form:
@@ -160,12 +162,15 @@ def _echelon(matrix: Array, tolerance: float) -> tuple[Array, list[int]]:
     return factor, order
 
 
-def first_best(scores: Array, rounding: float = 1e-12) -> int:
-    """The place of the largest score; of scores that differ by no more than rounding, the first."""
+def first_best(scores: Array, scale: float = 1.0) -> int:
+    """The place of the largest score; of scores that differ by no more than rounding, the first.
+
+    `scale` is how large scores are: 1 for shares.
+    """
     best = float(np.max(scores))
     if not np.isfinite(best):
         return int(np.argmax(scores))
-    return int(np.argmax(scores >= best - rounding * max(1.0, abs(best))))
+    return int(np.argmax(scores >= best - _ROUNDING * max(scale, abs(best))))
 
 
 def tolerance_of(product_dtype: np.dtype[Any]) -> float:

@@ -35,6 +35,11 @@ class LinearFold:
         """How many columns there are to choose from."""
         return len(self.useless)
 
+    @property
+    def scale(self) -> float:
+        """How large scores are: that of predicting the mean, where they are not shares."""
+        return 1.0 if self.scoring == "r2" else float(self.test.diagonal()[-1]) / self.unit
+
     def start(self, limit: int) -> LinearState:
         """Nothing chosen, and room for so many columns."""
         return LinearState(self, limit)

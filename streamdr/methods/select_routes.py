@@ -9,6 +9,9 @@ from streamdr.blocks import MatrixSpec
 from streamdr.methods.base import Route
 from streamdr.methods.select_common import product_dtype
 
+_BATCHES = 16 << 20
+"""Small matrices of candidates, a batch of them at a time."""
+
 
 def by_sums(method: Any, data: MatrixSpec, n_classes: int) -> Route:
     """One pass that keeps a few numbers a column, and the means of classes."""
@@ -45,8 +48,9 @@ def by_moments(method: Any, data: MatrixSpec, n_classes: int, steps: int, *, who
         accumulator_bytes=folds * (square + means),
         scratch_bytes=2 * square + 5 * means,
         scratch_per_block=_copies(method, data, 2),
-        solve_bytes=forms + searching + 8 * means,
+        solve_bytes=forms + searching + 8 * means + (_BATCHES if n_classes else 0),
         flops=float(data.n_rows) * d * d + product + removing,
+        advice="or choose among fewer columns: first keep some by select_f_score with a number k",
     )
 
 

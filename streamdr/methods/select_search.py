@@ -36,6 +36,10 @@ class Fold(Protocol):
     def n_columns(self) -> int:
         """How many columns there are to choose from."""
 
+    @property
+    def scale(self) -> float:
+        """How large scores are."""
+
     def start(self, limit: int) -> Any:
         """A state in which nothing is chosen, with room for so many columns."""
 
@@ -47,6 +51,8 @@ class Fold(Protocol):
 class Path:
     """A search, step by step, and the best subset of each size that it met."""
 
+    scale: float
+    """How large scores are."""
     features: list[int] = field(default_factory=list)
     """The column of each step; -1 for where a search begins with all of them."""
     added: list[bool] = field(default_factory=list)
@@ -62,14 +68,23 @@ class Path:
         self.sizes.append(len(chosen))
         self.scores.append(scores)
         mean = float(scores.mean())
-        if len(chosen) not in self.best or mean > self.best[len(chosen)][0] + _GAIN:
+        if len(chosen) not in self.best or mean > self.best[len(chosen)][0] + self.gain:
             self.best[len(chosen)] = mean, list(chosen)
+
+    @property
+    def gain(self) -> float:
+        """By how much a subset must be better to count as such."""
+        return _GAIN * self.scale
+
+    def place(self, scores: Array) -> int:
+        """The first of the best."""
+        return first_best(scores, self.scale)
 
     def chosen(self, k: int | None) -> list[int]:
         """The best subset of a size, or of that size whose best is best (the smallest of equals)."""
         if k is None:
             sizes = sorted(self.best)
-            k = sizes[first_best(np.array([self.best[size][0] for size in sizes]))]
+            k = sizes[self.place(np.array([self.best[size][0] for size in sizes]))]
         return self.best[k][1]
 
 
@@ -81,11 +96,11 @@ def alone(folds: Sequence[Fold]) -> Array:
 
 def forward(folds: Sequence[Fold], k: int) -> Path:
     """Add the column that helps most, k times."""
-    path = Path()
+    path = Path(_scale(folds))
     chosen: list[int] = []
     states = [fold.start(k) for fold in folds]
     for _ in range(k):
-        column, scores = _best_addition(states, chosen)
+        column, scores = _best_addition(states, path, chosen)
         chosen.append(column)
         for state in states:
             state.add(column)
@@ -95,11 +110,11 @@ def forward(folds: Sequence[Fold], k: int) -> Path:
 
 def backward(folds: Sequence[Fold], k: int) -> Path:
     """Begin with all columns, and remove the one that is missed least until k are left."""
-    path, chosen = Path(), list(range(folds[0].n_columns))
+    path, chosen = Path(_scale(folds)), list(range(folds[0].n_columns))
     scores = np.array([fold.removals(chosen) for fold in folds])
     path.note(-1, chosen, scores[:, -1], added=True)
     while len(chosen) > k:
-        place = first_best(scores[:, :-1].mean(axis=0))
+        place = path.place(scores[:, :-1].mean(axis=0))
         column = chosen.pop(place)
         path.note(column, chosen, scores[:, place], added=False)
         if len(chosen) > k:
@@ -112,11 +127,11 @@ def floating(folds: Sequence[Fold], k: int) -> Path:
 
     The sequential floating search of Pudil, Novovicova and Kittler (1994).
     """
-    path = Path()
+    path = Path(_scale(folds))
     chosen: list[int] = []
     states = [fold.start(k) for fold in folds]
     while len(chosen) < k:
-        column, scores = _best_addition(states, chosen)
+        column, scores = _best_addition(states, path, chosen)
         chosen.append(column)
         for state in states:
             state.add(column)
@@ -124,8 +139,8 @@ def floating(folds: Sequence[Fold], k: int) -> Path:
         shed = False
         while len(chosen) > 2:
             without = np.array([fold.removals(chosen) for fold in folds])
-            place = first_best(without[:, :-1].mean(axis=0))
-            if without[:, place].mean() <= path.best[len(chosen) - 1][0] + _GAIN:
+            place = path.place(without[:, :-1].mean(axis=0))
+            if without[:, place].mean() <= path.best[len(chosen) - 1][0] + path.gain:
                 break
             column, shed = chosen.pop(place), True
             path.note(column, chosen, without[:, place], added=False)
@@ -145,12 +160,16 @@ def nested(folds: Sequence[Fold], orders: Sequence[Array]) -> Array:
     return scores
 
 
-def _best_addition(states: Sequence[State], chosen: Sequence[int]) -> tuple[int, Array]:
+def _best_addition(states: Sequence[State], path: Path, chosen: Sequence[int]) -> tuple[int, Array]:
     scores = np.array([state.additions() for state in states])
     mean = scores.mean(axis=0)
     mean[list(chosen)] = -np.inf
-    column = first_best(mean)
+    column = path.place(mean)
     return column, scores[:, column]
+
+
+def _scale(folds: Sequence[Fold]) -> float:
+    return float(np.mean([fold.scale for fold in folds]))
 
 
 def _begun(fold: Fold, chosen: Sequence[int], limit: int) -> Any:
