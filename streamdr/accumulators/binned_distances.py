@@ -10,6 +10,7 @@ from scipy.spatial.distance import cdist
 
 from streamdr.accumulators.stress import PairWeights
 from streamdr.accumulators.tiles import row_tiles
+from streamdr.bins import Bins
 from streamdr.blocks import Array, Block, Settled, settled
 from streamdr.distances import Distances
 
@@ -31,7 +32,7 @@ class BinnedDistances(Settled):
         self.distances = distances
         self.embedding = settled(embedding)
         self.weights = weights
-        self.edges = settled(edges)
+        self.bins = Bins(edges)
         self.holes = holes
         self.counts = np.zeros(len(edges) + 1)
         self.totals = np.zeros(len(edges) + 1)
@@ -45,7 +46,7 @@ class BinnedDistances(Settled):
             unlike = self.distances.between(values)
             weights = self.weights.of(unlike, numbers)
             reached = cdist(self.embedding[numbers], self.embedding)
-            bins = np.searchsorted(self.edges, unlike.ravel(), side="left")
+            bins = self.bins.of(unlike.ravel())
             self.counts += np.bincount(bins, weights.ravel(), len(self.counts))
             reached *= weights
             self.totals += np.bincount(bins, reached.ravel(), len(self.counts))
@@ -57,12 +58,12 @@ class BinnedDistances(Settled):
 
     def empty_like(self) -> Self:
         """A fresh one for the same configuration."""
-        return type(self)(self.distances, self.embedding, self.weights, self.edges, holes=self.holes)
+        return type(self)(self.distances, self.embedding, self.weights, self.bins.edges, holes=self.holes)
 
     def parameters(self) -> Mapping[str, Any]:
         """What tells two of them apart before any data."""
         given = {**self.distances.parameters(), **self.weights.parameters()}
-        return {**given, "embedding": self.embedding, "edges": self.edges, "holes": self.holes}
+        return {**given, "embedding": self.embedding, "edges": self.bins.edges, "holes": self.holes}
 
     def value(self) -> dict[str, Array]:
         """The sums."""

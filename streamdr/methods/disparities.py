@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import isotonic_regression
 
+from streamdr.bins import Bins
 from streamdr.blocks import Array, Settled, settled
 
 _ROUNDING = 1e-14
@@ -17,13 +18,17 @@ class Steps(Settled):
     """A rising step function: one value for each bin of dissimilarities, which end at the edges."""
 
     def __init__(self, edges: Array, values: Array) -> None:
+        self.bins = Bins(edges) if len(edges) else None
         self.edges = settled(edges)
         self.values = settled(values)
 
     def wanted(self, dissimilarities: Array) -> Array:
         """The value of each one's bin, NaN where it is missing."""
-        bins = np.searchsorted(self.edges, dissimilarities, side="left")
-        found: Array = self.values[bins]
+        found: Array
+        if self.bins is None:  # one step for all
+            found = np.full(dissimilarities.shape, self.values[0])
+        else:
+            found = self.values[self.bins.of(dissimilarities.ravel())].reshape(dissimilarities.shape)
         found[np.isnan(dissimilarities)] = np.nan
         return found
 

@@ -122,12 +122,13 @@ class MetricMDS:
         self.check()
         require_enough(data, self.n_components, self.metric)
         self._matrix(data.n_rows)
-        algorithm = self.algorithm
-        if algorithm == "auto":
-            many = data.n_rows > MANY and self.pair_weights is None
-            algorithm = "stochastic" if many else "smacof"
-        if algorithm == "stochastic":
+        many = data.n_rows > MANY and self.pair_weights is None
+        if self.algorithm == "stochastic":
             return [stochastic_route(self, data, ROUNDS, STORED_ROUNDS)]
+        if self.algorithm == "auto" and many:  # all pairs only where there is no room for some
+            streamed = iterative_routes(replace(self, storage="stream"), data, "smacof", looks=1)
+            return [stochastic_route(self, data, ROUNDS, STORED_ROUNDS), *streamed]
+        algorithm = "smacof" if self.algorithm == "auto" else self.algorithm
         return iterative_routes(self, data, algorithm, looks=1)
 
     def passes(self, data: MatrixSpec, start: StressModel | None = None) -> Passes:
