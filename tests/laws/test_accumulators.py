@@ -10,10 +10,12 @@ import pytest
 from streamdr.accumulators import (
     ACCUMULATORS,
     Accumulator,
+    BinnedDistances,
     ByFold,
     ClassLengths,
     ClassMoments,
     ClassSums,
+    DistanceProducts,
     Gram,
     Histograms,
     JointMoments,
@@ -23,12 +25,18 @@ from streamdr.accumulators import (
     Loadings,
     Moments,
     Pairwise,
+    PickedDistances,
     Products,
     Sample,
     Scores,
     Several,
+    Stress,
+    Submatrix,
+    Survey,
 )
 from streamdr.accumulators.holdout import Holdout
+from streamdr.accumulators.stress import PairWeights
+from streamdr.distances import PointDistances, StoredDistances
 from streamdr.features import (
     Features,
     FourierFeatures,
@@ -60,7 +68,16 @@ ALONG = {
     "joint_sums": "rows",
     "histograms": "rows",
     "by_fold": "rows",
+    "distance_products": "rows",
+    "stress": "rows",
+    "binned_distances": "rows",
+    "submatrix": "rows",
+    "picked_distances": "rows",
+    "survey": "rows",
 }
+SQUARE = ("survey",)
+"""What has a use for matrices of distances only: they have tests of their own."""
+OF_ANY = [kind for kind in ACCUMULATORS if kind not in SQUARE]
 LABELS = {
     "numbers": np.random.default_rng(5).integers(0, 3, size=N).astype(float),
     "text": np.random.default_rng(6).choice(["a", "bcd", "ef"], size=N),
@@ -138,7 +155,27 @@ def examples(kind: str, data: np.ndarray) -> list[Accumulator]:
         ],
         "by_fold": lambda: [ByFold(ClassMoments(D), 3), ByFold(JointMoments(D + 1), 4, seed=1)],
         "class_lengths": lambda: [lengths(data, LABELS["numbers"])],
+        "distance_products": lambda: [
+            DistanceProducts(PointDistances(metric, data.astype(float)), wide)
+            for metric in ("euclidean", "cityblock", "cosine")
+        ],
+        "stress": lambda: [
+            Stress(PointDistances("euclidean", data.astype(float)), wide, PairWeights(stress))
+            for stress in ("normalized", "relative", "sammon")
+        ],
+        "binned_distances": lambda: [binned(PointDistances("cityblock", data.astype(float)), data, wide)],
+        "submatrix": lambda: [
+            Submatrix(np.array([0, 3, N - 1]), np.array([4, 1])),
+            Submatrix(np.arange(N), [2]),
+        ],
+        "picked_distances": lambda: [PickedDistances(rng.integers(0, D, (N, 3)))],
     }[kind]()
+
+
+def binned(distances: Any, data: np.ndarray, embedding: np.ndarray) -> BinnedDistances:
+    """In bins between some quantiles of the distances."""
+    edges = np.unique(np.quantile(distances.between(data.astype(float)), [0.2, 0.3, 0.7]))
+    return BinnedDistances(distances, embedding, PairWeights("normalized"), edges)
 
 
 def lengths(data: np.ndarray, labels: np.ndarray) -> ClassLengths:
@@ -203,12 +240,12 @@ def test_every_accumulator_is_under_the_laws():
 
 def test_those_that_take_holes_say_so():
     data = hostile_data("kind", N, D)
-    assert {kind for kind in ACCUMULATORS if all(one.holes for one in examples(kind, data))} == {*TAKE_HOLES}
+    assert {kind for kind in OF_ANY if all(one.holes for one in examples(kind, data))} == {*TAKE_HOLES}
     assert not Several([Pairwise(D), Moments(D)]).holes, "one of several that needs all values needs them"
 
 
 @pytest.mark.parametrize("kind_of_data", HOSTILE)
-@pytest.mark.parametrize("kind", ACCUMULATORS)
+@pytest.mark.parametrize("kind", OF_ANY)
 def test_laws(kind, kind_of_data):
     data = hostile_data(kind_of_data, N, D)
     for empty in examples(kind, data):
@@ -246,6 +283,56 @@ def test_laws_of_a_kernel_that_is_stored(kind_of_data):
     check_accumulator(KernelMoments(StoredColumns(few), [data[:, few].mean(axis=0, dtype=float)]), data)
 
 
+def of_distances(data: np.ndarray, *, holes: bool) -> list[Accumulator]:
+    """What is made of a matrix of distances: a look at all, products, sums over pairs, some of them."""
+    rng = np.random.default_rng(1)
+    embedding = rng.normal(size=(N, K))
+    among, pairs = StoredDistances(N), np.sort(np.stack(np.triu_indices(N, 1), axis=1)[::5], axis=0)
+    weights, matrix = rng.uniform(0.5, 2, N), rng.uniform(0, 2, (N, N))
+    edges = np.unique(np.nanquantile(data, [0.2, 0.3, 0.7]))
+    both = [
+        Survey(N, pairs, holes=holes),
+        Stress(among, embedding, PairWeights("normalized"), holes=holes),
+        Stress(among, embedding, PairWeights("relative", weights), holes=holes),
+        Stress(among, embedding, PairWeights("sammon", pairs=matrix + matrix.T), holes=holes),
+        BinnedDistances(among, embedding, PairWeights("normalized", weights), edges, holes=holes),
+        Submatrix(np.array([0, 3, N - 1]), np.arange(N), holes=holes),
+        PickedDistances(rng.integers(0, N, (N, 4)), holes=holes),
+    ]
+    return both if holes else [*both, DistanceProducts(among, embedding)]
+
+
+def distances(kind_of_data: str) -> np.ndarray:
+    rows = hostile_data(kind_of_data, N, D).astype(float)
+    return PointDistances("euclidean", rows).between(rows)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", ">f8"])
+@pytest.mark.parametrize("kind_of_data", HOSTILE)
+def test_laws_of_stored_distances(kind_of_data, dtype):
+    data = distances(kind_of_data).astype(dtype)
+    for empty in of_distances(data, holes=False):
+        check_accumulator(empty, data)
+        check_bounded(empty, data)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9])
+@pytest.mark.parametrize("kind_of_data", HOSTILE)
+def test_laws_of_stored_distances_with_holes(kind_of_data, share):
+    data = distances(kind_of_data)
+    gone = np.triu(np.random.default_rng(2).random((N, N)) < share, 1)
+    data[gone | gone.T] = np.nan
+    for empty in of_distances(data, holes=True):
+        assert empty.holes
+        check_accumulator(empty, data)
+
+
+def test_laws_of_stored_distances_with_weights():
+    data, weights = distances("kind"), np.random.default_rng(2).integers(1, 4, size=N).astype(float)
+    for empty in of_distances(data, holes=False):
+        check_accumulator(empty, data, weights=weights)
+
+
 @pytest.mark.parametrize("holes", HOLES)
 @pytest.mark.parametrize("kind_of_data", HOSTILE)
 @pytest.mark.parametrize("kind", TAKE_HOLES)
@@ -255,7 +342,7 @@ def test_laws_with_holes(kind, kind_of_data, holes):
         check_accumulator(empty, data)
 
 
-@pytest.mark.parametrize("kind", ACCUMULATORS)
+@pytest.mark.parametrize("kind", OF_ANY)
 def test_laws_with_weights(kind):
     weights = np.random.default_rng(2).integers(0, 4, size=N).astype(float)
     data = hostile_data("kind", N, D)
@@ -272,7 +359,7 @@ def test_laws_with_weights_and_holes(kind, holes):
         check_accumulator(empty, data, weights=weights)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ACCUMULATORS if kind != "loadings"])
+@pytest.mark.parametrize("kind", [kind for kind in OF_ANY if kind != "loadings"])
 def test_state_is_bounded(kind):
     data = hostile_data("kind", N, D)
     for empty in examples(kind, data):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 from streamdr.blocks import MatrixSpec
 from streamdr.methods import (
@@ -11,7 +14,11 @@ from streamdr.methods import (
     METHODS,
     PCA,
     PPCA,
+    ClassicalMDS,
     KernelPCA,
+    LandmarkMDS,
+    MetricMDS,
+    NonmetricMDS,
     PPCAMixture,
     SelectCorrelation,
     SelectForward,
@@ -68,6 +75,21 @@ EXAMPLES = {
         SelectForward(2, direction="backward", n_folds=3),
         SelectForward(3, direction="floating", n_folds=3, precision="double"),
     ],
+    "classical_mds": [
+        ClassicalMDS(2),
+        ClassicalMDS(2, metric="cityblock"),
+        ClassicalMDS(2, solver="krylov", max_passes=3),
+    ],
+    "landmark_mds": [
+        LandmarkMDS(2, n_landmarks=20),
+        LandmarkMDS(2, metric="cityblock", n_landmarks=20, landmarks="random"),
+    ],
+    "metric_mds": [
+        MetricMDS(2, max_iter=3, n_init=2),
+        MetricMDS(2, metric="cityblock", algorithm="gradient", stress="sammon", max_iter=3),
+        MetricMDS(2, algorithm="stochastic", stress="relative", n_epochs=2),
+    ],
+    "nonmetric_mds": [NonmetricMDS(2, max_iter=2, n_init=2), NonmetricMDS(2, ties="primary", max_iter=2)],
 }
 LITTLE_VARIANCE = ("rank one", "constant column")
 LITTLE_NOISE = ("drifting", "uneven scales", "rank one")
@@ -140,6 +162,29 @@ def test_laws_of_discriminants_that_are_shrunk(kind):
     """Where one direction is that much wider than others, scores of unit variance are small differences."""
     for shrinkage in (0.1, "auto"):
         check_method(LDA(shrinkage=shrinkage), hostile_data(kind, 60, 8), labels=LABELS)
+
+
+SCALED = [
+    (name, kind)
+    for name in ("classical_mds", "landmark_mds", "metric_mds", "nonmetric_mds")
+    for kind in HOSTILE
+    # Squares of distances along a direction that is a million times as long as others drown these.
+    if kind not in (("drifting", "rank one") if name in ("classical_mds", "landmark_mds") else ())
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), SCALED)
+def test_laws_of_scaling(name, kind):
+    for method in EXAMPLES[name]:
+        check_method(method, hostile_data(kind, 60, 8))
+
+
+@pytest.mark.parametrize(("name", "kind"), SCALED)
+def test_laws_of_scaling_of_stored_distances(name, kind):
+    rows = hostile_data(kind, 60, 8).astype(float)
+    wanted = cdist(rows, rows)
+    for method in EXAMPLES[name]:
+        check_method(replace(method, metric="precomputed"), wanted)
 
 
 @pytest.mark.parametrize("whiten", ["pca", "zca"])
