@@ -22,7 +22,7 @@ from streamdr.methods.select_model import SelectionModel
 from streamdr.methods.select_routes import by_histograms
 from streamdr.methods.select_scores import mutual_information
 
-_SAMPLE_ROWS, _FEWEST_ROWS, _SAMPLE_BYTES = 20_000, 1_000, 32 << 20
+_SAMPLE_ROWS, _FEWEST_ROWS, _SAMPLE_BYTES = 10_000, 256, 16 << 20
 _USUAL_CLASSES, _LEAST_CELLS = 32, 1 << 18
 
 
@@ -144,8 +144,9 @@ class SelectMutualInfo(Filter):
         return SelectionModel(**fields, **bins.fields(), task=task, n_samples=weight)
 
     def _sample_rows(self, data: MatrixSpec) -> int:
-        affordable = max(_FEWEST_ROWS, _SAMPLE_BYTES // (8 * data.n_cols))
-        return min(_SAMPLE_ROWS, affordable, data.n_rows)
+        fewest = max(_FEWEST_ROWS, 8 * self.n_bins)
+        affordable = _SAMPLE_BYTES // (8 * data.n_cols)
+        return min(max(fewest, min(_SAMPLE_ROWS, affordable)), data.n_rows)
 
     def _most_cells(self, data: MatrixSpec) -> int:
         """How large the tables may become: what is planned for is kept to."""

@@ -56,7 +56,8 @@ def by_moments(method: Any, data: MatrixSpec, n_classes: int, steps: int, *, who
 
 def by_histograms(method: Any, data: MatrixSpec, sample: int, cells: int, n_classes: int) -> Route:
     """A sample that is gathered, and a pass that keeps tables, with moments where folds judge."""
-    drawn, tables = 8 * sample * (data.n_cols + 1), 8 * cells
+    # At most four times the sample is read for it, and a worker has it three times when it adds rows.
+    drawn, tables = 8 * 8 * sample * (data.n_cols + 1), 8 * cells
     scratch = _copies(method, data, 2)
     if method.k != "cv":
         return Route(
@@ -69,7 +70,7 @@ def by_histograms(method: Any, data: MatrixSpec, sample: int, cells: int, n_clas
             scratch_bytes=tables // max(data.n_cols, 1) + (1 << 16),
             scratch_per_block=scratch,
             solve_bytes=2 * tables,
-            gathered_bytes=4 * drawn,
+            gathered_bytes=drawn,
             flops=40.0 * data.n_rows * data.n_cols,
         )
     folds = by_moments(method, data, n_classes, data.n_cols, whole=False)
@@ -80,7 +81,7 @@ def by_histograms(method: Any, data: MatrixSpec, sample: int, cells: int, n_clas
         accumulator_bytes=folds.accumulator_bytes + tables,
         scratch_per_block=folds.scratch_per_block + scratch,
         solve_bytes=folds.solve_bytes + 2 * tables,
-        gathered_bytes=4 * drawn,
+        gathered_bytes=drawn,
         flops=folds.flops + 40.0 * data.n_rows * data.n_cols,
     )
 

@@ -155,6 +155,16 @@ def test_far_from_zero_and_in_single_precision(numbers):
     np.testing.assert_allclose(double.path_fold_scores, again.path_fold_scores, atol=1e-12)
 
 
+def test_units_do_not_matter(numbers):
+    rows, target = numbers
+    for direction in ("forward", "backward", "floating"):
+        method = SelectForward(4, direction=direction, scoring="neg_mean_squared_error")
+        expected = fit(method, rows, target)
+        tiny = fit(method, 1e-9 * rows, 1e-9 * target)
+        assert tiny.selected.tolist() == expected.selected.tolist()
+        np.testing.assert_allclose(tiny.path_fold_scores, 1e-18 * expected.path_fold_scores, rtol=1e-7)
+
+
 def test_classes_far_apart_keep_their_digits():
     rows, labels = classes(3)
     far = rows + 1e7 * np.arange(7)
