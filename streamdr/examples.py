@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from streamdr.blocks import Array
+from streamdr.distances import point_distances
 from streamdr.errors import DataError, ParameterError
 from streamdr.store.matrix import NAME, create_matrix, plan_layout
 from streamdr.store.publish import Staging
@@ -37,6 +38,9 @@ class Example:
     noise : float
         The standard deviation of normal noise to add to every value. The store keeps what was there as the
         array `complete`, and the error of denoising is reported.
+    distances : "euclidean", "cityblock", "cosine" or None
+        Store how far rows are from each other instead of the rows: a square matrix, for methods that scale
+        distances.
     seed : int
         The same seed makes the same holes and the same noise.
     """
@@ -44,6 +48,7 @@ class Example:
     dataset: Literal["digits", "iris", "wine", "breast_cancer", "diabetes"]
     missing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     noise: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    distances: Literal["euclidean", "cityblock", "cosine"] | None = None
     seed: Annotated[int, Field(ge=0)] = 0
 
     def __post_init__(self) -> None:
@@ -51,6 +56,8 @@ class Example:
             raise ParameterError("missing", f"{self.missing} is not a part of 1, at least 0 and below 1")
         if not 0 <= self.noise < float("inf"):
             raise ParameterError("noise", f"{self.noise} is not a standard deviation: 0 or more")
+        if self.distances is not None and (self.missing or self.noise):
+            raise ParameterError("distances", "are those of the rows as they are: leave out missing and noise")
 
 
 def ensure(path: Path, example: Example) -> None:
@@ -59,7 +66,8 @@ def ensure(path: Path, example: Example) -> None:
         _create(path, example)
         return
     record = draft(path)
-    if record is None or record.get("kind") != "example" or record.get("recipe") != asdict(example):
+    recipe = None if record is None or record.get("kind") != "example" else record.get("recipe")
+    if recipe is None or {"distances": None, **recipe} != asdict(example):
         raise DataError(f"{path}: exists, but is not this example; delete it, or choose another path")
 
 
@@ -112,7 +120,10 @@ def denoising_errors(example: Example, denoised: Array, n_components: int) -> di
 def _create(path: Path, example: Example) -> None:
     complete, labels = _loaded(example)
     with Staging(path, overwrite=False) as staging:
-        for name, values in ((NAME, _spoilt(example, complete)), (COMPLETE, complete), (LABELS, labels)):
+        given = _spoilt(example, complete)
+        if example.distances is not None:
+            given = point_distances(example.distances, complete).between(complete)
+        for name, values in ((NAME, given), (COMPLETE, complete), (LABELS, labels)):
             layout = plan_layout(values.shape, values.dtype, chunk_rows=_CHUNK_ROWS)
             create_matrix(staging.path, layout, name=name)[...] = values
         write_record(staging.path, "example", {"recipe": asdict(example)}, complete=True)

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 import zarr
 from command_line import SCRIPT, succeed
+from scipy.spatial.distance import pdist, squareform
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
+from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import pairwise_distances
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import KFold
@@ -32,6 +34,7 @@ SCHEMAS = ("schema.json", "comparison-schema.json")
 COMPARISONS = ("gallery",)  # of which one is run as a whole in test_comparison.py
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem not in COMPARISONS)
 WITH_HOLES = ("fill_holes", "fill_holes_mixture")
+MAPS = ("classical_mds", "landmark_mds", "metric_mds", "nonmetric_mds")
 KERNELS = ("kernel_pca", "kernel_search", "kernel_denoise", "sparse_kernel_pca")
 SELECTION = ("select_correlation", "select_f_score", "select_forward", "select_mutual_info")
 WITH_LABELS = ("lda", *SELECTION)  # which have tests of their own
@@ -83,7 +86,7 @@ def test_the_quickstart_runs_as_the_readme_says(place):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in NAMES if name not in ("quickstart", *WITH_HOLES, *KERNELS, *WITH_LABELS)]
+    "name", [name for name in NAMES if name not in ("quickstart", *WITH_HOLES, *KERNELS, *WITH_LABELS, *MAPS)]
 )
 def test_an_example_runs_and_is_right(name, place):
     report = succeed("run", f"configs/{name}.yaml", "--json", cwd=place).report
@@ -259,3 +262,26 @@ def test_the_schema_that_editors_find_beside_them_is_current():
         assert path.read_text().startswith(f"# yaml-language-server: $schema={SCHEMAS[compares]}\n")
         written = parse_yaml(path.read_text(), partial(Place, path.name)).data
         jsonschema.validate(written, comparisons if compares else runs)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_maps_show_distances_as_well_as_they_say(place, name):
+    command = [SCRIPT, "run", f"configs/{name}.yaml"]
+    subprocess.run(command, cwd=place, capture_output=True, text=True, check=True)
+    configuration = load(CONFIGS / f"{name}.yaml")
+    given = zarr.open_array(place / configuration.input.path / "X", mode="r")[:]
+    model = load_model(place / configuration.output.model).model
+    points = open_embedding(place / configuration.output.embedding)[:]
+    np.testing.assert_allclose(points, model.transform(given), rtol=1e-10, atol=1e-10)
+    metric = configuration.method.metric
+    wanted = squareform(given, checks=False) if metric == "precomputed" else pdist(given, metric)
+    reached = pdist(points)
+    if name == "metric_mds":
+        there = wanted > 0
+        sammon = np.sum((wanted - reached)[there] ** 2 / wanted[there]) / wanted.sum()
+        assert model.stress == pytest.approx(sammon, rel=1e-10)
+        return
+    if name == "nonmetric_mds":
+        wanted = IsotonicRegression().fit_transform(wanted.round(10), reached)
+    stress = np.sqrt(np.sum((wanted - reached) ** 2) / np.sum(reached**2))
+    assert model.stress == pytest.approx(stress, rel=0.03)  # of sampled pairs where there are many
