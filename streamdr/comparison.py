@@ -16,14 +16,13 @@ import numpy as np
 
 from streamdr import memory, pipeline, store, tabulation
 from streamdr.addresses import Place, parse_place
-from streamdr.blocks import Array
+from streamdr.blocks import Array, Span
 from streamdr.config import Comparison
 from streamdr.errors import ConfigError, DataError, MemoryLimitError, StoreError
 from streamdr.folders import Folder
 from streamdr.methods import Method
 from streamdr.methods.base import Supervised
 from streamdr.progress import Progress
-from streamdr.quality import measure, nearest_neighbour_accuracy, sampled_rows
 from streamdr.remote.folder import folder_at
 from streamdr.reports import Report
 from streamdr.sources import Source
@@ -48,23 +47,24 @@ def compare(
     stages = [Stage(run, progress, stop, fresh) for run in comparison.runs()]
     given = _Input(stages[0].open_labelled(), [entry.method for entry in comparison.methods])
     record = _Record(folder_at(parse_place(comparison.output.folder)))
-    rows, bytes_read = [], 0
+    reports = []
     for entry, stage in zip(comparison.methods, stages, strict=True):
         progress.message(f"{entry.name}: {entry.method.name}")
         memory.give_back()
         memory.forget_peak()
         with _telling_whose(entry.name):
             report = pipeline.run_all(stage)
-        key = _key(stage, given)
-        row = record.rows.get(entry.name, {}) if report["reused"] else {}
-        if row.get("key") != key:
-            row = {"key": key, **_row(entry.name, stage, report, given)}
-            record.keep(entry.name, row)
-        told = {name: value for name, value in row.items() if name != "key"}
-        rows.append({**told, "reused": report["reused"]})
-        bytes_read += report["bytes_read"]
-    if record.input.get("fingerprint") != given.fingerprint:
-        record.keep_input({"fingerprint": given.fingerprint, **given.facts()})
+        reports.append(report)
+        if not report["reused"]:
+            took = {key: report[key] for key in ("seconds", "bytes_read", "peak_rss")}
+            record.keep("took", entry.name, _written(stage), took)
+    # Only now: scikit-learn, and what it leaves, would count as memory that methods take.
+    rows = [
+        {**_row(entry.name, stage, given, record), "reused": report["reused"]}
+        for entry, stage, report in zip(comparison.methods, stages, reports, strict=True)
+    ]
+    key = given.key()
+    sample = record.get("sample", "", key) or record.keep("sample", "", key, given.facts())
     for path in comparison.output.tables:
         _write(parse_place(path), rows)
     return {
@@ -72,11 +72,11 @@ def compare(
         "input": given.source.name,
         "n_rows": given.source.spec.n_rows,
         "n_cols": given.source.spec.n_cols,
-        "sample": {name: value for name, value in record.input.items() if name != "fingerprint"},
+        "sample": sample,
         "rows": rows,
         "tables": comparison.output.tables,
-        "bytes_read": bytes_read + given.bytes_read,
-        "reused": all(row["reused"] for row in rows),
+        "bytes_read": sum(report["bytes_read"] for report in reports) + given.bytes_read,
+        "reused": all(report["reused"] for report in reports),
     }
 
 
@@ -84,7 +84,7 @@ def compare(
 class _Sample:
     """Some rows of the input."""
 
-    numbers: list[tuple[Any, Array]]
+    regions: list[tuple[Span, Array]]
     rows: Array
     classes: Array | None
 
@@ -94,37 +94,48 @@ class _Input:
 
     def __init__(self, source: Source, methods: Sequence[Method]) -> None:
         self.source = source
-        self.fingerprint = source.fingerprint()
+        self._fingerprint = source.fingerprint()
         self.bytes_read = 0
         labels = source.spec.labels
         told = any(isinstance(method, Supervised) and method.target == "classes" for method in methods)
-        self._classes = labels is not None and (labels.kind != "f" or told)
+        self._has_classes = labels is not None and (labels.kind != "f" or told)
         """Whether labels are classes: numbers in a floating type are, if a method takes them for such."""
+
+    def key(self, of: str = "") -> str:
+        """A digest of this input, as it is looked at here, and of what is compared with it."""
+        return hashlib.sha256(f"{of} {self._fingerprint} {self._has_classes}".encode()).hexdigest()
 
     @cached_property
     def sample(self) -> _Sample:
         """Rows with their classes, if there are any; rows may have holes."""
+        from streamdr.quality import sampled_rows
+
         spec = self.source.spec
         self.source.validate()
-        numbers, rows, classes = sampled_rows(spec, self.source.chunks[0]), [], []
-        for band, chosen in numbers:
+        regions, rows, classes = sampled_rows(spec, self.source.chunks[0]), [], []
+        for band, chosen in regions:
             block = self.source.block(band, holes=True)
             rows.append(block.values[chosen - band.start])
-            if self._classes and block.labels is not None:
+            if self._has_classes and block.labels is not None:
                 classes.append(block.labels[chosen - band.start])
             self.bytes_read += len(band) * spec.line_bytes("rows")
-        return _Sample(numbers, np.concatenate(rows), np.concatenate(classes) if classes else None)
+        return _Sample(regions, np.concatenate(rows), np.concatenate(classes) if classes else None)
 
-    def embedded(self, place: Place) -> Array:
-        """What became of the rows of the sample."""
-        scores = store.open_embedding(place)
+    def measure(self, stage: Stage) -> Report:
+        """How good an embedding is, by what became of the rows of the sample."""
+        from streamdr.quality import measure
+
+        scores = store.open_embedding(stage.embedding)
         if scores.shape[0] != self.source.spec.n_rows:
             raise DataError(f"{self.source.name}: has changed while it was compared; run it again")
-        kept = [np.asarray(scores[band.slice])[chosen - band.start] for band, chosen in self.sample.numbers]
-        return np.concatenate(kept)
+        kept = [np.asarray(scores[band.slice])[chosen - band.start] for band, chosen in self.sample.regions]
+        found = measure(self.sample.rows, np.concatenate(kept), self.sample.classes)
+        return {"n_outputs": scores.shape[1], **found.to_dict()}
 
     def facts(self) -> Report:
         """How large the sample is, and how much of its classes the nearest rows of the input tell."""
+        from streamdr.quality import nearest_neighbour_accuracy
+
         sample = self.sample
         complete = np.isfinite(sample.rows).all(axis=1)
         accuracy = None
@@ -134,7 +145,7 @@ class _Input:
 
 
 class _Record:
-    """The rows of earlier comparisons in one folder, by their names."""
+    """What earlier comparisons in a folder found, by kind and name, each with a digest of what it is of."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -142,38 +153,36 @@ class _Record:
         try:
             with folder.open(RECORD) as file:
                 found = None if file is None else json.load(file)
-        except ValueError:  # it is damaged, and holds nothing that cannot be measured again
+        except ValueError:  # it is damaged, and holds nothing that has to be known
             pass
-        kept = found if isinstance(found, dict) and found.get("version") == _VERSION else {}
-        self.rows: dict[str, Report] = kept.get("rows", {})
-        self.input: Report = kept.get("input", {})
+        known = isinstance(found, dict) and found.get("version") == _VERSION
+        self._kept: dict[str, dict[str, Report]] = found["kept"] if known else {}
 
-    def keep(self, name: str, row: Report) -> None:
-        """Remember a row."""
-        self.rows[name] = row
-        self._write()
+    def get(self, kind: str, name: str, of: str) -> Report | None:
+        """What was found, unless it is of something else."""
+        kept = self._kept.get(kind, {}).get(name)
+        return None if kept is None or kept["of"] != of else kept["found"]
 
-    def keep_input(self, facts: Report) -> None:
-        """Remember what the input is like."""
-        self.input = facts
-        self._write()
-
-    def _write(self) -> None:
-        content = {"version": _VERSION, "input": self.input, "rows": self.rows}
-        self._folder.write(RECORD, lambda file: _put(file, json.dumps(content, indent=1)))
+    def keep(self, kind: str, name: str, of: str, found: Report) -> Report:
+        """Remember what was found."""
+        self._kept.setdefault(kind, {})[name] = {"of": of, "found": found}
+        content = json.dumps({"version": _VERSION, "kept": self._kept}, indent=1)
+        self._folder.write(RECORD, lambda file: _put(file, content))
+        return found
 
 
-def _row(name: str, stage: Stage, report: Report, given: _Input) -> Report:
+def _row(name: str, stage: Stage, given: _Input, record: _Record) -> Report:
     """A method's row. What it took is not known of outputs that were there before anybody looked."""
-    embedded = given.embedded(stage.embedding)
-    took = {key: None if report["reused"] else report[key] for key in ("seconds", "bytes_read", "peak_rss")}
+    written = _written(stage)
+    took = record.get("took", name, written) or dict.fromkeys(("seconds", "bytes_read", "peak_rss"))
+    key = given.key(written)
+    found = record.get("measured", name, key) or record.keep("measured", name, key, given.measure(stage))
     return {
         "name": name,
         "method": stage.run.method.name,
         "parameters": _changed(stage.run.method),
-        "n_outputs": embedded.shape[1],
+        **found,
         **took,
-        **measure(given.sample.rows, embedded, given.sample.classes).to_dict(),
         "model": stage.run.output.model,
         "embedding": stage.run.output.embedding,
     }
@@ -186,10 +195,10 @@ def _changed(method: Method) -> Report:
     return changed
 
 
-def _key(stage: Stage, given: _Input) -> str:
-    """What a row is of: an embedding, and the input that it is compared with."""
-    written = store.read_group(stage.embedding, "embedding").record["digest"]
-    return hashlib.sha256(f"{written} {given.fingerprint}".encode()).hexdigest()
+def _written(stage: Stage) -> str:
+    """What tells an embedding from any other."""
+    digest: str = store.read_group(stage.embedding, "embedding").record["digest"]
+    return digest
 
 
 def _write(place: Place, rows: Sequence[Report]) -> None:

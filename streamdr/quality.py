@@ -18,8 +18,10 @@ NEIGHBOURS = 10
 N_PAIRS = 20_000
 """So many distances are compared."""
 
-_MOST_BANDS = 50
-"""So many regions of the input are read for a sample."""
+_MOST_BANDS, _LEAST_BANDS = 50, 8
+"""How many regions of the input are read for a sample: many where they are small."""
+_MOST_READ = 1 << 24
+"""So many values are read for it, unless that would be fewer regions."""
 _MOST_VALUES = 1 << 23
 """Neither a sample nor a region has more, however wide rows are."""
 _TILE = 1_024
@@ -54,8 +56,9 @@ def sampled_rows(data: MatrixSpec, chunk: int) -> list[tuple[Span, Array]]:
     if data.n_rows <= most:
         return [(band, np.arange(band.start, band.stop)) for band in Span(0, data.n_rows).split(length)]
     n_bands = ceil(data.n_rows / length)
-    taken = np.linspace(0, n_bands - 1, min(n_bands, _MOST_BANDS, most)).round().astype(int).tolist()
-    rng, each, chosen = np.random.default_rng(0), ceil(most / len(taken)), []
+    cheap = max(_LEAST_BANDS, _MOST_READ // (length * data.n_cols))
+    taken = np.linspace(0, n_bands - 1, min(n_bands, cheap, _MOST_BANDS, most)).round().astype(int).tolist()
+    rng, each, chosen = np.random.default_rng(0), most // len(taken), []
     for number in taken:
         band = Span(number * length, min((number + 1) * length, data.n_rows))
         kept = rng.choice(len(band), min(each, len(band)), replace=False)

@@ -97,6 +97,7 @@ def test_what_cannot_be_measured_is_not():
         (2_001, 64, 5_000),
         (100_000, 9, 1),
         (10**10, 40, 16_384),
+        (2_000_000, 64, 65_536),
         (9_000, 10**6, 500),
     ],
 )
@@ -106,6 +107,7 @@ def test_a_sample_is_spread_over_the_rows_and_bounded(n_rows, n_cols, chunk):
     assert (np.diff(numbers) > 0).all()
     assert all(band.start <= chosen[0] <= chosen[-1] < band.stop <= n_rows for band, chosen in sample)
     assert len(numbers) == min(n_rows, len(numbers)) <= MOST_ROWS
+    assert sum(len(band) for band, _ in sample) * n_cols <= max(2**24, 8 * chunk * n_cols)
     if n_cols < 1_000:
         assert len(numbers) >= min(n_rows, 0.95 * MOST_ROWS)
     assert len(numbers) * n_cols <= 2**25
