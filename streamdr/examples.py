@@ -57,7 +57,7 @@ class Example:
         if not 0 <= self.noise < float("inf"):
             raise ParameterError("noise", f"{self.noise} is not a standard deviation: 0 or more")
         if self.distances is not None and (self.missing or self.noise):
-            raise ParameterError("distances", "are those of the rows as they are: leave out missing and noise")
+            raise ParameterError("distances", "are those of rows as they are: leave out missing and noise")
 
 
 def ensure(path: Path, example: Example) -> None:

@@ -91,6 +91,8 @@ class ScalingModel(Settled):
             squares = self._distances(rows[tile])
             np.multiply(squares, squares, out=squares)
             squares -= self.mean_squares
+            # What all have in common is nothing to P but rounding: far off, it would be the larger part.
+            squares -= squares.mean(axis=1, keepdims=True)
             mapped[tile] = squares @ self.projection.T
         return mapped
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import partial
@@ -16,6 +17,10 @@ from streamdr.sources.snapshot import JoinedSnapshot, Snapshot
 
 _MEND = "remove or fill these values before fitting"
 _TAKES_HOLES = "or use the method ppca, which takes missing values"
+
+
+_MOST_KEPT = 1 << 20
+_mine = threading.local()
 
 
 class Source(ABC):
@@ -85,7 +90,10 @@ class Source(ABC):
         """Bytes that one `block` of such a region allocates besides its values."""
         stored, working = self.spec.dtype, self.spec.working
         widening = 0 if stored == working else n_rows * n_cols * stored.itemsize
-        return widening + (n_rows + n_cols) * working.itemsize
+        beside = sum(
+            _beside_bytes(other, n_rows) for other in (self.weights, self.labels) if other is not None
+        )
+        return widening + (n_rows + n_cols) * working.itemsize + beside
 
     def validate(self) -> None:
         """Refuse, before the first read, what can be seen to be wrong: chunks missing, for one."""
@@ -127,12 +135,12 @@ class Source(ABC):
     def _labels(self, rows: Span) -> Array | None:
         if self.labels is None:
             return None
-        return checked_labels(self.labels.read(rows, Span(0, 1))[:, 0], self.labels.name, rows)
+        return checked_labels(_beside("labels", self.labels, rows), self.labels.name, rows)
 
     def _weights(self, rows: Span) -> Array | None:
         if self.weights is None:
             return None
-        weights = widen(self.weights.read(rows, Span(0, 1)))[:, 0].astype(np.float64)
+        weights = widen(_beside("weights", self.weights, rows)).astype(np.float64)
         bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
         if bad.size:
             row = rows.start + int(bad[0])
@@ -172,6 +180,26 @@ class Source(ABC):
         if len(cols) < self.spec.n_cols:
             where += f", columns {cols.start}-{cols.stop - 1}"
         return where
+
+
+def _beside(what: str, source: Source, rows: Span) -> Array:
+    """The values of a source of one column. Its chunks may be longer than a block: the last ones are kept."""
+    chunk = source.chunks[0]
+    whole = Span(rows.start // chunk * chunk, min(-(-rows.stop // chunk) * chunk, source.spec.n_rows))
+    kept: tuple[Source, Span, Array] | None = getattr(_mine, what, None)
+    if kept is not None and kept[0] is source and kept[1].start <= rows.start and rows.stop <= kept[1].stop:
+        return kept[2][rows.start - kept[1].start : rows.stop - kept[1].start]
+    if len(whole) > _MOST_KEPT:
+        return source.read(rows, Span(0, 1))[:, 0]
+    values = source.read(whole, Span(0, 1))[:, 0]
+    setattr(_mine, what, (source, whole, values))
+    return values[rows.start - whole.start : rows.stop - whole.start]
+
+
+def _beside_bytes(source: Source, n_rows: int) -> int:
+    """What one column takes that comes with so many rows: as stored, as kept, and as numbers."""
+    kept = min(n_rows + 2 * source.chunks[0], _MOST_KEPT)
+    return source.overhead(n_rows, 1) + 16 * (kept + n_rows)
 
 
 def checked_labels(labels: Array, name: str, rows: Span) -> Array:
