@@ -156,7 +156,8 @@ class _Record:
         except ValueError:  # it is damaged, and holds nothing that has to be known
             pass
         known = isinstance(found, dict) and found.get("version") == _VERSION
-        self._kept: dict[str, dict[str, Report]] = found["kept"] if known else {}
+        kept = found.get("kept") if known else None
+        self._kept: dict[str, dict[str, Report]] = kept if isinstance(kept, dict) else {}
 
     def get(self, kind: str, name: str, of: str) -> Report | None:
         """What was found, unless it is of something else."""

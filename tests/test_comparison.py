@@ -218,7 +218,7 @@ def test_an_error_says_whose_it_is_and_leaves_the_table_as_it_was(place):
 def test_a_record_that_is_damaged_costs_no_more_than_measuring_again(place):
     # And then nobody knows any more what was taken to make what is there.
     first = compared(place, PCA2)["rows"][0]
-    for text in ("not json", "[]", '{"version": 0}'):
+    for text in ("not json", "[]", '{"version": 0}', '{"version": 1}', '{"version": 1, "kept": 3}'):
         (place / "out" / RECORD).write_text(text)
         row = compared(place, PCA2)["rows"][0]
         assert row["stress"] == first["stress"]
