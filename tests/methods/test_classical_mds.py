@@ -15,6 +15,7 @@ from streamdr import MDS, ClassicalMDS, fitting, store
 from streamdr.errors import DataError, ParameterError
 from streamdr.settings import Execution
 from streamdr.sources import open_source
+from streamdr.testing import hostile_data
 
 N, D = 60, 5
 SOLVERS = ["exact", "krylov"]
@@ -369,6 +370,18 @@ def test_scale_does_not_matter(solver, scale, roads):
     want = ClassicalMDS(2, **given).fit(roads)
     same_points(ours.embedding_ / scale, want.embedding_, 1e-9)
     assert ours.stress_ == pytest.approx(want.stress_, rel=1e-9)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "precomputed"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_long_direction_beside_short_ones(solver, metric):
+    """What all squares share must not leak into coordinates that are a hundred thousandth as long."""
+    rows = hostile_data("drifting", N, 8)
+    given = plain.distances(rows) if metric == "precomputed" else rows
+    ours = ClassicalMDS(2, metric=metric, solver=solver, tol=1e-13, max_passes=30).fit(given)
+    want = sklearn.decomposition.PCA(2).fit_transform(rows)
+    same_up_to_sign(ours.embedding_[:, 1:], want[:, 1:], 0.01)
+    same_up_to_sign(ours.transform(given)[:, 1:], want[:, 1:], 0.01)
 
 
 @pytest.mark.parametrize("chunks", [(7, 60), (1, 60), (60, 11), (13, 17)])
