@@ -156,11 +156,11 @@ def test_same_bits_on_a_cluster(paths, tmp_path):
             np.testing.assert_array_equal(*written)
 
 
-@pytest.mark.parametrize(("kind", "name"), EVERY)
+@pytest.mark.parametrize(
+    ("kind", "name"), [case for case in EVERY if case[0] == "distances" or "landmarks" not in case[1]]
+)
 def test_a_store_gives_what_memory_gives(kind, name, paths):
     """Up to rounding, however it is cut. Landmarks of points are chosen by the layout."""
-    if kind == "points" and "landmarks" in name:
-        return
     method = method_of(kind, name)
     values = zarr.open_array(paths[kind])[:]
     there = fit(method, paths[kind]).model
@@ -187,7 +187,7 @@ class StopAfter(Silent):
             self.stop.set()
 
 
-@pytest.mark.parametrize("share", [0.5, 1.5, 2.2])
+@pytest.mark.parametrize("share", [0.5, 2.2])
 @pytest.mark.parametrize(("kind", "name"), IN_STEPS)
 def test_an_interrupted_fit_resumes_to_the_same_bits(kind, name, share, paths, tmp_path):
     method, path = method_of(kind, name), paths[kind]
