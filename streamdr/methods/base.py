@@ -24,6 +24,8 @@ class Pass:
     """Read only this much of the rows; None for all of them."""
     labour: int = 1
     """How much more is done with a value than to multiply it: such a pass is cut finer."""
+    at_hand: Block | None = None
+    """Rows that the method itself has in memory: they are looked at instead of the data."""
 
 
 class Model(Protocol):
@@ -211,6 +213,8 @@ def _asked_for(request: Pass, rows: Array, weights: Array | None, labels: Array 
         if np.isinf(rows).any():
             raise DataError("there are values that are infinite")
 
+    if request.at_hand is not None:
+        return request.at_hand
     if request.axis == "columns":
         return Block(Span(0, rows.shape[1]), rows, labels, weights, suspect=suspect)
     if request.part is None:

@@ -73,6 +73,9 @@ class Ranking(NamedTuple):
             within = np.lexsort((ranked, self.ties))
             fitted[self.order[within]] = isotonic_regression(ranked[within], weights=self.weights[within]).x
             return fitted
+        if self.ties[-1] == len(ranked) - 1:  # none are tied
+            fitted[self.order] = isotonic_regression(ranked, weights=self.weights).x
+            return fitted
         counts = np.bincount(self.ties, self.weights)
         totals = np.bincount(self.ties, self.weights * ranked)
         means = np.divide(totals, counts, out=np.zeros_like(totals), where=counts > 0)

@@ -44,14 +44,6 @@ class Setting:
         """How many points there are."""
         return len(self.start)
 
-    def ask(self, request: Pass) -> Generator[Pass, Accumulator, Accumulator]:
-        """A look at all pairs: in memory where they are at hand, or another pass."""
-        if self.at_hand is None:
-            return (yield request)
-        full = request.empty.empty_like()
-        full.update(self.at_hand)
-        return full
-
     def starts(self, number: int, seed: int) -> list[Array]:
         """The first configuration, and others at random that are as wide."""
         rng = np.random.default_rng([seed, 5])

@@ -157,7 +157,8 @@ class MetricMDS:
 
         def look(embedding: Array, label: str) -> Generator[Pass, Accumulator, Look]:
             empty = Stress(setting.distances, embedding, weights, holes=holes)
-            full = cast(Stress, (yield from setting.ask(Pass(empty, label=label, labour=labour))))
+            request = Pass(empty, label=label, labour=labour, at_hand=setting.at_hand)
+            full = cast(Stress, (yield request))
             if not full.degree.any():
                 raise DataError("no pair has a distance above zero that is known: there is nothing to scale")
             norm = norm_of(self.stress, full.wanted) or 1.0

@@ -65,9 +65,9 @@ class NonmetricMDS:
     ties: Literal["secondary", "primary"] = "secondary"
     storage: Literal["auto", "memory", "stream"] = "auto"
     n_bins: int = 5_000
-    n_init: int = 4
-    max_iter: int = 300
-    tol: float = 1e-6
+    n_init: int = 8
+    max_iter: int = 500
+    tol: float = 1e-7
     random_state: int = 0
 
     def check(self) -> None:
@@ -158,14 +158,14 @@ class _AtHand:
 
     def look(self, embedding: Array, label: str) -> Generator[Pass, Accumulator, Look]:
         """Disparities, and a step towards them."""
-        yield from ()
         reached = pdist(embedding)[self._there]
         hats = self._ranking.disparities(reached)
         stress = _kruskal(reached, hats, self._weights)
         wanted = np.full(len(self._there), np.nan)
         wanted[self._there] = hats * _scale(hats, self._weights)
-        full = Stress(StoredDistances(self._n), embedding, self._pairs, holes=not self._complete)
-        full.update(Block(self._block.span, squareform(wanted, checks=False)))
+        empty = Stress(StoredDistances(self._n), embedding, self._pairs, holes=not self._complete)
+        matrix = Block(self._block.span, squareform(wanted, checks=False))
+        full = cast(Stress, (yield Pass(empty, label=label, at_hand=matrix)))
         return Look(stress, majorized(full, uniform=self._uniform), full.pull)
 
     def curve(self, embedding: Array, setting: Setting) -> Generator[Pass, Accumulator, tuple[Steps, Array]]:

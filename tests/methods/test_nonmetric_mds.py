@@ -348,7 +348,7 @@ def test_a_saved_model_maps_the_same(tmp_path):
 def test_by_the_name_of_its_kind():
     ours = MDS(3, kind="nonmetric", ties="primary")
     assert isinstance(ours, NonmetricMDS)
-    assert (ours.n_components, ours.ties, ours.n_init) == (3, "primary", 4)
+    assert (ours.n_components, ours.ties, ours.n_init) == (3, "primary", 8)
 
 
 # Starts
