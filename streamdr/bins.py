@@ -31,10 +31,6 @@ class Bins(Settled):
     def _cell(self, bits: int, kept: int) -> int:
         return bits >> (_MANTISSA - kept)
 
-    def __len__(self) -> int:
-        """How many bins there are."""
-        return len(self.edges) + 1
-
     def of(self, values: Array) -> Array:
         """The number of each value's bin. What is missing is in any."""
         cells = np.ascontiguousarray(values, np.float64).view(np.int64) >> self._shift

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from streamdr.accumulators.tiles import TILE_BYTES
 from streamdr.blocks import MatrixSpec
 from streamdr.methods.base import Route
+from streamdr.methods.mds_setting import LANDMARKS
 from streamdr.sizes import format_bytes
 
 if TYPE_CHECKING:
     from streamdr.methods.metric_mds import MetricMDS
     from streamdr.methods.nonmetric_mds import NonmetricMDS
 
-_LANDMARKS = 300
 _STEPS = 20.0
 """Operations on a pair, besides its distances."""
 
@@ -26,7 +26,7 @@ def iterative_routes(
     stored = method.metric == "precomputed"
     matrix, rows = 8 * n * n, 8 * n * d
     tiles = 10 * max(TILE_BYTES, 8 * n)
-    landmarks = 4 * 8 * _LANDMARKS * n
+    landmarks = 4 * 8 * LANDMARKS * n
     state = 8 * n * (2 * k + 2) * method.n_init
     each = float(n) * n * (_STEPS + 4 * k)
     computed = 0.0 if stored else float(n) * n * 3 * d
@@ -66,7 +66,7 @@ def stochastic_route(method: MetricMDS, data: MatrixSpec, rounds: int, stored_ro
     n, d, k = data.n_rows, data.n_cols, method.n_components
     stored = method.metric == "precomputed"
     rows = 8 * n * d
-    landmarks = 5 * 8 * _LANDMARKS * n
+    landmarks = 5 * 8 * LANDMARKS * n
     table = 8 * n * min(stored_rounds, n) if stored else 0
     return Route(
         method=method.using("stochastic"),

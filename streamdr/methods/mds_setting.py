@@ -17,7 +17,8 @@ from streamdr.methods.mds_parameters import some_pairs
 from streamdr.methods.scaling import projection_of, scaled
 from streamdr.methods.stored_distances import require_symmetric, surveyed
 
-_LANDMARKS = 300
+LANDMARKS = 300
+"""How many points the first configuration is made by."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +143,7 @@ def _stored(data: MatrixSpec, seed: int, *, keep: bool) -> Generator[Pass, Accum
 
 def landmark_numbers(n_points: int, seed: int) -> Array:
     """Some points at random, in order."""
-    return np.sort(np.random.default_rng([seed, 3]).permutation(n_points)[:_LANDMARKS])
+    return np.sort(np.random.default_rng([seed, 3]).permutation(n_points)[:LANDMARKS])
 
 
 def by_landmarks(rows: Array, numbers: Array, n_components: int, seed: int) -> Array:
