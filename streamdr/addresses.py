@@ -6,6 +6,7 @@ whatever prints, records or logs an address cannot tell a secret, since the text
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
 from streamdr.errors import ConfigError
+from streamdr.safe_text import keep_secret, redact_value
 
 Option = str | int | float | bool
 
@@ -24,6 +26,7 @@ BUCKET_SCHEMES = frozenset({"s3", "s3a", "gs", "az", "azure", "adl", "abfs", "ab
 _URL = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?:(?P<user>[^/?#]*)@)?(?P<place>[^?#]*)(?:\?(?P<query>.*))?"
 )
+_VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\})", re.ASCII)
 _SHAPE = "an address looks like s3://bucket/name.zarr"
 _USER_OPTIONS = {
     "s3": ("access_key_id", "secret_access_key"),
@@ -34,22 +37,6 @@ _USER_OPTIONS = {
 """What the user and the password in an address are called where they are keys."""
 _CONTAINER_IS_USER = ("abfs", "abfss")
 """Here the part before the @ is a container, not a person."""
-
-_SECRETS = (
-    # A secret with a slash in it that somebody did not encode hides the @ behind the slash.
-    (re.compile(r"(?<=://)[^/\s@]*:[^\s@]*@"), "***@"),
-    (re.compile(r"(://[^\s?'\"]*)\?[^\s'\"]+"), r"\1?***"),
-    (
-        re.compile(r"(?i)([\w-]*(?:key|secret|token|passw|credential|signature)[\w-]*=)[^\s\"',;&]+"),
-        r"\1***",
-    ),
-    (
-        re.compile(
-            r"(?i)(['\"][\w-]*(?:key|secret|token|passw|credential|signature)[\w-]*['\"]\s*:\s*)(['\"]).*?\2"
-        ),
-        r"\1\2***\2",
-    ),
-)
 
 _options: ContextVar[tuple[tuple[str, Option], ...]] = ContextVar("streamdr_storage_options", default=())
 
@@ -68,24 +55,27 @@ class Address:
         """Take a URL apart. A user and a password in it, and its query, become options."""
         match = _URL.fullmatch(text)
         if match is None:
-            raise ConfigError(f"{redact(text)!r} cannot be understood; {_SHAPE}")
+            raise ConfigError(f"{redact_value(text)!r} cannot be understood; {_SHAPE}")
         scheme, user, place = match["scheme"].lower(), match["user"], match["place"].rstrip("/")
         if scheme in _CONTAINER_IS_USER and user is not None:
             place, user = f"{user}@{place}", None
         bucket, *names = place.split("/")
         nowhere = not bucket and (scheme in BUCKET_SCHEMES or not names)
         if nowhere or any(name in ("", ".", "..") for name in names):
-            raise ConfigError(f"{redact(text)!r} has an empty part, or one of dots; {_SHAPE}")
+            raise ConfigError(f"{redact_value(text)!r} has an empty part, or one of dots; {_SHAPE}")
         if ":" in bucket and scheme in _USER_OPTIONS:
             raise ConfigError(
-                f"{redact(text)!r}: what is before the bucket cannot be understood; write / and + in a "
+                f"{redact_value(text)!r}: what is before the bucket cannot be understood; write / and + in a "
                 "secret as %2F and %2B, or leave keys to the environment"
             )
         given = dict(_options.get())
         if user is not None:
             names_of_user = _USER_OPTIONS.get(scheme, ("username", "password"))
-            given |= zip(names_of_user, map(unquote, user.split(":", 1)), strict=False)
+            parts = [unquote(part) for part in user.split(":", 1)]
+            keep_secret([("password", parts[-1])])  # or a token, where it stands alone
+            given |= zip(names_of_user, parts, strict=False)
         given |= parse_qsl(match["query"] or "", keep_blank_values=True)
+        keep_secret(given.items())
         return cls(f"{scheme}://{place}", tuple(sorted(given.items())))
 
     @property
@@ -167,8 +157,37 @@ def parse_place(text: str | Path | Address) -> Place:
     if isinstance(text, Shown):
         return Address.parse(text.given)
     if _scheme(text) == "file":
-        return Path(unquote(text.partition("://")[2]))
-    return Address.parse(text) if is_remote(text) else Path(text)
+        path = text.partition("://")[2]
+        if "@" in path.partition("/")[0]:
+            raise ConfigError(
+                f"{redact_value(text)!r}: a file has no user and no password; write the path alone"
+            )
+        return Path(unquote(path))
+    if text.partition(":/")[0].lower() in BUCKET_SCHEMES and not is_remote(text):
+        raise ConfigError(f"{redact_value(text)!r} has one slash where an address has two; {_SHAPE}")
+    return Address.parse(text) if is_remote(text) else _home_expanded(text)
+
+
+def _home_expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # ~somebody, and there is no such user
+        raise ConfigError(f"{text!r} begins with the home of a user that there is not") from error
+
+
+def expand_variables(text: str) -> str:
+    """A path with `$NAME` and `${NAME}` replaced by what the environment says.
+
+    Addresses stay as they are: what opens them is not for their text.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match["name"] or match["braced"]
+        if name not in os.environ:
+            raise ConfigError(f"{text!r}: the environment has no variable {name}; set it")
+        return os.environ[name]
+
+    return text if is_remote(text) else _VARIABLE.sub(value, text)
 
 
 def local_path(text: str) -> Path:
@@ -194,10 +213,3 @@ def storage_options(options: Mapping[str, Option | None]) -> Iterator[None]:
         yield
     finally:
         _options.reset(token)
-
-
-def redact(text: str) -> str:
-    """The text without what looks like a secret: users and queries of URLs, values of keys and tokens."""
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
-    return text

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from streamdr.addresses import redact
-from streamdr.errors import ConfigError, StreamdrError
+from streamdr.errors import ConfigError, ParameterError, StreamdrError
+from streamdr.safe_text import lines, one_line, redact, redact_value
 from streamdr.signals import Stop, supervise
 
 Report = dict[str, Any]
@@ -32,7 +32,7 @@ def conclude(work: Callable[[], Report], render: Render, *, as_json: bool) -> in
     """Do short work, and say what came of it."""
     try:
         report = work()
-        return _show(json.dumps(report, allow_nan=False) if as_json else render(report))
+        return _show(json.dumps(_redacted(report), allow_nan=False) if as_json else lines(render(report)))
     except Exception as error:
         return fail_with(error, as_json)
 
@@ -63,8 +63,12 @@ def conduct(work: Callable[[Stop], Report], render: Render, *, as_json: bool, af
 
 
 def fail(kind: str, message: str, exit_code: int, as_json: bool) -> int:
-    """Say what went wrong, to people and to programs, and return the exit code."""
-    for line in message.splitlines():
+    """Say what went wrong, to people and to programs, and return the exit code.
+
+    Of the message, which may have several lines, each was made safe to be shown on its own.
+    """
+    message = lines(message)
+    for line in message.split("\n"):
         say(f"error: {line}")
     return _end(kind, message, exit_code, as_json)
 
@@ -72,13 +76,31 @@ def fail(kind: str, message: str, exit_code: int, as_json: bool) -> int:
 def say(text: str) -> None:
     """Write a line for people."""
     with suppress(OSError):  # the work outlives whoever was reading
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{lines(text)}\n")
         sys.stderr.flush()
 
 
 def resume_command() -> str:
     """The command line to run again: the same, but for what would forget what was done, and for secrets."""
-    return redact(shlex.join(["streamdr", *(word for word in sys.argv[1:] if word != "--fresh")]))
+    words = ["streamdr", *(word for word in sys.argv[1:] if word != "--fresh")]
+    return one_line(shlex.join(map(shown_word, words)))
+
+
+def without_secrets(message: str) -> str:
+    """What is said of the words of this command line, without those that may not be shown."""
+    for word in sys.argv[1:]:
+        if (shown := shown_word(word)) != word:
+            message = message.replace(word, shown).replace(repr(word)[1:-1], shown)
+    return one_line(message)
+
+
+def shown_word(word: str) -> str:
+    """A word of a command line as it may be shown: a key keeps its name, and loses its value if need be."""
+    key, equals, value = word.partition("=")
+    if not equals:
+        return redact_value(word)
+    sensitive = key.startswith(("execution.cluster", "execution.tls"))
+    return f"{key}=***" if sensitive else redact(f"{key}={redact_value(value)}")
 
 
 def stopped(message: str, exit_code: int, as_json: bool) -> int:
@@ -96,9 +118,13 @@ def _end(kind: str, message: str, exit_code: int, as_json: bool) -> int:
 def fail_with(error: Exception, as_json: bool) -> int:
     """Say what an exception says, and return the exit code that it stands for."""
     if os.environ.get(TRACEBACK):
-        traceback.print_exception(error)
-    exit_code = 2 if isinstance(error, ConfigError) else 1
-    return fail(type(error).__name__, message_of(error), exit_code, as_json)
+        say("".join(traceback.format_exception(error)).rstrip())
+    return fail(type(error).__name__, message_of(error), exit_code_of(error), as_json)
+
+
+def exit_code_of(error: Exception) -> int:
+    """2 for what has to be mended in a command line or a configuration, 1 for everything else."""
+    return 2 if isinstance(error, ConfigError | ParameterError) else 1
 
 
 def message_of(error: Exception) -> str:
@@ -106,11 +132,22 @@ def message_of(error: Exception) -> str:
     if isinstance(error, StreamdrError):
         return str(error)
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
-    if isinstance(error, MemoryError):
-        return f"out of memory ({error}); set execution.memory_limit to what there is"
-    what = f"{type(error).__name__}: {redact(str(error))}"
-    return f"unexpected {what}; run with {TRACEBACK}=1 to see where it came from"
+        said = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+    elif isinstance(error, MemoryError):
+        said = f"out of memory ({error}); free some, or lower execution.memory_limit if there is one"
+    else:
+        what = f"{type(error).__name__}: {error}"
+        said = f"unexpected {what}; run with {TRACEBACK}=1 to see where it came from"
+    return one_line(said)
+
+
+def _redacted(report: Any) -> Any:
+    """Plain data without secrets. What else is not fit for a terminal, JSON escapes."""
+    if isinstance(report, str):
+        return redact(report)
+    if isinstance(report, dict):
+        return {key: _redacted(value) for key, value in report.items()}
+    return [_redacted(value) for value in report] if isinstance(report, list | tuple) else report
 
 
 def _show(text: str) -> int:
@@ -118,10 +155,11 @@ def _show(text: str) -> int:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # then whoever read it has read enough
-            say(f"error: standard output: {error.strerror}")
         # Python would try once more to write the text, at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return 0  # the work is done, and whoever reads has read enough, as `head` does
+        say(f"error: standard output: {error.strerror}")
         return 1
     return 0
 

@@ -2,28 +2,61 @@
 
 from __future__ import annotations
 
+from streamdr.safe_text import lines, one_line
+
 
 class StreamdrError(Exception):
-    """The base of every error that streamdr raises on purpose."""
+    """The base of every error that streamdr raises on purpose. What it says may be shown anywhere."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
 
 
 class ConfigError(StreamdrError):
-    """A configuration or a command line that cannot mean anything: mend the words, not the data."""
+    """A configuration or a command line that cannot mean anything: mend the words, not the data.
+
+    Parameters
+    ----------
+    *problems : str
+        What is wrong, a line each.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__(*problems)
+
+    def __str__(self) -> str:
+        return lines("\n".join(map(one_line, self.args)))
 
 
 class ParameterError(StreamdrError, ValueError):
-    """A method's parameter with an impossible value, or one that this data cannot satisfy."""
+    """A method's parameter with an impossible value, or one that this data cannot satisfy.
 
-    def __init__(self, parameter: str, message: str) -> None:
+    As text it begins with the parameter's name, unless the message says already where the parameter stands
+    in a file (`located`).
+    """
+
+    def __init__(self, parameter: str, message: str, located: bool = False) -> None:
         super().__init__(message)
         self.parameter = parameter
+        self.message = message
+        self.located = located
 
-    def __reduce__(self) -> tuple[type[ParameterError], tuple[str, str]]:
-        return type(self), (self.parameter, str(self))
+    def __str__(self) -> str:
+        return one_line(self.message if self.located else f"{self.parameter}: {self.message}")
+
+    def __reduce__(self) -> tuple[type[ParameterError], tuple[str, str, bool]]:
+        return type(self), (self.parameter, self.message, self.located)
 
 
 class DataError(StreamdrError, ValueError):
     """Input that cannot be read or cannot be used: missing, corrupt, not finite, of the wrong shape."""
+
+
+class InputError(ParameterError, DataError):
+    """A parameter of the input that names what is not there: a path, an array of a group, an axis."""
 
 
 class MissingValuesError(DataError):

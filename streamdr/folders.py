@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
+from streamdr.files import create_file, open_regular
 from streamdr.processes import Process
 
 _PARTIAL = "partial"
@@ -22,7 +27,10 @@ class Item(NamedTuple):
 
 
 class Folder(Protocol):
-    """Files by name. Whatever goes wrong is an OSError."""
+    """Files by name. Whatever goes wrong is an OSError.
+
+    Other files may lie in the same place. They are listed, and left alone by whoever does not know them.
+    """
 
     @property
     def name(self) -> str:
@@ -30,6 +38,9 @@ class Folder(Protocol):
 
     def open(self, name: str) -> AbstractContextManager[BinaryIO | None]:
         """A file to be read, in any order, or None where there is none."""
+
+    def beginning(self, name: str, length: int) -> bytes:
+        """The first bytes of a file."""
 
     def write(self, name: str, fill: Callable[[BinaryIO], None]) -> None:
         """Replace a file, in one step, by what `fill` writes."""
@@ -57,23 +68,31 @@ class LocalFolder:
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO | None]:
-        """A file to be read, or None where there is none."""
+        """A regular file to be read, or None where there is none."""
+        if os.path.lexists(self.root) and not self.root.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "is not a directory", str(self.root))
         try:
-            file = (self.root / name).open("rb")
+            file = open_regular(self.root / name)
         except FileNotFoundError:
             yield None
             return
         with file:
             yield file
 
+    def beginning(self, name: str, length: int) -> bytes:
+        """The first bytes of a file."""
+        with open_regular(self.root / name, buffering=0) as file:
+            return file.read(length)
+
     def write(self, name: str, fill: Callable[[BinaryIO], None]) -> None:
         """Write beside the file, make it durable, and rename."""
         self.root.mkdir(parents=True, exist_ok=True)
         self._sweep()
         writer = Process.here()
-        partial = self.root / f".{name}.{writer.host}.{writer.pid}-{writer.started}.{_PARTIAL}"
+        one = f"{name}-{secrets.token_hex(4)}"  # a process may have several threads that write
+        partial = self.root / f".{one}.{writer.host}.{writer.pid}-{writer.started}.{_PARTIAL}"
         try:
-            with partial.open("wb") as file:
+            with create_file(partial) as file:
                 fill(file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -87,13 +106,14 @@ class LocalFolder:
         (self.root / name).unlink(missing_ok=True)
 
     def items(self) -> list[Item]:
-        """The files, oldest first."""
+        """The regular files, oldest first. Links are none."""
         found = []
         with suppress(FileNotFoundError), os.scandir(self.root) as entries:
             for entry in entries:
-                if not entry.name.startswith("."):
-                    status = entry.stat()
-                    found.append((status.st_mtime_ns, Item(entry.name, status.st_size)))
+                if not entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
+                    with suppress(FileNotFoundError):  # another run was faster
+                        status = entry.stat(follow_symlinks=False)
+                        found.append((status.st_mtime_ns, Item(entry.name, status.st_size)))
         return [item for _, item in sorted(found)]
 
     def touch(self, name: str) -> None:
@@ -104,8 +124,10 @@ class LocalFolder:
     def _sweep(self) -> None:
         """Remove what processes of this machine were writing when they were killed."""
         here = Process.here()
-        for path in self.root.glob(f".*.{here.host}.*.{_PARTIAL}"):
-            with suppress(OSError, ValueError):
-                pid, started = map(int, path.name.split(".")[-2].split("-"))
-                if not replace(here, pid=pid, started=started).is_running:
-                    path.unlink()
+        pattern = re.compile(rf"\..+\.{re.escape(here.host)}\.(\d{{1,9}})-(\d{{1,18}})\.{_PARTIAL}")
+        for path in self.root.iterdir():
+            if match := pattern.fullmatch(path.name):
+                with suppress(OSError):
+                    writer = replace(here, pid=int(match[1]), started=int(match[2]))
+                    if stat.S_ISREG(path.lstat().st_mode) and not writer.is_running:
+                        path.unlink()

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from streamdr import tabulation
-from streamdr.sizes import format_bytes
+from streamdr.safe_text import one_line
+from streamdr.sizes import format_bytes, format_seconds
 
 Report = dict[str, Any]
 
@@ -17,7 +18,13 @@ _LISTED = 20
 def plan(report: Report) -> str:
     """What a fit will do, why, and what it will take."""
     block = f"{report['block_rows']:,} x {report['block_columns']:,} ({format_bytes(report['block_bytes'])})"
-    passes = "1 pass" if report["passes"] == 1 else f"at most {report['passes']} passes"
+    other = report["if_values_are_missing"]
+    most = report["passes"] - (other["passes"] if other else 0)
+    passes = "1 pass" if most == 1 else f"at most {most} passes"
+    missing = []
+    if other:
+        further = f"{other['solver']}, at most {other['passes']} more passes"
+        missing = [("if missing", f"{further}, {format_seconds(other['seconds'])}")]
     parts = [(name, format_bytes(size)) for name, size in report["parts"].items() if size]
     return _listing(
         "plan",
@@ -25,11 +32,19 @@ def plan(report: Report) -> str:
             ("input", f"{report['input']}, {_matrix(report)}"),
             ("solver", report["reason"]),
             ("work", f"{passes} over the {report['axis']}, {_count(report['workers'], 'worker')}"),
+            ("time", f"{format_seconds(report['seconds'])}, by nominal speeds of reading and arithmetic"),
+            *missing,
             ("blocks", f"{block} each, in {_count(report['segments'], 'segment')}"),
             ("memory", f"{format_bytes(report['peak'])} at the peak, limit {format_bytes(report['limit'])}"),
             *((f"  {name}", size) for name, size in parts),
+            *((name.replace("_", " "), _mapping(each)) for name, each in report["transforms"].items()),
         ],
     )
+
+
+def _mapping(transform: Report) -> str:
+    how = f"by {transform['axis']}, {_count(transform['workers'], 'worker')}"
+    return f"{format_bytes(transform['peak'])} at the peak, {how}"
 
 
 def planned(report: Report) -> str:
@@ -41,9 +56,14 @@ def planned(report: Report) -> str:
 def _stage(stage: Report) -> str:
     if stage["state"] == "fresh":
         return f"fresh: {stage['reason']}"
-    size = stage["bytes_to_read"]
+    least, most = (
+        format_bytes(stage[key]) if stage[key] else "nothing"
+        for key in ("least_bytes_to_read", "bytes_to_read")
+    )
+    more = "if it has to iterate" if stage["name"] == "fit" else "if the model moves"
+    reads = least if least == most else f"{least}, or {most} at most {more}"
     way = "; `run` needs output.overwrite, `reprocess` does not" if stage["in_the_way"] else ""
-    return f"stale: {stage['reason']}; reads {f'at most {format_bytes(size)}' if size else 'nothing'}{way}"
+    return f"stale: {stage['reason']}; reads {reads}{way}"
 
 
 def fitted(report: Report) -> str:
@@ -73,7 +93,7 @@ def _written(kind: str, report: Report) -> str:
 def _errors(of: str, errors: dict[str, float]) -> str:
     """The error of something by several means, as bars."""
     longest, width = max(errors.values()), max(map(len, errors))
-    lines = [f"root mean square error of {of}"]
+    lines = [one_line(f"root mean square error of {of}")]
     for name, error in errors.items():
         lines.append(f"  {name:<{width}}  {error:>8.4g}  {_bar(error, longest)}")
     return "\n".join(lines)
@@ -87,7 +107,7 @@ def ran(report: Report) -> str:
 
 def reprocessed(report: Report) -> str:
     """What several configurations took, one after the other."""
-    texts = [f"{run['config']}\n\n{ran(run)}" for run in report["runs"]]
+    texts = [f"{one_line(str(run['config']))}\n\n{ran(run)}" for run in report["runs"]]
     effort = f"{format_bytes(report['bytes_read'])} in {report['seconds']:.1f} s"
     return "\n\n".join([*texts, _listing("all of it", [("read", effort)])])
 
@@ -122,6 +142,12 @@ def ingested(report: Report) -> str:
         f"{report['n_rows']:,} x {report['n_cols']:,} {report['dtype']}",
         [
             ("chunks", chunk),
+            (
+                "appended",
+                f"{appended:,} rows" if (appended := report["appended_rows"]) < report["n_rows"] else None,
+            ),
+            ("labels", f"column {report['labels']!r}" if report["labels"] is not None else None),
+            ("left out", ", ".join(map(repr, report["left_out"])) or None),
             ("written", f"{format_bytes(report['bytes_written'])} in {report['seconds']:.1f} s"),
             ("store", report["path"]),
         ],
@@ -144,7 +170,7 @@ def inspected(report: Report) -> str:
         return _rows(report)
     origin = f", {report['origin']}" if report["origin"] else ""
     arrays = [_array(array) for array in report["arrays"]]
-    return "\n\n".join([f"{report['path']}: {report['kind']}{origin}", *arrays])
+    return "\n\n".join([one_line(f"{report['path']}: {report['kind']}{origin}"), *arrays])
 
 
 def _model(report: Report) -> str:
@@ -176,10 +202,17 @@ def _rows(report: Report) -> str:
 
 
 def _array(array: Report) -> str:
+    if "labels" in array:
+        return _listing(array["name"], [("labels", f"{array['labels']:,}, text; input.labels can name them")])
     if array["problem"] is not None:
         return _listing(array["name"], [("cannot be used", array["problem"])])
     shape = " x ".join(f"{length:,}" for length in array["shape"])
     facts = [("array", f"{shape} {array['dtype']}, {format_bytes(array['bytes'])}")]
+    if array.get("stale_copy"):
+        old = " x ".join(map(str, array["stale_copy"]))
+        facts.append(
+            ("stale", f"{old} to zarr and xarray, until zarr.consolidate_metadata is run on the group")
+        )
     if array["dims"]:
         facts.append(("dimensions", ", ".join(str(dim) for dim in array["dims"])))
     if array["chunks"]:
@@ -255,7 +288,7 @@ def _kernel_table(summary: Report) -> str:
     width, longest = max(len(each["kernel"]) for each in listed), max(each["error"] for each in listed)
     lines = ["", f"  {'kernel':<{width}}  unexplained    spread"]
     for each in listed:
-        name, error, spread = each["kernel"], each["error"], each["spread"]
+        name, error, spread = one_line(each["kernel"]), each["error"], each["spread"]
         lines.append(f"  {name:<{width}}  {error:>11.3%}  {spread:>8.3%}  {_bar(error, longest)}".rstrip())
     if len(kernels) > _LISTED:
         lines.append(f"  ... and {len(kernels) - _LISTED:,} more")
@@ -272,7 +305,7 @@ def _column_table(summary: Report) -> str:
     lines = ["", f"  column  {summary['statistic']}"]
     for each in listed:
         bar = _bar(abs(each["score"]), longest)
-        lines.append(f"  {each['column']:>6}  {each['score']:>11.6g}  {bar}".rstrip())
+        lines.append(f"  {one_line(str(each['column'])):>6}  {each['score']:>11.6g}  {bar}".rstrip())
     if len(columns) > _LISTED:
         lines.append(f"  ... and {len(columns) - _LISTED:,} more")
     return "\n".join(["", *lines])
@@ -304,7 +337,8 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _listing(heading: str, facts: Iterable[tuple[str, str]]) -> str:
-    facts = list(facts)
-    width = max(len(name) for name, _ in facts)
-    return "\n".join([heading, *(f"  {name:<{width}}  {value}" for name, value in facts)])
+def _listing(heading: str, facts: Iterable[tuple[str, str | None]]) -> str:
+    """A heading, and what there is to say of it; what is None is left out."""
+    known = [(one_line(name), one_line(str(value))) for name, value in facts if value is not None]
+    width = max(len(name) for name, _ in known)
+    return "\n".join([one_line(heading), *(f"  {name:<{width}}  {value}" for name, value in known)])

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from streamdr import config
-from streamdr.addresses import Address, is_remote, parse_place, redact, storage_options
+from streamdr.addresses import Address, is_remote, parse_place, storage_options
 from streamdr.errors import ConfigError
+from streamdr.safe_text import redact
 
 
 @pytest.mark.parametrize("text", ["data/x.zarr", "/data/x.zarr", "a:b", "c:/x", "..", "x://"[:1]])
