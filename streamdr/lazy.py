@@ -5,23 +5,26 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from streamdr.blocks import Array, MatrixSpec, Span, working_dtype
+from streamdr.engines.identity import identity, run_as
 from streamdr.segments import cut
 from streamdr.sources import Source, open_source
+from streamdr.sources.frames import is_lazy_frame, named_values, single_matrix
 from streamdr.sources.picked import PickedSource
 
 RowMap = Callable[[Array], Array]
 
 
 def is_streamed(data: Any) -> bool:
-    """Whether data is to be read piece by piece: everything but what numpy already holds."""
+    """Whether data is to be read piece by piece: everything but what numpy or a data frame already holds."""
     if isinstance(data, str | os.PathLike | np.memmap | Source):
         return True
-    return type(data).__module__.partition(".")[0] in ("zarr", "dask", "xarray") and not _is_dataset(data)
+    return type(data).__module__.partition(".")[0] in ("zarr", "dask", "xarray")
 
 
 def mapped(
@@ -37,6 +40,7 @@ def mapped(
 
     `holes` may be in the rows if the map can do with them. The type is that of the rows unless given.
     """
+    data = _as_array(data)
     if _is_dataarray(data):
         return _map_dataarray(data, function, outputs, keep_features=keep_features, dtype=dtype)
     if type(data).__module__.startswith("dask"):
@@ -46,6 +50,7 @@ def mapped(
 
 def columns_of(data: Any, columns: Array) -> Any:
     """Some columns of what is streamed, lazily: what holds none of them is not read."""
+    data = _as_array(data)
     if _is_dataarray(data):
         flat = data if data.ndim == 2 else data.stack({"feature of sample": data.dims[1:]})
         return flat.isel({flat.dims[1]: columns})
@@ -54,11 +59,18 @@ def columns_of(data: Any, columns: Array) -> Any:
     return PickedSource(open_source(data), columns)
 
 
+def _as_array(data: Any) -> Any:
+    """What is streamed as the one array that it holds."""
+    data = single_matrix(data)
+    return named_values(data).values if is_lazy_frame(data) else data
+
+
 def _map_dask(array: Any, function: RowMap, n_outputs: int, given: np.dtype[Any] | None) -> Any:
     whole_rows = _flat(array).rechunk({1: -1})
     dtype = given or working_dtype(array.dtype)
+    here = partial(run_as, identity(), function)  # on whichever cluster it will be computed
     return whole_rows.map_blocks(
-        function, dtype=dtype, chunks=(whole_rows.chunks[0], (n_outputs,)), meta=np.empty((0, 0), dtype)
+        here, dtype=dtype, chunks=(whole_rows.chunks[0], (n_outputs,)), meta=np.empty((0, 0), dtype)
     )
 
 
@@ -74,10 +86,11 @@ def _map_source(
     data: MatrixSpec = source.spec
     spans = list(Span(0, data.n_rows).split(cut(data, source.chunks, "rows", 0, source.labour).block))
     source.validate()
+    expected = identity()
 
-    def mapped_block(block_info: Any = None) -> Array:
+    def mapped_block(block_info: Any = None) -> Any:
         (start, stop), _ = block_info[None]["array-location"]
-        return function(source.block(Span(start, stop), holes=holes).values)
+        return run_as(expected, lambda: function(source.block(Span(start, stop), holes=holes).values))
 
     chunks = (tuple(len(span) for span in spans), (n_outputs,))
     dtype = given or data.working
@@ -111,7 +124,3 @@ def _map_dataarray(
 
 def _is_dataarray(data: Any) -> bool:
     return type(data).__module__.startswith("xarray") and type(data).__name__ == "DataArray"
-
-
-def _is_dataset(data: Any) -> bool:
-    return type(data).__name__ in ("Dataset", "DataTree")

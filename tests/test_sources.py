@@ -12,9 +12,10 @@ import pytest
 import xarray as xr
 import zarr
 
-from streamdr.blocks import Span
+from streamdr.blocks import Part, Span
 from streamdr.errors import DataError, ParameterError
-from streamdr.sources import open_source
+from streamdr.sources import base, open_source
+from streamdr.sources.part import PartSource
 
 SHAPES = [(5,), (5, 4), (4, 3, 2), (3, 2, 1, 3)]
 
@@ -266,3 +267,20 @@ def test_values_that_are_not_finite_are_refused_where_they_are(axis, bad):
 def test_huge_but_finite_values_are_no_error():
     values = np.full((4, 2), np.finfo("f4").max, "f4")
     np.testing.assert_array_equal(open_source(values).block(Span(0, 4)).values, values)
+
+
+@pytest.mark.parametrize("part", [None, Part(0, 2)])
+def test_bad_values_are_counted_in_pieces_and_the_first_is_named(monkeypatch, part):
+    monkeypatch.setattr(base, "_LOOKED_AT", 64)
+    values = numbers((12, 9)).astype("f4")
+    values[2, 7] = values[2, 5] = values[5, 1] = np.inf
+    source = open_source(values)
+    if part is not None:
+        source = PartSource(source, part)
+    for look in (source.loan(Span(0, 6)).suspect, lambda: source.block(Span(0, 6))):
+        with pytest.raises(DataError) as refused:
+            look()
+        assert "inf at row 2, column 5" in str(refused.value)
+        if part is None:
+            assert "3 such values in rows 0-5" in str(refused.value)
+    assert source.checking_bytes(6, 9) < 6 * 9 * 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ import zarr
 from zarr.storage import LocalStore, ObjectStore
 
 from streamdr.addresses import Address, parse_place
-from streamdr.errors import DataError, ParameterError
+from streamdr.errors import DataError, InputError, ParameterError
 from streamdr.remote import opened_objects
 from streamdr.sources.arrays import ArraySource, MappedSource, open_npy
 from streamdr.sources.base import Source
+from streamdr.sources.frames import is_frame, is_lazy_frame, is_of, named_values, single_matrix
 from streamdr.sources.holes import HolesSource, layout_of, stored_value
 from streamdr.sources.labels import LabelColumnSource, require_one_a_row
 from streamdr.sources.layout import Layout
@@ -26,9 +26,12 @@ from streamdr.sources.locate import locate
 from streamdr.sources.objects import ObjectNode, node_at
 from streamdr.sources.stores import Directory, Node, StoreNode
 from streamdr.sources.text import TextArray, TextStore
-from streamdr.sources.zarr_source import ZarrSource
+from streamdr.sources.zarr_source import MISSING_BESIDE, ZarrSource
 
 __all__ = ["Source", "open_source"]
+
+_KEYS = {"array": "path"}
+"""What a configuration calls an argument of `open_source`, where the names differ."""
 
 
 def open_source(
@@ -43,7 +46,7 @@ def open_source(
     missing_value: Any = None,
     allow_missing_chunks: bool = False,
 ) -> Source:
-    """Open a path, an address, a zarr array or group, a dask, xarray or numpy array as rows x features.
+    """Open a path, an address, a zarr array or group, an array or a data frame as rows x features.
 
     `array` names an array in a group, `sample_axis` the axis (or named dimension) that holds the
     samples, `weights` whatever holds one number a row, `labels` whatever holds one number or one text a
@@ -77,9 +80,8 @@ def open_source(
 def _open(
     data: Any, array: str | None, sample_axis: int | str, allow_missing: bool, name: str = "array"
 ) -> Source:
-    if isinstance(data, str):
-        data = parse_place(data)
-    node = _zarr_node(data)
+    data = single_matrix(parse_place(data) if isinstance(data, str) else data)
+    node = _zarr_node(data, _KEYS.get(name, name))
     if node is not None:
         found = locate(node, array)
         return ZarrSource(found.node, found.metadata, sample_axis=sample_axis, allow_missing=allow_missing)
@@ -95,18 +97,26 @@ def _open(
         return _open_masked(data, sample_axis, name)
     if isinstance(data, (np.ndarray, list, tuple)):
         return ArraySource(data, sample_axis=sample_axis, name=name)
-    if _is(data, "dask.array", "Array"):
+    if is_of(data, "dask.array", "Array"):
         return DaskSource(data, sample_axis=sample_axis)
-    if _is(data, "xarray", "DataArray"):
+    if is_of(data, "xarray", "DataArray"):
         return _open_labelled(data, sample_axis)
+    if is_frame(data) or is_lazy_frame(data):
+        values, names = named_values(data)
+        source = _open(values, None, sample_axis, allow_missing, name)
+        source.feature_names = names or None
+        return source
     raise DataError(
         f"{_described(data)} cannot be opened; give a path to a zarr store or a .npy file, "
-        "or a zarr, dask, xarray or numpy array"
+        "a zarr, dask, xarray or numpy array, or a data frame of pandas, polars or dask"
     )
 
 
-def _zarr_node(data: Any) -> Node | None:
-    """Where the data is, if it is in a zarr store; None if it is something else, or a `.npy` file."""
+def _zarr_node(data: Any, key: str) -> Node | None:
+    """Where the data is, if it is in a zarr store; None if it is something else, or a `.npy` file.
+
+    `key` is what a configuration calls it.
+    """
     if isinstance(data, (zarr.Array, zarr.Group)):
         if isinstance(data.store, LocalStore):
             root = data.store.root / data.path
@@ -115,15 +125,17 @@ def _zarr_node(data: Any) -> Node | None:
             return ObjectNode(opened_objects(data.store.store), data.path)
         return StoreNode(data.store, data.path)
     if isinstance(data, Address):
-        return node_at(data)
+        return node_at(data, key)
     if not isinstance(data, Path):
         return None
     if data.is_dir():
         return Directory(data, str(data))
     if not os.path.lexists(data):
-        raise DataError(f"{data}: no such file or directory")
+        searched = "" if data.is_absolute() else f" in {Path.cwd()}, where relative paths begin"
+        raise InputError(key, f"{data}: no such file or directory{searched}")
     if data.suffix != ".npy":
-        raise DataError(f"{data}: not a zarr store; make one of it with `streamdr ingest {data} DEST.zarr`")
+        advice = f"make one of it with `streamdr ingest {data} DEST.zarr`"
+        raise InputError(key, f"{data}: not a zarr store; {advice}")
     return None
 
 
@@ -158,12 +170,14 @@ def _open_mask(mask: Any, source: Source, sample_axis: int | str, allow_missing:
     axis = sample_axis if isinstance(sample_axis, str) else layout.sample_axis
     try:
         return _open(mask, None, axis, allow_missing, "mask")
+    except InputError:
+        raise
     except ParameterError as error:
         raise DataError(f"{error}; a mask needs the shape {layout.shape} of {source.name}") from error
 
 
 def _open_weights(weights: Any, source: Source) -> Source:
-    opened = _open(weights, None, 0, False, "weights")
+    opened = _beside(_open(weights, None, 0, False, "weights"))
     n_rows, n_cols = opened.spec.n_rows, opened.spec.n_cols
     if (n_rows, n_cols) != (source.spec.n_rows, 1):
         given = str(n_rows) if n_cols == 1 else f"{n_rows} x {n_cols}"
@@ -174,23 +188,25 @@ def _open_weights(weights: Any, source: Source) -> Source:
     return opened
 
 
+def _beside(opened: Source) -> Source:
+    """A source of one value a row, of which no chunk may be missing."""
+    if isinstance(opened, ZarrSource):
+        opened.missing_advice = MISSING_BESIDE
+    return opened
+
+
 def _open_labels(labels: Any, source: Source) -> Source:
     if isinstance(labels, str):
         labels = parse_place(labels)
-    node = _zarr_node(labels)
+    node = _zarr_node(labels, "labels")
     opened: Source | None = None if node is None else TextStore.at(node)
     if opened is None and node is None and not isinstance(labels, (Path, Source)):
         values = labels if hasattr(labels, "dtype") else np.asarray(labels)
         if values.dtype.kind in "UTO":
             opened = TextArray(values, "labels")
-    opened = opened or _open(labels, None, 0, False, "labels")
+    opened = opened or _beside(_open(labels, None, 0, False, "labels"))
     require_one_a_row(opened, source)
     return opened
-
-
-def _is(data: Any, module: str, kind: str) -> bool:
-    """Whether data is of a type in a package that is imported only if somebody made such data."""
-    return module in sys.modules and isinstance(data, getattr(sys.modules[module], kind))
 
 
 def _described(data: Any) -> str:

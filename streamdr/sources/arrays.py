@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from streamdr.blocks import Array, MatrixSpec, Span
 from streamdr.errors import DataError
+from streamdr.files import map_npy, open_regular
 from streamdr.sources.base import Source
 from streamdr.sources.dtypes import require_numeric
 from streamdr.sources.layout import Layout
@@ -104,9 +105,10 @@ class MappedSource(Source):
 
     def _map(self) -> Array:
         try:
-            return np.memmap(
-                self.name, self.spec.dtype, "r", self._offset, shape=self.layout.shape, order=self._order
-            )
+            with open_regular(self.name) as file:
+                return np.memmap(
+                    file, self.spec.dtype, "r", self._offset, shape=self.layout.shape, order=self._order
+                )
         except (OSError, ValueError) as error:
             raise DataError(f"{self.name}: cannot be read: {error}") from error
 
@@ -114,7 +116,7 @@ class MappedSource(Source):
 def open_npy(path: Path) -> np.memmap[Any, Any]:
     """Map a `.npy` file."""
     try:
-        return np.lib.format.open_memmap(path, mode="r")
+        return map_npy(path)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be opened as a .npy file: {error}") from error
 

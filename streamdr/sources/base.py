@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,10 +17,14 @@ from streamdr.errors import DataError, MissingValuesError
 from streamdr.sources.snapshot import JoinedSnapshot, Snapshot
 
 _MEND = "remove or fill these values before fitting"
-_TAKES_HOLES = "or use the method ppca, which takes missing values"
+_TAKES_HOLES = (
+    "or use the method ppca, which takes missing values (in Python streamdr.PPCA, with NaN for them)"
+)
 
 
 _MOST_KEPT = 1 << 20
+_LOOKED_AT = 1 << 22
+"""Bytes of values that are looked at together when a bad one is searched for."""
 _mine = threading.local()
 
 
@@ -46,6 +51,8 @@ class Source(ABC):
     """Row labels, as an n x 1 source of numbers or of text."""
     labour: int = 1
     """How many times as much is read as is delivered."""
+    client: Any = None
+    """The dask client whose cluster computes the values or holds them, where there is one."""
     lends: bool = False
     """Whether what `borrow` gives is nobody else's, and may be overwritten."""
 
@@ -63,6 +70,21 @@ class Source(ABC):
     def names(self) -> tuple[str, ...]:
         """What errors may call it and what comes with it."""
         return (self.name, *(other.name for other in (self.weights, self.labels) if other is not None))
+
+    @property
+    def stays(self) -> bool:
+        """Whether only this process can read it, or something that comes with it."""
+        parts = (self.weights, self.labels, *(getattr(self, name, None) for name in ("_base", "_mask")))
+        return any(part.stays for part in parts if part is not None)
+
+    @property
+    def stored_itemsize(self) -> int:
+        """How many bytes are read for a value, before it is widened: its mask's among them."""
+        return self.spec.dtype.itemsize
+
+    def stored_line_bytes(self, axis: Axis) -> int:
+        """How many bytes are read for a row, or column."""
+        return self.spec.length("columns" if axis == "rows" else "rows") * self.stored_itemsize
 
     @abstractmethod
     def read(self, rows: Span, cols: Span) -> Array:
@@ -100,6 +122,18 @@ class Source(ABC):
         for other in (self.weights, self.labels):
             if other is not None:
                 other.validate()
+        if self.weights is not None:
+            self._require_weight(self.weights)
+
+    def _require_weight(self, weights: Source) -> None:
+        """Refuse weights that are all zero. It takes a look at the first of them, if that is not so."""
+        for span in Span(0, self.spec.n_rows).split(max(1, min(weights.chunks[0], _MOST_KEPT))):
+            if np.any(self._weights(span)):
+                return
+        raise DataError(
+            f"{weights.name}: every weight is zero, so that no row counts and there is nothing to fit; give "
+            "some row a weight, or leave the weights out"
+        )
 
     def unlabelled(self) -> Self:
         """The same without labels, for who has no use for them."""
@@ -111,9 +145,41 @@ class Source(ABC):
         """Whole rows (or whole columns) as native floats, checked to be finite, or NaN where holes may be."""
         rows, cols = self._area(span, axis)
         values = widen(self.read(rows, cols))
-        if self.spec.dtype.kind == "f":
-            self._require_finite(values, rows, cols, holes=holes)
+        if self.spec.dtype.kind == "f" and not _is_finite(values):
+            here = (
+                (piece, _within(values, piece, rows, cols)) for piece in self._pieces_to_check(rows, cols)
+            )
+            self._require_sound(here, rows, cols, holes=holes)
         return Block(span, values, self._labels(rows), self._weights(rows))
+
+    def check(self, span: Span, axis: Axis = "rows", *, holes: bool = False) -> None:
+        """Refuse values that are not finite (or, where values may be missing, infinite) and say where.
+
+        They are read again, a few at a time along whole chunks: a block may be most of the memory there is.
+        """
+        if self.spec.dtype.kind == "f":
+            rows, cols = self._area(span, axis)
+            pieces = ((piece, widen(self.read(*piece))) for piece in self._pieces_to_check(rows, cols))
+            self._require_sound(pieces, rows, cols, holes=holes)
+
+    def checking_bytes(self, n_rows: int, n_cols: int) -> int:
+        """What `check` of such a region allocates: a piece as stored, as read, and what of it is bad.
+
+        Decoding takes what it took for the region itself, which is over by then.
+        """
+        if self.spec.dtype.kind != "f":
+            return 0
+        rows, cols = next(self._pieces_to_check(Span(0, n_rows), Span(0, n_cols)))
+        return len(rows) * len(cols) * (2 * self.spec.working.itemsize + 2)
+
+    def _pieces_to_check(self, rows: Span, cols: Span) -> Iterator[tuple[Span, Span]]:
+        """A region in pieces of whole chunks of columns, and of few rows where such columns are long."""
+        item, chunk = self.spec.working.itemsize, min(self.chunks[1], len(cols))
+        wide = chunk * max(1, _LOOKED_AT // (len(rows) * chunk * item))
+        tall = max(1, _LOOKED_AT // (min(wide, len(cols)) * item))
+        for some_rows in rows.split(tall):
+            for some_cols in cols.split(wide):
+                yield some_rows, some_cols
 
     def loan(self, span: Span, axis: Axis = "rows", *, holes: bool = False) -> Block:
         """The same to be used up at once: it lasts until this thread takes the next.
@@ -125,7 +191,7 @@ class Source(ABC):
         stored = self.borrow(rows, cols)
         values = widen(stored)
         disposable = self.lends or values is not stored
-        suspect = partial(self.block, span, axis, holes=holes)
+        suspect = partial(self.check, span, axis, holes=holes)
         return Block(span, values, self._labels(rows), self._weights(rows), disposable, suspect)
 
     def _area(self, span: Span, axis: Axis) -> tuple[Span, Span]:
@@ -150,21 +216,30 @@ class Source(ABC):
             )
         return weights
 
-    def _require_finite(self, values: Array, rows: Span, cols: Span, *, holes: bool) -> None:
-        # One BLAS product is the cheapest look at every value: a NaN or an Inf anywhere in a column
-        # leaves its sum not finite. Only then (or when huge finite values overflow) look one by one.
-        with np.errstate(over="ignore", invalid="ignore"):
-            sums = np.ones(len(values), dtype=values.dtype) @ values
-        if np.isfinite(sums).all():
+    def _require_sound(
+        self,
+        pieces: Iterable[tuple[tuple[Span, Span], Array]],
+        rows: Span,
+        cols: Span,
+        *,
+        holes: bool,
+    ) -> None:
+        """Refuse a region, given in pieces, for the first of its bad values."""
+        first: tuple[int, int, Any] | None = None
+        count = 0
+        for (some_rows, some_cols), values in pieces:
+            bad = np.isinf(values) if holes else ~np.isfinite(values)
+            if number := int(np.count_nonzero(bad)):
+                count += number
+                row, col = divmod(int(np.argmax(bad)), bad.shape[1])
+                found = (some_rows.start + row, some_cols.start + col, values[row, col])
+                first = found if first is None or found[:2] < first[:2] else first
+        if first is None:
             return
-        bad = np.argwhere(np.isinf(values) if holes else ~np.isfinite(values))
-        if not len(bad):
-            return
-        row, col = (int(i) for i in bad[0])
-        value = values[row, col]
+        row, col, value = first
         told = (
-            f"{self.name}: {value} at row {rows.start + row}, {self._column(cols.start + col)} "
-            f"({len(bad)} such values in {self._region(rows, cols)}); "
+            f"{self.name}: {value} at row {row}, {self._column(col)} "
+            f"({count} such values in {self._region(rows, cols)}); "
         )
         if np.isnan(value):
             raise MissingValuesError(f"{told}{_MEND}, {_TAKES_HOLES}")
@@ -180,6 +255,25 @@ class Source(ABC):
         if len(cols) < self.spec.n_cols:
             where += f", columns {cols.start}-{cols.stop - 1}"
         return where
+
+
+def _within(values: Array, piece: tuple[Span, Span], rows: Span, cols: Span) -> Array:
+    """A piece of a region that is in memory."""
+    down, across = (
+        slice(part.start - whole.start, part.stop - whole.start)
+        for part, whole in zip(piece, (rows, cols), strict=True)
+    )
+    return values[down, across]
+
+
+def _is_finite(values: Array) -> bool:
+    """One BLAS product is the cheapest look at every value.
+
+    A NaN or an Inf anywhere in a column leaves its sum not finite; so do huge finite values that overflow.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.ones(len(values), dtype=values.dtype) @ values
+    return bool(np.isfinite(sums).all())
 
 
 def _beside(what: str, source: Source, rows: Span) -> Array:
@@ -205,6 +299,12 @@ def _beside_bytes(source: Source, n_rows: int) -> int:
 def checked_labels(labels: Array, name: str, rows: Span) -> Array:
     """Labels as they go with a block: numbers in double precision, none of them missing, or text."""
     if labels.dtype.kind == "U":
+        empty = np.flatnonzero(labels == "")
+        if empty.size:
+            raise DataError(
+                f"{name}: row {rows.start + int(empty[0])} has an empty label ({empty.size} such in rows "
+                f"{rows.start}-{rows.stop - 1}); every row needs one: give it one, or leave the row out"
+            )
         return labels
     numbers = labels.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(numbers))

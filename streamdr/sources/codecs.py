@@ -1,7 +1,8 @@
-"""The codecs that a store may ask for: those that turn bytes into numbers, and can do nothing else."""
+"""The codecs that a store may ask for: from bytes to values, within a bound, and nothing else."""
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -9,14 +10,32 @@ import numpy as np
 
 from streamdr.errors import DataError
 
-_LAYOUT = {"bytes", "transpose", "sharding_indexed"}
-_COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "zfpy", "pcodec"}
-_CHECKSUMS = {"crc32c", "crc32", "adler32", "fletcher32"}
-_FILTERS = {"shuffle", "delta", "fixedscaleoffset", "quantize", "bitround", "packbits", "astype"}
-_NUMERIC = frozenset(_LAYOUT | _COMPRESSORS | _CHECKSUMS | _FILTERS)
-"""The names allowed, with or without `numcodecs.` before them. A registry holds more: `pickle` runs code."""
+VLEN_TEXT = "vlen-utf8"
+"""For arrays of text, and only for these."""
+CHECKSUMS = frozenset({"crc32c", "crc32", "adler32", "fletcher32"})
+ARRAY_FILTERS = frozenset(
+    {"transpose", "delta", "fixedscaleoffset", "quantize", "bitround", "packbits", "astype"}
+)
+"""From values to values; in zarr v2 they work on bytes like all others."""
+_SERIALIZERS = {"bytes", "sharding_indexed"}
+_COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "shuffle"}
+_ALLOWED = frozenset(_SERIALIZERS | _COMPRESSORS | CHECKSUMS | ARRAY_FILTERS)
+"""The names allowed, with or without `numcodecs.` before them, for every array that is read. A registry holds
+more: `pickle` runs code, and `zfpy` and `pcodec` decode to whatever size the data asks for."""
 
 _TYPE_PARAMETERS = ("dtype", "astype", "encode_dtype", "decode_dtype")
+_NUMBER_PARAMETERS = {
+    "elementsize": (1, 256),
+    "keepbits": (0, 64),
+    "digits": (-400, 400),
+    "scale": (-1e300, 1e300),
+    "offset": (-1e300, 1e300),
+}
+
+
+def shortened(value: object) -> str:
+    """A value out of metadata, as errors show it: on one line, and not too long."""
+    return reprlib.repr(value)
 
 
 class Codec(NamedTuple):
@@ -26,18 +45,19 @@ class Codec(NamedTuple):
     configuration: Mapping[str, Any]
 
 
-def parse_v2(declared: object, where: str) -> Codec:
+def parse_v2(declared: object, where: str, *, text: bool = False) -> Codec:
     """A compressor or filter of a v2 array: an object with an id among its parameters."""
     if not isinstance(declared, dict) or not isinstance(declared.get("id"), str):
-        raise DataError(f"{where}: a compressor or filter is not an object with an id: {declared!r}")
-    return _allowed(declared["id"], {key: value for key, value in declared.items() if key != "id"}, where)
+        raise DataError(f"{where}: a compressor or filter is not an object with an id: {shortened(declared)}")
+    parameters = {key: value for key, value in declared.items() if key != "id"}
+    return _allowed(declared["id"], parameters, where, text=text)
 
 
-def parse_v3(declared: object, where: str) -> tuple[Codec, ...]:
+def parse_v3(declared: object, where: str, *, text: bool = False) -> tuple[Codec, ...]:
     """The codecs of a v3 array, or of a shard: a list of names and configurations."""
     if not isinstance(declared, list):
-        raise DataError(f"{where}: codecs must be a list, not {declared!r}")
-    return tuple(_named(codec, where) for codec in declared)
+        raise DataError(f"{where}: codecs must be a list, not {shortened(declared)}")
+    return tuple(_named(codec, where, text=text) for codec in declared)
 
 
 def named(codecs: Iterable[Codec]) -> tuple[str, ...]:
@@ -45,28 +65,37 @@ def named(codecs: Iterable[Codec]) -> tuple[str, ...]:
     return tuple(codec.name for codec in codecs)
 
 
-def _named(declared: object, where: str) -> Codec:
+def _named(declared: object, where: str, *, text: bool) -> Codec:
     if isinstance(declared, str):
-        return _allowed(declared, {}, where)
+        return _allowed(declared, {}, where, text=text)
     if not isinstance(declared, dict) or not isinstance(declared.get("name"), str):
-        raise DataError(f"{where}: a codec is not an object with a name: {declared!r}")
+        raise DataError(f"{where}: a codec is not an object with a name: {shortened(declared)}")
     configuration = declared.get("configuration") or {}
     if not isinstance(configuration, dict):
-        raise DataError(f"{where}: the configuration of codec {declared['name']!r} is not an object")
+        raise DataError(f"{where}: the configuration of codec {shortened(declared['name'])} is not an object")
     if "id" in configuration:
         # Would be handed to numcodecs as the codec's own name, whatever the name beside it says.
-        raise DataError(f"{where}: the configuration of codec {declared['name']!r} carries an id")
-    return _allowed(declared["name"], configuration, where)
+        raise DataError(f"{where}: the configuration of codec {shortened(declared['name'])} carries an id")
+    return _allowed(declared["name"], configuration, where, text=text)
 
 
-def _allowed(name: str, configuration: Mapping[str, Any], where: str) -> Codec:
-    if name.removeprefix("numcodecs.") not in _NUMERIC:
+def _allowed(name: str, configuration: Mapping[str, Any], where: str, *, text: bool) -> Codec:
+    if name.removeprefix("numcodecs.") not in _ALLOWED and not (text and name == VLEN_TEXT):
         raise DataError(
-            f"{where}: codec {name!r} is not one of the numeric codecs that are safe to run; "
+            f"{where}: codec {shortened(name)} is not one of the codecs that are safe to run; "
             "write the array again without it"
         )
     for parameter in _TYPE_PARAMETERS:
         _require_plain_type(name, configuration.get(parameter), where)
+    for parameter, (least, most) in _NUMBER_PARAMETERS.items():
+        given = configuration.get(parameter)
+        if given is not None and (type(given) not in (int, float) or not least <= given <= most):
+            raise DataError(f"{where}: codec {name!r} has the {parameter} {shortened(given)}; it is damaged")
+    if name == "sharding_indexed":  # codecs within codecs
+        for chain in ("codecs", "index_codecs"):
+            parse_v3(configuration.get(chain), where, text=text and chain == "codecs")
+    if configuration.get("scale") == 0:
+        raise DataError(f"{where}: codec {name!r} has the scale 0; it is damaged")
     return Codec(name, configuration)
 
 
@@ -78,4 +107,6 @@ def _require_plain_type(name: str, dtype: object, where: str) -> None:
     except TypeError:
         plain = False
     if not plain:
-        raise DataError(f"{where}: codec {name!r} works on {dtype!r}, which is not a type of numbers")
+        raise DataError(
+            f"{where}: codec {name!r} works on {shortened(dtype)}, which is not a type of numbers"
+        )

@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
-import google_crc32c
 import numcodecs
 import numpy as np
 
 from streamdr.blocks import Array
+from streamdr.sources.codecs import Codec
+from streamdr.sources.decompression import Decode, blosc_size, decompressor, encoded_limit
 from streamdr.sources.layout import Region
 from streamdr.sources.metadata import ArrayMetadata
 
-
-def blosc_size(data: Any) -> int:
-    """The size that blosc data decodes to, by its header, if all of the data is there.
-
-    blosc itself does not look, and reads whatever lies in memory behind data that was cut short.
-    """
-    header = bytes(data[:16])
-    if len(header) < 16 or int.from_bytes(header[12:16], "little") != len(data):
-        raise ValueError(f"its {len(data)} bytes are not what its blosc header says")
-    return int.from_bytes(header[4:8], "little")
-
-
-def _decode_blosc(data: Any) -> Any:
-    blosc_size(data)
-    return numcodecs.blosc.decompress(data)
-
-
-def _check_crc32c(data: Any) -> Any:
-    values = np.frombuffer(data, np.uint8)
-    if google_crc32c.value(values[:-4]) != int.from_bytes(values[-4:].tobytes(), "little"):
-        raise ValueError("the checksum (crc32c) does not match")
-    return values[:-4]
-
-
-_STEPS: dict[str, Callable[[Any], Any]] = {
-    "blosc": _decode_blosc,
-    "zstd": numcodecs.Zstd().decode,
-    "gzip": numcodecs.GZip().decode,
-    "zlib": numcodecs.Zlib().decode,
-    "lz4": numcodecs.LZ4().decode,
-    "bz2": numcodecs.BZ2().decode,
-    "crc32c": _check_crc32c,
-}
+_PLAIN = frozenset({"blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "crc32c"})
 _GROWING = frozenset({"gzip", "zlib", "bz2"})
 """These do not know the size of what they decode, and hold it twice for a moment."""
 
@@ -64,8 +32,10 @@ class ChunkDecoder:
 
     @classmethod
     def of(cls, metadata: ArrayMetadata) -> ChunkDecoder | None:
-        """The decoder of an array's chunks (of the chunks in its shards), or None if only zarr can."""
+        """The decoder of an array's chunks (of the chunks in its shards), or None if it takes more."""
         chain, dtype = metadata.codecs, metadata.dtype
+        if dtype.kind == "O":
+            return None
         if metadata.sharding is not None:
             chain = metadata.sharding.codecs
         if metadata.zarr_format == 3:
@@ -78,20 +48,35 @@ class ChunkDecoder:
         if ("crc32c" if metadata.zarr_format == 2 else "numcodecs.crc32c") in names:
             return None
         steps = tuple(name.removeprefix("numcodecs.") for name in names)
-        return cls(metadata.smallest, dtype, metadata.order, steps) if _STEPS.keys() >= set(steps) else None
+        return cls(metadata.smallest, dtype, metadata.order, steps) if set(steps) <= _PLAIN else None
+
+    @property
+    def size(self) -> int:
+        """The bytes of a decoded chunk."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def limits(self) -> tuple[int, ...]:
+        """The most bytes that each step may make, in the order of decoding: exactly so many for the last."""
+        return tuple(_after(self.size, len(self.steps) - 1 - i) for i in range(len(self.steps)))
+
+    @property
+    def encoded_limit(self) -> int:
+        """The most bytes that an encoded chunk can have."""
+        return _after(self.size, len(self.steps))
 
     @property
     def overhead(self) -> int:
         """The bytes that decoding takes besides the result: the encoded and the decoded chunk, at worst."""
-        buffers = 3 if _GROWING & set(self.steps) else 2
-        return buffers * prod(self.shape) * self.dtype.itemsize
+        return (3 if _GROWING & set(self.steps) else 2) * self.size
 
     def decode(self, data: bytes | Array, within: Region, target: Array) -> None:
         """Fill `target` with the part `within` the chunk."""
         in_place = self.steps[-1:] == ("blosc",) and self._is_image(target)
         encoded: Any = data
-        for step in self.steps[: -1 if in_place else None]:
-            encoded = _STEPS[step](encoded)
+        steps = list(zip(self.steps, self.limits, strict=True))
+        for step, limit in steps[: -1 if in_place else None]:
+            encoded = _DECODERS[step](encoded, limit)
         if in_place:
             # blosc would also fill a part of the target, without complaint.
             self._require_size(blosc_size(encoded))
@@ -111,6 +96,20 @@ class ChunkDecoder:
         )
 
     def _require_size(self, size: int) -> None:
-        expected = prod(self.shape) * self.dtype.itemsize
-        if size != expected:
-            raise ValueError(f"it decodes to {size} bytes where {expected} are expected")
+        if size != self.size:
+            raise ValueError(f"it decodes to {size} bytes where {self.size} are expected")
+
+
+def _after(size: int, steps: int) -> int:
+    for _ in range(steps):
+        size = encoded_limit(size)
+    return size
+
+
+def _plain_decoder(name: str) -> Decode:
+    decoder = decompressor(Codec(name, {}))
+    assert decoder is not None
+    return decoder
+
+
+_DECODERS = {name: _plain_decoder(name) for name in _PLAIN}

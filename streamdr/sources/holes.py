@@ -14,6 +14,7 @@ import numpy as np
 
 from streamdr.blocks import Array, Span
 from streamdr.errors import DataError, ParameterError
+from streamdr.linalg import slabs
 from streamdr.scratch import scratch
 from streamdr.sources.base import Source
 from streamdr.sources.layout import Layout
@@ -61,6 +62,11 @@ class HolesSource(Source):
         """Its own, and that of its mask."""
         return super().names if self.mask is None else (*super().names, self.mask.name)
 
+    @property
+    def stored_itemsize(self) -> int:
+        """How many bytes are read for a value and its place in the mask."""
+        return self._base.stored_itemsize + (0 if self.mask is None else self.mask.stored_itemsize)
+
     def read(self, rows: Span, cols: Span) -> Array:
         """The region."""
         return self._pierced(self._base.read(rows, cols), rows, cols, np.empty)
@@ -77,30 +83,31 @@ class HolesSource(Source):
         else:
             values = memory(stored.shape, self.spec.dtype)
             values[...] = stored
-        if self.missing_value is not None:  # compared as stored: large integers are not exact in floats
-            found = np.equal(stored, self.missing_value, out=scratch("missing", stored.shape, _BOOL))
-            np.copyto(values, np.nan, where=found)
+        flags = None
         if self.mask is not None:
             # Read, not borrowed: what the base lent may be what the mask would be read into.
-            np.copyto(values, np.nan, where=self._flags(self.mask, rows, cols))
+            flags = self.mask.read(rows, cols)
+            self._require_flags(flags, self.mask, rows, cols)
+        for slab in slabs(values):
+            if self.missing_value is not None:  # compared as stored: large integers are not exact in floats
+                np.copyto(values[slab], np.nan, where=stored[slab] == self.missing_value)
+            if flags is not None:
+                np.copyto(values[slab], np.nan, where=flags[slab] != 0)
         return values
 
-    def _flags(self, mask: Source, rows: Span, cols: Span) -> Array:
-        flags = mask.read(rows, cols)
-        if flags.dtype == _BOOL:
-            return flags
-        if flags.max() > 1 or flags.min() < 0:
-            row, col = np.argwhere((flags > 1) | (flags < 0))[0]
-            where = f"row {rows.start + row}, {self._column(cols.start + col)}"
-            raise DataError(
-                f"{mask.name}: {flags[row, col]} at {where}; "
-                "make it a mask of 0 and 1, with 1 where a value is missing"
-            )
-        return np.not_equal(flags, 0, out=scratch("missing", flags.shape, _BOOL))
+    def _require_flags(self, flags: Array, mask: Source, rows: Span, cols: Span) -> None:
+        if flags.dtype == _BOOL or (flags.max() <= 1 and flags.min() >= 0):
+            return
+        row, col = np.argwhere((flags > 1) | (flags < 0))[0]
+        where = f"row {rows.start + row}, {self._column(cols.start + col)}"
+        raise DataError(
+            f"{mask.name}: {flags[row, col]} at {where}; "
+            "make it a mask of 0 and 1, with 1 where a value is missing"
+        )
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
-        """What the values and their mask take, each as stored, and which of the values are missing."""
-        total = self._base.overhead(n_rows, n_cols) + n_rows * n_cols * _BOOL.itemsize
+        """What the values and their mask take, each as stored."""
+        total = self._base.overhead(n_rows, n_cols) + (1 << 20)
         if self._base.spec.dtype == self.spec.dtype and not self._base.lends:
             total += n_rows * n_cols * self.spec.dtype.itemsize
         return total if self.mask is None else total + self.mask.overhead(n_rows, n_cols)

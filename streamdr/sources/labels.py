@@ -67,6 +67,11 @@ class LabelColumnSource(Source):
         """What the ledger calls it."""
         return f"{super().identity} labelled by column {self.column}"
 
+    @property
+    def stored_itemsize(self) -> int:
+        """As the base has it."""
+        return self._base.stored_itemsize
+
     def read(self, rows: Span, cols: Span) -> Array:
         """The region."""
         return self._without(self._base.read, rows, cols)
@@ -104,7 +109,7 @@ class LabelColumnSource(Source):
         labels = None
         if self.spec.labels is not None:
             labels = checked_labels(whole.values[:, self.column], self._base.name, span)
-        suspect = partial(self.block, span, axis, holes=holes)
+        suspect = partial(self.check, span, axis, holes=holes)
         return replace(whole, values=values, labels=labels, disposable=True, suspect=suspect)
 
     def overhead(self, n_rows: int, n_cols: int) -> int:

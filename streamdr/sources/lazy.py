@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+import threading
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamdr.blocks import Array, MatrixSpec, Span
+from streamdr import segments
+from streamdr.blocks import Array, Axis, MatrixSpec, Span
 from streamdr.errors import DataError, StreamdrError
 from streamdr.sources.arrays import digest_contents, require_unmasked
 from streamdr.sources.base import Source
@@ -17,6 +20,9 @@ from streamdr.sources.dtypes import require_numeric
 from streamdr.sources.grid import overlaps
 from streamdr.sources.layout import Layout
 from streamdr.sources.snapshot import WholeSnapshot
+
+if TYPE_CHECKING:
+    from streamdr.sources.graphs import Graph
 
 
 class DaskSource(Source):
@@ -34,19 +40,20 @@ class DaskSource(Source):
         self.spec = MatrixSpec(self.layout.n_rows, self.layout.n_cols, array.dtype)
         self.chunks = self.layout.granularity(array.chunksize)
         self._array = array
+        self._identity = f"{array.name} {self.layout} {array.dtype.str} {array.chunks}"
+        self._is_persisted = holds_futures(array)
+        self._held: dict[Axis, dict[Any, Any]] = {}
+        self._lock = threading.Lock()
         self._edges = tuple(tuple(accumulate(lengths, initial=0)) for lengths in array.chunks)
 
     def read(self, rows: Span, cols: Span) -> Array:
         """The region, all chunks of it in one computation so that what they share is computed once."""
-        import dask
-        from dask.optimization import cull
-
         region, part = self.layout.select(rows, cols)
         pieces = list(overlaps(self._edges, region))
-        graph, name = self._graph
-        keys = [(name, *piece.coords) for piece in pieces]
+        graph = self._prepared("rows" if len(cols) == self.spec.n_cols else "columns")
+        keys = [(graph.name, *piece.coords) for piece in pieces]
         try:
-            chunks = dask.get(cull(graph, keys)[0], keys)
+            chunks = graph.compute(keys, graph.client(self.name))
         except StreamdrError:
             raise
         except Exception as error:
@@ -62,29 +69,79 @@ class DaskSource(Source):
         return self.layout.trimmed(matrix, part)
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
-        """The chunks touched, whole, and one more each for what they are computed from: a guess."""
+        """The chunks touched, whole, and one more each for what they are computed from: a guess.
+
+        And what is kept since all blocks share it.
+        """
+        self._prepared("rows" if n_cols == self.spec.n_cols else "columns")
         touched = 1
         for length, chunk in zip((n_rows, n_cols), self.chunks, strict=True):
             touched *= (-(-length // chunk) + (length % chunk > 0)) * chunk
-        return super().overhead(n_rows, n_cols) + 2 * touched * self.spec.dtype.itemsize
+        from dask.sizeof import sizeof
+
+        held: int = sum(sizeof(value) for known in self._held.values() for value in known.values())
+        return super().overhead(n_rows, n_cols) + 2 * touched * self.spec.dtype.itemsize + held
+
+    @property
+    def client(self) -> Any:
+        """The client whose cluster computes the array, or holds its chunks; None where there is none."""
+        return None if self._is_persisted else self._graph.client(self.name)
+
+    @property
+    def stays(self) -> bool:
+        """Whether a cluster holds chunks of it, which it gives to this process only."""
+        return super().stays or self._is_persisted
 
     def _snapshot(self) -> WholeSnapshot:
         """A digest of the graph's name, which is dask's own digest of how the array came about."""
-        array = self._array
-        identity = f"{array.name} {self.layout} {array.dtype.str} {array.chunks}"
-        return WholeSnapshot(hashlib.blake2b(identity.encode(), digest_size=20).hexdigest())
+        return WholeSnapshot(hashlib.blake2b(self._identity.encode(), digest_size=20).hexdigest())
+
+    def _prepared(self, axis: Axis) -> Graph:
+        """The graph, with what blocks along an axis share computed before the first of them is."""
+        graph = self._graph
+        if axis not in self._held:
+            with self._lock:
+                if axis not in self._held:
+                    self._held[axis] = self._shared(graph, axis)
+                    graph.hold(self._held[axis])
+        return graph
+
+    def _shared(self, graph: Graph, axis: Axis) -> dict[Any, Any]:
+        chunk = self.chunks[0 if axis == "rows" else 1]  # the last rows are read in so short pieces
+        block = max(1, segments.BLOCK_BYTES // (chunk * self.spec.line_bytes(axis))) * chunk
+        try:
+            return graph.shared(self._bands(graph, axis, chunk), self._bands(graph, axis, block), self.name)
+        except StreamdrError:
+            raise
+        except Exception as error:
+            raise DataError(
+                f"{self.name}: what its blocks share cannot be computed: {error or type(error).__name__}"
+            ) from error
+
+    def _bands(self, graph: Graph, axis: Axis, lines: int) -> list[list[Any]]:
+        """The keys that are computed together by reads of so many rows, or columns."""
+        everything = Span(0, self.spec.length("columns" if axis == "rows" else "rows"))
+        bands = []
+        for span in Span(0, self.spec.length(axis)).split(lines):
+            region, _ = self.layout.select(*((span, everything) if axis == "rows" else (everything, span)))
+            bands.append([(graph.name, *piece.coords) for piece in overlaps(self._edges, region)])
+        return bands
 
     @cached_property
-    def _graph(self) -> tuple[dict[Any, Any], str]:
-        # Optimised and flattened once. Slicing the array for each block would go through the whole graph
-        # each time, and the time for all blocks would grow with the square of their number.
-        import dask
+    def _graph(self) -> Graph:
+        from streamdr.sources.graphs import Graph
 
-        (optimised,) = dask.optimize(self._array)
-        return dict(optimised.__dask_graph__()), optimised.name
+        graph = Graph(self._array)
+        for known in self._held.values():
+            graph.hold(known)
+        return graph
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_graph"}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_graph", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self._lock = threading.Lock()
 
 
 class XarraySource(Source):
@@ -120,3 +177,11 @@ class XarraySource(Source):
     def _snapshot(self) -> WholeSnapshot:
         """A digest of the contents: what lies behind the variable cannot be told from outside."""
         return WholeSnapshot(digest_contents(self).hexdigest())
+
+
+def holds_futures(array: Any) -> bool:
+    """Whether chunks of a dask array, or of what it is computed from, are held by a cluster."""
+    if "distributed" not in sys.modules:
+        return False
+    future = sys.modules["distributed"].Future
+    return any(isinstance(value, future) for value in array.__dask_graph__().values())

@@ -9,25 +9,26 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-import zarr
 
 from streamdr.addresses import Address
 from streamdr.blocks import Array
-from streamdr.errors import DataError
+from streamdr.errors import DataError, InputError
+from streamdr.files import too_large
 from streamdr.remote import Listed, Objects, RemoteError, open_objects
 from streamdr.sources.stores import ReadPart
 
 
-def node_at(address: Address) -> ObjectNode:
-    """The node at an address, if there is anything."""
+def node_at(address: Address, key: str = "path") -> ObjectNode:
+    """The node at an address, if there is anything; `key` is what a configuration calls it."""
     objects = open_objects(address)
     try:
         if next(objects.listed(), None) is None:
-            raise DataError(f"{address}: there is nothing at this address; check it")
+            raise InputError(key, f"{address}: there is nothing at this address; check it")
     except RemoteError as error:
         raise DataError(f"{address}: cannot be read: {error}") from error
     except FileNotFoundError:
-        raise DataError(f"{address}: there is no such bucket or directory; check the address") from None
+        message = f"{address}: there is no such bucket or directory; check the address"
+        raise InputError(key, message) from None
     return ObjectNode(objects, "")
 
 
@@ -64,15 +65,23 @@ class ObjectNode:
             yield key
         self._stamps = stamps
 
-    def read(self, key: str) -> bytes | None:
-        """All of an object, or None where there is none."""
-        data = self.objects.get(self._key(key))
+    def read(self, key: str, limit: int) -> bytes | None:
+        """All of an object, or None where there is none. Its size is asked for first."""
+        size = self.objects.size(self._key(key))
+        if size is not None and size > limit:
+            raise too_large(size, limit)
+        data = None if size is None else self.objects.get(self._key(key))
         return None if data is None else bytes(data)
 
-    def borrow(self, key: str) -> Array | None:
+    def borrow(self, key: str, limit: int) -> Array | None:
         """All of an object, in the memory that it came in; None where there is none."""
         data = self.objects.get(self._key(key))
-        return None if data is None else np.frombuffer(data, np.uint8)
+        if data is None:
+            return None
+        values = np.frombuffer(data, np.uint8)
+        if values.size > limit:
+            raise too_large(values.size, limit)
+        return values
 
     @contextmanager
     def parts(self, key: str) -> Iterator[ReadPart | None]:
@@ -95,11 +104,6 @@ class ObjectNode:
     def stamp(self, key: str) -> tuple[int, int]:
         """Size and version, as the last listing had them: asking for each would be a request for each."""
         return self._stamps.of(key)
-
-    def open(self, zarr_format: int) -> zarr.Array[Any]:
-        """The array, for zarr to read."""
-        opened: zarr.Array[Any] = self.objects.open_array(self.path, zarr_format)
-        return opened
 
     def _key(self, key: str) -> str:
         return f"{self.path}/{key}" if self.path else key

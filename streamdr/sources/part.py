@@ -16,6 +16,8 @@ from streamdr.sources.snapshot import Snapshot
 class PartSource(Source):
     """Every so manyth band of rows, or all others, in order. Errors and blocks tell the rows of the whole."""
 
+    lends = True
+
     def __init__(self, whole: Source, part: Part) -> None:
         self.name = whole.name
         self.part = part
@@ -26,6 +28,11 @@ class PartSource(Source):
         self._bands = part.bands(whole.spec.n_rows, whole.chunks[0], row_bytes)
         self._good_read = GOOD_READ_BYTES // row_bytes
         self.spec = replace(whole.spec, n_rows=sum(len(band) for band in self._bands))
+
+    @property
+    def stored_itemsize(self) -> int:
+        """As the whole has it."""
+        return self._whole.stored_itemsize
 
     def read(self, rows: Span, cols: Span) -> Array:
         """The region."""
@@ -48,6 +55,11 @@ class PartSource(Source):
         parts = [self._whole.block(piece, axis, holes=holes) for piece in self._pieces(span)]
         values = np.concatenate([part.values for part in parts])
         return self._numbered(Block(span, values, self._labels(span), self._weights(span)))
+
+    def check(self, span: Span, axis: Axis = "rows", *, holes: bool = False) -> None:
+        """Refuse bad values, and say where in the whole they stand."""
+        for piece in self._pieces(span):
+            self._whole.check(piece, axis, holes=holes)
 
     def loan(self, span: Span, axis: Axis = "rows", *, holes: bool = False) -> Block:
         """The rows, to be used up at once."""

@@ -40,6 +40,11 @@ class PickedSource(Source):
             for a, b in pairwise(bounds)
         ]
 
+    @property
+    def stored_itemsize(self) -> int:
+        """As the whole has it."""
+        return self._whole.stored_itemsize
+
     def read(self, rows: Span, cols: Span) -> Array:
         """The region."""
         memory = np.empty((len(rows), len(cols)), self.spec.dtype)

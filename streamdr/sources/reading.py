@@ -1,32 +1,29 @@
-"""Two ways to read a chunk: straight from its file, or through zarr.
+"""Reading chunks straight from their files.
 
-zarr decodes every chunk into a buffer of its own, ten at a time, and copies them all in one thread. Read
-straight, a chunk costs one file and one codec call in the thread that asked for it, and memory stays at
-one chunk whatever the region. Two threads then read lz4 about one and a half times as fast and shards
-about twice as fast; zstd, whose decoding is the cost, hardly gains. Where the codecs are not among the
-plain ones zarr does it.
+zarr decodes every chunk into a buffer of its own, ten at a time, and copies them all in one thread; and it
+decodes whatever a chunk becomes. Read straight, a chunk costs one file and one codec call in the thread
+that asked for it, memory stays at one chunk whatever the region, and nothing is decoded beyond the size of
+a chunk. Two threads then read lz4 about one and a half times as fast and shards about twice as fast; zstd,
+whose decoding is the cost, hardly gains.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
-from math import prod
 from typing import Any, Protocol
 
-import zarr
+from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata
 
-from streamdr.addresses import redact
 from streamdr.blocks import Array
 from streamdr.errors import DataError
-from streamdr.sources.decoding import ChunkDecoder, blosc_size
+from streamdr.safe_text import redact
+from streamdr.sources.decoding import ChunkDecoder
 from streamdr.sources.grid import Overlap
 from streamdr.sources.metadata import ArrayMetadata
+from streamdr.sources.pipeline import MissingChunkError, Pipeline, pipeline
 from streamdr.sources.shards import ABSENT, ShardIndex
 from streamdr.sources.stores import Node
-
-
-class MissingChunkError(Exception):
-    """A chunk that should be there and is not."""
 
 
 class ChunkReader(Protocol):
@@ -41,19 +38,29 @@ class ChunkReader(Protocol):
 
 
 def chunk_reader(node: Node, metadata: ArrayMetadata, *, allow_missing: bool) -> ChunkReader:
-    """The faster of the ways to read this array."""
-    try:
-        array = node.open(metadata.zarr_format)
-    except Exception as error:
-        raise DataError(f"{node.name}: zarr cannot open this array: {redact(str(error))}") from error
-    fill_value = array.fill_value if array.fill_value is not None else 0
-    absent = Absent(fill_value if allow_missing else None)
+    """The fastest of the ways to read this array."""
+    fill_value = declared_fill_value(metadata, node.name)
+    absent = Absent((0 if fill_value is None else fill_value) if allow_missing else None)
     decoder, index = ChunkDecoder.of(metadata), ShardIndex.of(metadata)
     if decoder is not None and metadata.sharding is None:
         return FileReader(node, metadata, decoder, absent)
     if decoder is not None and index is not None:
         return ShardReader(node, metadata, decoder, index, absent)
-    return ZarrReader(node, metadata, array, absent)
+    return WholeReader(node, metadata, pipeline(metadata, absent.fill_value, node.name), absent)
+
+
+def declared_fill_value(metadata: ArrayMetadata, name: str) -> Any:
+    """What a chunk that was never written stands for; None where the store does not say.
+
+    zarr looks at the metadata, and has the last word on whether it makes sense.
+    """
+    kind = ArrayV3Metadata if metadata.zarr_format == 3 else ArrayV2Metadata
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # codecs beyond the specification, which are on our own list
+            return kind.from_dict(dict(metadata.document)).fill_value
+    except Exception as error:
+        raise DataError(f"{name}: zarr cannot open this array: {redact(str(error))}") from error
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,7 @@ class FileReader:
     def fill(self, piece: Overlap, target: Array) -> None:
         """Read one file."""
         key = self.metadata.keys.key(piece.coords)
-        data = self.node.borrow(key)
+        data = self.node.borrow(key, self.decoder.encoded_limit)
         if data is None:
             self.absent.fill(target, key)
         else:
@@ -122,6 +129,8 @@ class ShardReader:
                 if offset == ABSENT:
                     self.absent.fill(into, f"{inner.coords} of shard {key}")
                     continue
+                if length > self.decoder.encoded_limit:
+                    raise ValueError(f"chunk {inner.coords} of the shard is too long to be one")
                 data = part(int(offset), int(length))
                 if len(data) != length:
                     raise ValueError(f"the file ends within chunk {inner.coords} of the shard")
@@ -132,33 +141,24 @@ class ShardReader:
 
 
 @dataclass(frozen=True)
-class ZarrReader:
-    """Anything that zarr can read, one chunk (or shard) at a time."""
+class WholeReader:
+    """A chunk or shard that is decoded in one piece: filters, text, shards within shards."""
 
     node: Node
     metadata: ArrayMetadata
-    array: zarr.Array[Any]
+    pipeline: Pipeline
     absent: Absent
 
     @property
     def overhead(self) -> int:
-        """What zarr holds at once: the encoded chunk, and the decoded one before and after each filter."""
-        itemsize = self.metadata.dtype.itemsize
-        whole = 4 * prod(self.metadata.grid.chunk) * itemsize
-        concurrent = 2 * zarr.config.get("async.concurrency") * prod(self.metadata.smallest) * itemsize
-        return whole if self.metadata.sharding is None else whole + min(whole, concurrent)
+        """What the codecs hold at once."""
+        return self.pipeline.overhead
 
     def fill(self, piece: Overlap, target: Array) -> None:
-        """Read one chunk through zarr, which takes an absent one for its fill value without a word."""
+        """Read one file, and decode all of it."""
         key = self.metadata.keys.key(piece.coords)
-        if not self.node.exists(key):
+        data = self.node.borrow(key, self.pipeline.encoded_limit)
+        if data is None:
             self.absent.fill(target, key)
-            return
-        if self.metadata.codecs and self.metadata.codecs[-1].name in ("blosc", "numcodecs.blosc"):
-            blosc_size(self.node.read(key))
-        corner = [i * length for i, length in zip(piece.coords, self.metadata.grid.chunk, strict=True)]
-        region = tuple(
-            slice(start + part.start, start + part.stop)
-            for start, part in zip(corner, piece.within, strict=True)
-        )
-        target[...] = self.array[region]
+        else:
+            target[...] = self.pipeline.decode(data, piece.within)[piece.within]

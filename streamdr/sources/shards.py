@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamdr.sources.codecs import named
 from streamdr.sources.grid import ChunkGrid
-from streamdr.sources.metadata import ArrayMetadata
+from streamdr.sources.metadata import ArrayMetadata, Sharding
 from streamdr.sources.stores import ReadPart
 
 ABSENT = np.uint64(2**64 - 1)
@@ -31,13 +31,17 @@ class ShardIndex:
     @classmethod
     def of(cls, metadata: ArrayMetadata) -> ShardIndex | None:
         """The index of an array's shards, or None where its codecs are not the plain ones."""
-        sharding = metadata.sharding
-        if sharding is None or named(metadata.codecs) != ("sharding_indexed",):
+        if metadata.sharding is None or named(metadata.codecs) != ("sharding_indexed",):
             return None
+        return cls.within(metadata.grid.chunk, metadata.sharding)
+
+    @classmethod
+    def within(cls, shard: tuple[int, ...], sharding: Sharding) -> ShardIndex | None:
+        """The index of a shard of a shape, or None where its codecs are not the plain ones."""
         if named(sharding.index_codecs) not in (("bytes",), ("bytes", "crc32c")):
             return None
         return cls(
-            ChunkGrid(metadata.grid.chunk, sharding.inner),
+            ChunkGrid(shard, sharding.inner),
             sharding.index_at_end,
             checksum=len(sharding.index_codecs) == 2,
             byte_order=">" if sharding.index_codecs[0].configuration.get("endian") == "big" else "<",
@@ -50,12 +54,15 @@ class ShardIndex:
 
     def read(self, part: ReadPart) -> NDArray[np.uint64]:
         """The offset and the length of every chunk of a shard."""
-        data = part(-self.size if self.at_end else 0, self.size)
+        return self.parse(part(-self.size if self.at_end else 0, self.size))
+
+    def parse(self, data: bytes | memoryview) -> NDArray[np.uint64]:
+        """The same out of the bytes of the index."""
         if len(data) != self.size:
             raise ValueError(f"the file ends within the index of the shard, {self.size} bytes")
         if self.checksum:
             data, stored = data[:-4], data[-4:]
-            if google_crc32c.value(data) != int.from_bytes(stored, "little"):
+            if google_crc32c.value(bytes(data)) != int.from_bytes(stored, "little"):
                 raise ValueError("the checksum of the shard's index does not match")
         index = np.frombuffer(data, f"{self.byte_order}u8").astype(np.uint64, copy=False)
         return index.reshape(*self.grid.counts, 2)

@@ -6,18 +6,19 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from errno import ELOOP
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, Self
+from typing import BinaryIO, Protocol, Self
 
 import numpy as np
-import zarr
 from zarr.abc.store import RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import collect_aiterator, sync
 
 from streamdr.blocks import Array
 from streamdr.errors import DataError
+from streamdr.files import open_regular, read_regular, too_large
 from streamdr.scratch import scratch
 
 ReadPart = Callable[[int, int], bytes]
@@ -40,11 +41,11 @@ class Node(Protocol):
     def list_keys(self) -> Iterator[str]:
         """Every key below this node, in no order."""
 
-    def read(self, key: str) -> bytes | None:
-        """All of a file, or None where there is none."""
+    def read(self, key: str, limit: int) -> bytes | None:
+        """All of a file of at most `limit` bytes, or None where there is none."""
 
-    def borrow(self, key: str) -> Array | None:
-        """All of a file, in memory that lasts until this thread borrows again; None where there is none."""
+    def borrow(self, key: str, limit: int) -> Array | None:
+        """The same in memory that lasts until this thread borrows again."""
 
     def parts(self, key: str) -> AbstractContextManager[ReadPart | None]:
         """A file to read in parts, or None where there is none."""
@@ -54,9 +55,6 @@ class Node(Protocol):
 
     def stamp(self, key: str) -> tuple[int, int]:
         """Two numbers that change when the file does."""
-
-    def open(self, zarr_format: int) -> zarr.Array[Any]:
-        """The array, for zarr to read."""
 
 
 class Directory:
@@ -78,9 +76,13 @@ class Directory:
 
     def list_keys(self) -> Iterator[str]:
         """Every key below this node, in no order."""
-        pending = [""]
+        pending, seen = [""], set()
         while pending:
             below = pending.pop()
+            status = os.stat(self._prefix + below)
+            if (place := (status.st_dev, status.st_ino)) in seen:  # followed, links in a loop have no end
+                raise OSError(ELOOP, "links lead to the same directory twice", self._prefix + below)
+            seen.add(place)
             with os.scandir(self._prefix + below) as entries:
                 for entry in entries:
                     if entry.is_dir():
@@ -88,33 +90,34 @@ class Directory:
                     else:
                         yield f"{below}{entry.name}"
 
-    def read(self, key: str) -> bytes | None:
+    def read(self, key: str, limit: int) -> bytes | None:
         """All of a file, or None where there is none."""
         try:
-            with open(self._prefix + key, "rb", buffering=0) as file:
-                return file.readall()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return read_regular(self._prefix + key, limit)
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def borrow(self, key: str) -> Array | None:
+    def borrow(self, key: str, limit: int) -> Array | None:
         """All of a file, in memory that lasts until this thread borrows again; None where there is none."""
         try:
-            with open(self._prefix + key, "rb", buffering=0) as file:
+            with open_regular(self._prefix + key, buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
+                if size > limit:
+                    raise too_large(size, limit)
                 # One byte more than there should be: a file that grew is noticed, not cut short.
                 memory = scratch("file", (size + 1,), np.dtype(np.uint8))
                 filled = 0
-                while count := file.readinto(memory.data[filled:]):
+                while count := os.readv(file.fileno(), [memory.data[filled:]]):
                     filled += count
                 return memory[:filled]
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     @contextmanager
     def parts(self, key: str) -> Iterator[ReadPart | None]:
         """A file to read in parts, or None where there is none."""
         try:
-            file = open(self._prefix + key, "rb")  # noqa: SIM115  (closed below; only opening may find nothing)
+            file = open_regular(self._prefix + key)
         except (FileNotFoundError, NotADirectoryError):
             yield None
             return
@@ -129,10 +132,6 @@ class Directory:
         """Size and time of modification."""
         status = os.stat(self._prefix + key)
         return status.st_size, status.st_mtime_ns
-
-    def open(self, zarr_format: int) -> zarr.Array[Any]:
-        """The array, for zarr to read."""
-        return zarr.open_array(str(self.root), mode="r", zarr_format=zarr_format)
 
 
 def _part_of(file: BinaryIO, start: int, length: int) -> bytes:
@@ -171,13 +170,18 @@ class StoreNode:
         for key in collect_aiterator(self.store.list_prefix(below)):
             yield key.removeprefix(below)
 
-    def read(self, key: str) -> bytes | None:
+    def read(self, key: str, limit: int) -> bytes | None:
         """All of a file, or None where there is none."""
+        if not self.exists(key):
+            return None
+        size = sync(self.store.getsize(self._key(key)))
+        if size > limit:
+            raise too_large(size, limit)
         return self._get(key, None)
 
-    def borrow(self, key: str) -> Array | None:
+    def borrow(self, key: str, limit: int) -> Array | None:
         """All of a file, or None where there is none."""
-        contents = self.read(key)
+        contents = self.read(key, limit)
         return None if contents is None else np.frombuffer(contents, np.uint8)
 
     @contextmanager
@@ -191,12 +195,8 @@ class StoreNode:
 
     def stamp(self, key: str) -> tuple[int, int]:
         """Size and digest of the contents: such stores have no common notion of a time."""
-        contents = self.read(key) or b""
+        contents = self._get(key, None) or b""
         return len(contents), int.from_bytes(hashlib.blake2b(contents, digest_size=7).digest())
-
-    def open(self, zarr_format: int) -> zarr.Array[Any]:
-        """The array, for zarr to read."""
-        return zarr.open_array(self.store, path=self.path, mode="r", zarr_format=zarr_format)
 
     def _key(self, key: str) -> str:
         return f"{self.path}/{key}" if self.path else key

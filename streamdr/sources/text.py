@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,15 @@ import numpy as np
 from streamdr.blocks import Array, MatrixSpec, Span
 from streamdr.errors import DataError
 from streamdr.sources.base import Source
-from streamdr.sources.locate import document_of
-from streamdr.sources.snapshot import ChunkSnapshot, Snapshot, WholeSnapshot
+from streamdr.sources.locate import Located, array_at
+from streamdr.sources.snapshot import Snapshot, WholeSnapshot
 from streamdr.sources.stores import Node
+from streamdr.sources.zarr_source import MISSING_BESIDE, ZarrSource
 
 TEXT = np.dtype(np.str_)
-_V3_TYPES = ("string", "variable_length_utf8", "fixed_length_utf32")
+_LAST_CHARACTER = 0x10FFFF
+_MOST_BYTES = 256 << 20
+_RESTORE = "restore it from a copy or write it again"
 
 
 class TextArray(Source):
@@ -37,50 +41,47 @@ class TextArray(Source):
         return WholeSnapshot(_digest(self._values))
 
 
-class TextStore(Source):
-    """Text in a zarr array of one dimension."""
+class TextStore(ZarrSource):
+    """Text in a zarr array of one dimension. It is read and checked as the data is."""
 
-    def __init__(self, node: Node, zarr_format: int) -> None:
-        self.name = node.name
-        self._node = node
-        self._format = zarr_format
-        array = node.open(zarr_format)
-        if array.ndim != 1:
-            raise DataError(f"{self.name}: text of shape {array.shape} is not one label a row")
-        self.spec = MatrixSpec(array.shape[0], 1, TEXT)
-        self.chunks = ((array.shards or array.chunks)[0], 1)
+    lends = False
+    missing_advice = MISSING_BESIDE
+    _takes_text = True
+
+    def __init__(self, found: Located) -> None:
+        super().__init__(found.node, found.metadata, sample_axis=0, allow_missing=False)
+        if len(self.layout.shape) != 1:
+            raise DataError(f"{self.name}: text of shape {self.layout.shape} is not one label a row")
+        self.spec = replace(self.spec, dtype=TEXT)
 
     @classmethod
     def at(cls, node: Node) -> TextStore | None:
         """The text at a node; None where there is none."""
-        kind = document_of(node, "zarr.json")
-        if kind is not None:
-            declared = kind.get("data_type")
-            name = declared.get("name") if isinstance(declared, dict) else declared
-            return cls(node, 3) if name in _V3_TYPES else None
-        kind = document_of(node, ".zarray")
-        if kind is None:
-            return None
-        declared = kind.get("dtype")
-        filters = [step.get("id") for step in kind.get("filters") or [] if isinstance(step, dict)]
-        text = isinstance(declared, str) and (declared[1:2] == "U" or filters == ["vlen-utf8"])
-        return cls(node, 2) if text else None
+        try:
+            found = array_at(node)
+        except OSError as error:
+            raise DataError(f"{node.name}: cannot be read: {error}") from error
+        return cls(found) if found is not None and found.metadata.is_text else None
 
     def read(self, rows: Span, cols: Span) -> Array:
         """The text of some rows."""
-        try:
-            stored = np.asarray(self._node.open(self._format)[rows.slice])
-        except Exception as error:
-            raise DataError(f"{self.name}: {self._region(rows, cols)} cannot be read: {error}") from error
-        return _as_text(stored, self.name)[:, None]
+        stored = super().read(rows, cols)
+        if stored.dtype.kind == "U":
+            points = np.ascontiguousarray(stored).view(np.uint32)
+            if (points > _LAST_CHARACTER).any() or ((points >= 0xD800) & (points < 0xE000)).any():
+                raise DataError(f"{self.name}: {self._region(rows, cols)} hold what is not text; {_RESTORE}")
+            return stored
+        longest = max(map(len, stored.flat), default=1)
+        if 4 * longest * len(stored) > _MOST_BYTES:
+            raise DataError(
+                f"{self.name}: a label of {longest} characters in {self._region(rows, cols)} makes them too "
+                "long to be compared; give rows short labels, or numbers"
+            )
+        return _as_text(stored, self.name)
 
-    def _snapshot(self) -> Snapshot:
-        """The size of every chunk and when it was modified."""
-        found = [(key, key.replace(".", "/").rpartition("/")[2]) for key in self._node.list_keys()]
-        chunks = sorted((int(last), key) for key, last in found if last.isdecimal())
-        stamps = [(number, *self._node.stamp(key)) for number, key in chunks]
-        table = np.array(stamps, np.int64).reshape(-1, 3)
-        return ChunkSnapshot(b"text", self.chunks[0], table[:, 0].copy(), table, self._contents)
+    def borrow(self, rows: Span, cols: Span) -> Array:
+        """The text of some rows."""
+        return self.read(rows, cols)
 
     def _contents(self, start: int, stop: int) -> bytes:
         return _digest(self.read(Span(start, stop), Span(0, 1))).encode()

@@ -8,17 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from streamdr.addresses import redact
 from streamdr.blocks import Array, MatrixSpec, Span
 from streamdr.errors import DataError
 from streamdr.remote import RemoteError
+from streamdr.safe_text import redact
 from streamdr.scratch import scratch
 from streamdr.sources.base import Source
+from streamdr.sources.codecs import shortened
+from streamdr.sources.dtypes import not_numeric
 from streamdr.sources.grid import Overlap
 from streamdr.sources.layout import Layout, Region
+from streamdr.sources.locate import array_at
 from streamdr.sources.metadata import ArrayMetadata
 from streamdr.sources.missing import find_missing, present_chunks
-from streamdr.sources.reading import MissingChunkError, chunk_reader
+from streamdr.sources.pipeline import MissingChunkError
+from streamdr.sources.reading import chunk_reader, declared_fill_value
 from streamdr.sources.snapshot import ChunkSnapshot
 from streamdr.sources.stores import Node
 
@@ -27,18 +31,25 @@ _DECISIVE = (
     *("zarr_format", "data_type", "chunk_grid", "chunk_key_encoding", "codecs", "storage_transformers"),
     *("dtype", "chunks", "compressor", "filters", "order", "dimension_separator", "fill_value"),
 )
-_MISSING = "set allow_missing_chunks if it was never meant to be written"
+_MISSING = "set allow_missing_chunks if it was never meant to be written (in Python, open_source takes it)"
+MISSING_BESIDE = "write it again, with zarr's write_empty_chunks where all of its values are the fill value"
 
 
 class ZarrSource(Source):
     """Reads chunk after chunk in the calling thread, and knows which one failed."""
 
     lends = True
+    missing_advice = _MISSING
+    """What to do about a chunk that is missing."""
+    _takes_text = False
 
     def __init__(
         self, node: Node, metadata: ArrayMetadata, *, sample_axis: int | str, allow_missing: bool
     ) -> None:
         self.name = node.name
+        if metadata.is_text and not self._takes_text:
+            file, key = ("zarr.json", "data_type") if metadata.zarr_format == 3 else (".zarray", "dtype")
+            raise not_numeric(shortened(metadata.document[key]), f"{self.name}/{file}")
         self.layout = Layout.of(metadata.grid.shape, sample_axis, self.name, metadata.dims)
         # Byte order is the storage's affair: chunks become native as they are put in place.
         dtype = metadata.dtype.newbyteorder("=")
@@ -58,12 +69,13 @@ class ZarrSource(Source):
     @property
     def fill_value(self) -> Any:
         """What a chunk that was never written stands for; None where the store does not say."""
-        return self._node.open(self._metadata.zarr_format).fill_value
+        return declared_fill_value(self._metadata, self.name)
 
     def read(self, rows: Span, cols: Span) -> Array:
         """The region, in native byte order."""
         region, part = self.layout.select(rows, cols)
-        return self._filled(np.empty(self.layout.shape_of(region), self.spec.dtype), region, part)
+        dtype = self._metadata.dtype.newbyteorder("=")
+        return self._filled(np.empty(self.layout.shape_of(region), dtype), region, part)
 
     def borrow(self, rows: Span, cols: Span) -> Array:
         """The region, in memory that lasts until this thread borrows again."""
@@ -97,13 +109,16 @@ class ZarrSource(Source):
         if missing is not None:
             some = f" ({missing.count} of {missing.total} are)" if missing.count > 1 else ""
             where = self._covered(missing.region)
-            raise DataError(f"{self.name}: chunk {missing.chunk} is missing, {where}{some}; {_MISSING}")
+            raise DataError(
+                f"{self.name}: chunk {missing.chunk} is missing, {where}{some}; {self.missing_advice}"
+            )
 
     def _snapshot(self) -> ChunkSnapshot:
         """The metadata, and every chunk's size and time of modification."""
         axis, grid = self.layout.sample_axis, self._metadata.grid
         try:
             numbers = present_chunks(self._node, self._metadata)
+            meaning = self._meaning()
             coords = np.stack(np.unravel_index(numbers, grid.counts), axis=1)
             keys = (self._metadata.keys.key(place) for place in coords.tolist())
             stamps = np.fromiter(chain.from_iterable(self._node.stamp(key) for key in keys), np.int64)
@@ -113,13 +128,31 @@ class ZarrSource(Source):
         table = np.concatenate([coords, stamps.reshape(-1, 2)], axis=1)[order]
         # One number a row is cheap to read: weights then need no chunks that end where the data's do.
         contents = self._contents if self.spec.n_cols == 1 else None
-        return ChunkSnapshot(self._meaning(), grid.chunk[axis], table[:, axis].copy(), table, contents)
+        return ChunkSnapshot(meaning, grid.chunk[axis], table[:, axis].copy(), table, contents)
 
     def _meaning(self) -> bytes:
-        """What of the metadata decides how chunks are read, and does not change when rows are appended."""
-        words = {key: self._metadata.document.get(key) for key in _DECISIVE}
-        features = (*self.layout.features, self.layout.sample_axis)
-        return json.dumps([words, features], sort_keys=True).encode()
+        """What of the metadata decides how chunks are read, and does not change when rows are appended.
+
+        It is read anew: whoever replaces it during a run changes what the chunks mean.
+        """
+        found = array_at(self._node)
+        if found is None:
+            raise DataError(f"{self.name}: the metadata of the array is gone; restore it from a copy")
+        axis, shape = self.layout.sample_axis, found.metadata.grid.shape
+        words = {key: found.metadata.document.get(key) for key in _DECISIVE}
+        changed = [key for key in _DECISIVE if words[key] != self._metadata.document.get(key)]
+        if (
+            len(shape) != len(self.layout.shape)
+            or shape[axis] < self.layout.n_rows
+            or (*shape[:axis], *shape[axis + 1 :]) != self.layout.features
+        ):
+            changed.append("shape")
+        if changed:
+            raise DataError(
+                f"{self.name}: its metadata has changed since it was opened ({', '.join(changed)}), so its "
+                "chunks mean something else; run again when nothing writes to it"
+            )
+        return json.dumps([words, (*self.layout.features, axis)], sort_keys=True).encode()
 
     def _contents(self, start: int, stop: int) -> bytes:
         return self.read(Span(start, stop), Span(0, 1)).tobytes()
@@ -128,7 +161,7 @@ class ZarrSource(Source):
         key = self._metadata.keys.key(piece.coords)
         where = self._covered(self._metadata.grid.bounds(piece.coords))
         if isinstance(error, MissingChunkError):
-            return DataError(f"{self.name}: chunk {error} is missing, {where}; {_MISSING}")
+            return DataError(f"{self.name}: chunk {error} is missing, {where}; {self.missing_advice}")
         fault = redact(str(error)) or type(error).__name__
         said = f"{self.name}: chunk {key} cannot be read, {where}: {fault}"
         if isinstance(error, RemoteError):  # it is the store that is at fault, and the error says what to do
