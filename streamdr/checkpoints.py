@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Protocol
 
 from streamdr.accumulators import Accumulator
+from streamdr.blocks import Axis
 from streamdr.engines import Engine, Handle
 from streamdr.ledger import Entry, Ledger, Part
 from streamdr.progress import Progress
@@ -51,12 +52,20 @@ class NoNotes:
         """Nothing was saved."""
 
 
+def input_name(source: Source, snapshot: Snapshot, axis: Axis) -> str:
+    """What a pass reads. Appended rows change every column, so columns have nothing to go on from."""
+    if axis == "rows":
+        return source.identity
+    return f"{source.identity} {snapshot.digest(source.spec.n_rows)}"
+
+
 class Checkpoints:
     """The ledger's entry of one pass, kept up with its tally."""
 
     def __init__(
         self,
         ledger: Ledger,
+        key: str,
         source: Source,
         snapshot: Snapshot,
         empty: Accumulator,
@@ -75,7 +84,7 @@ class Checkpoints:
         self._pause = pause
         self._due = time.monotonic() + pause
         self._saved = 0
-        self._key = ledger.key(empty, self._input(), tally.cut)
+        self._key = key
         self._forgotten = False
 
     def restore(self) -> None:
@@ -141,16 +150,9 @@ class Checkpoints:
         self._ledger.forget(self._key)
         self._forgotten = True
 
-    def _input(self) -> str:
-        """What the pass reads. Appended rows change every column, so columns have nothing to go on from."""
-        identity = self._source.identity
-        if self._tally.cut.axis == "rows":
-            return identity
-        return f"{identity} {self._snapshot.digest(self._source.spec.n_rows)}"
-
     def _is_known(self, stop: int, mark: str) -> bool:
         return stop <= self._tally.cut.length and self._mark(stop) == mark
 
     def _mark(self, stop: int) -> str:
-        """What the input is up to a line. Columns are marked by all that there is: see `_input`."""
+        """What the input is up to a line. Columns are marked by all that there is: see `input_name`."""
         return self._snapshot.digest(stop) if self._tally.cut.axis == "rows" else ""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
+from os.path import realpath
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from streamdr import memory, pipeline, store, tabulation
 from streamdr.addresses import Place, parse_place
 from streamdr.blocks import Array, Span
 from streamdr.config import Comparison
-from streamdr.errors import ConfigError, DataError, MemoryLimitError, StoreError
+from streamdr.errors import ConfigError, DataError, MemoryLimitError, ParameterError, StoreError
 from streamdr.folders import Folder
 from streamdr.methods import Method
 from streamdr.methods.base import Supervised
@@ -34,6 +35,11 @@ RECORD = ".comparison.json"
 _VERSION = 1
 """Of what is measured, and how."""
 
+_LARGEST_BYTES = 64 * 2**20
+_BEGINNING = b'{\n "version": '
+_TOOK = ("seconds", "bytes_read", "peak_rss")
+_MEASURED = ("n_outputs", "trustworthiness", "stress", "accuracy")
+
 
 def compare(
     comparison: Comparison, progress: Progress, stop: threading.Event, *, fresh: bool = False
@@ -44,6 +50,7 @@ def compare(
     its model, so a comparison that is repeated reads nothing, and tells the same.
     """
     _require_apart(comparison)
+    _require_own(comparison.output.tables)
     stages = [Stage(run, progress, stop, fresh) for run in comparison.runs()]
     given = _Input(stages[0].open_labelled(), [entry.method for entry in comparison.methods])
     record = _Record(folder_at(parse_place(comparison.output.folder)))
@@ -56,7 +63,7 @@ def compare(
             report = pipeline.run_all(stage)
         reports.append(report)
         if not report["reused"]:
-            took = {key: report[key] for key in ("seconds", "bytes_read", "peak_rss")}
+            took = {key: report[key] for key in _TOOK}
             record.keep("took", entry.name, _written(stage), took)
     # Only now: scikit-learn, and what it leaves, would count as memory that methods take.
     rows = [
@@ -64,7 +71,9 @@ def compare(
         for entry, stage, report in zip(comparison.methods, stages, reports, strict=True)
     ]
     key = given.key()
-    sample = record.get("sample", "", key) or record.keep("sample", "", key, given.facts())
+    sample = record.get("sample", "", key, ("rows", "accuracy")) or record.keep(
+        "sample", "", key, given.facts()
+    )
     for path in comparison.output.tables:
         _write(parse_place(path), rows)
     return {
@@ -118,7 +127,7 @@ class _Input:
             rows.append(block.values[chosen - band.start])
             if self._has_classes and block.labels is not None:
                 classes.append(block.labels[chosen - band.start])
-            self.bytes_read += len(band) * spec.line_bytes("rows")
+            self.bytes_read += len(band) * self.source.stored_line_bytes("rows")
         return _Sample(regions, np.concatenate(rows), np.concatenate(classes) if classes else None)
 
     def measure(self, stage: Stage) -> Report:
@@ -149,20 +158,30 @@ class _Record:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
+        data = _content(folder, RECORD)
         found: Any = None
-        try:
-            with folder.open(RECORD) as file:
-                found = None if file is None else json.load(file)
-        except ValueError:  # it is damaged, and holds nothing that has to be known
-            pass
+        if data is not None:
+            with suppress(ValueError, RecursionError):  # damaged, it holds nothing that has to be known
+                found = json.loads(data)
+            if not (isinstance(found, dict) and "version" in found) and not _is_remains(data):
+                raise StoreError(
+                    f"{folder.name}: holds a file {RECORD} that streamdr did not write, and would write; "
+                    "move it elsewhere, or choose another folder"
+                )
         known = isinstance(found, dict) and found.get("version") == _VERSION
         kept = found.get("kept") if known else None
-        self._kept: dict[str, dict[str, Report]] = kept if isinstance(kept, dict) else {}
+        self._kept: dict[str, dict[str, Report]] = {}
+        for kind, entries in kept.items() if isinstance(kept, dict) else ():
+            if isinstance(entries, dict):
+                self._kept[kind] = {name: entry for name, entry in entries.items() if _is_kept(entry)}
 
-    def get(self, kind: str, name: str, of: str) -> Report | None:
-        """What was found, unless it is of something else."""
+    def get(self, kind: str, name: str, of: str, keys: Collection[str]) -> Report | None:
+        """What was found, with these keys, unless it is of something else."""
         kept = self._kept.get(kind, {}).get(name)
-        return None if kept is None or kept["of"] != of else kept["found"]
+        if kept is None or kept["of"] != of or kept["found"].keys() != set(keys):
+            return None
+        found: Report = kept["found"]
+        return found
 
     def keep(self, kind: str, name: str, of: str, found: Report) -> Report:
         """Remember what was found."""
@@ -175,9 +194,11 @@ class _Record:
 def _row(name: str, stage: Stage, given: _Input, record: _Record) -> Report:
     """A method's row. What it took is not known of outputs that were there before anybody looked."""
     written = _written(stage)
-    took = record.get("took", name, written) or dict.fromkeys(("seconds", "bytes_read", "peak_rss"))
+    took = record.get("took", name, written, _TOOK) or dict.fromkeys(_TOOK)
     key = given.key(written)
-    found = record.get("measured", name, key) or record.keep("measured", name, key, given.measure(stage))
+    found = record.get("measured", name, key, _MEASURED) or record.keep(
+        "measured", name, key, given.measure(stage)
+    )
     return {
         "name": name,
         "method": stage.run.method.name,
@@ -203,12 +224,55 @@ def _written(stage: Stage) -> str:
 
 
 def _write(place: Place, rows: Sequence[Report]) -> None:
-    """Write the table as its name ends, in one step."""
+    """Write the table as its name ends, in one step, in the place of nothing but such a table."""
+    _require_own_table(place)
     render = tabulation.comma_separated if place.name.endswith(".csv") else tabulation.markdown
+    place = place.resolve()  # through a link, the table is written where the link leads
     try:
         folder_at(place.parent).write(place.name, lambda file: _put(file, render(rows)))
     except OSError as error:
         raise StoreError(f"{place}: cannot be written: {error}") from error
+
+
+def _require_own(tables: Sequence[str]) -> None:
+    for table in tables:
+        _require_own_table(parse_place(table))
+
+
+def _require_own_table(place: Place) -> None:
+    """Refuse to write a table in the place of anything else that ends in .md or .csv."""
+    data = _content(folder_at(place.parent), place.name)
+    if data is not None and not tabulation.is_comparison(data.decode(errors="replace")):
+        raise StoreError(
+            f"{place}: exists and is not only the table of a comparison, so it is never overwritten; choose "
+            "another path for output.table"
+        )
+
+
+def _content(folder: Folder, name: str) -> bytes | None:
+    """What a file holds, or None where there is none."""
+    try:
+        with folder.open(name) as file:
+            data = b"" if file is None else file.read(_LARGEST_BYTES + 1)
+            return None if file is None else data
+    except OSError as error:
+        raise StoreError(f"{folder.name}/{name}: cannot be written: {error.strerror or error}") from error
+
+
+def _is_remains(data: bytes) -> bool:
+    """Whether a file may have been a record: cut short, empty, or with some bytes damaged."""
+    begun = data[: len(_BEGINNING)] == _BEGINNING[: len(data)]
+    return begun or not data.strip(b"\0") or b'"kept"' in data
+
+
+def _is_kept(entry: Any) -> bool:
+    """Whether an entry of the record is one."""
+    return (
+        isinstance(entry, dict)
+        and isinstance(entry.get("of"), str)
+        and isinstance(entry.get("found"), dict)
+        and all(value is None or isinstance(value, int | float) for value in entry["found"].values())
+    )
 
 
 def _put(file: Any, text: str) -> None:
@@ -220,6 +284,8 @@ def _telling_whose(name: str) -> Iterator[None]:
     """Say which of the methods met an error of the data, or of memory."""
     try:
         yield
+    except ParameterError:  # it says where it stands in the file
+        raise
     except (DataError, MemoryLimitError) as error:
         raise type(error)(f"{name}: {error}") from error
 
@@ -233,7 +299,7 @@ def _require_apart(comparison: Comparison) -> None:
     for table in map(parse_place, comparison.output.tables):
         for place in (parse_place(path) for path in stores if path is not None):
             if isinstance(table, Path) and isinstance(place, Path):
-                inside = table.resolve().is_relative_to(place.resolve())
+                inside = Path(realpath(table)).is_relative_to(realpath(place))
             else:
                 inside = f"{table}/".startswith(f"{place}/")
             if inside:

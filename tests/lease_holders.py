@@ -62,7 +62,7 @@ class Holder:
 def _hold(pipe: Connection, target: Path, seconds: float, key: str | None) -> None:
     with (
         leased([target], seconds=seconds) as lease,
-        Staging(target, overwrite=True, key=key, fence=lease.check) as staging,
+        Staging(target, kind="embedding", overwrite=True, key=key, fence=lease.check) as staging,
     ):
         write_output(staging.path, "holder")
         pipe.send(lease.token)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -218,11 +219,70 @@ def test_an_error_says_whose_it_is_and_leaves_the_table_as_it_was(place):
 def test_a_record_that_is_damaged_costs_no_more_than_measuring_again(place):
     # And then nobody knows any more what was taken to make what is there.
     first = compared(place, PCA2)["rows"][0]
-    for text in ("not json", "[]", '{"version": 0}', '{"version": 1}', '{"version": 1, "kept": 3}'):
+    whole = (place / "out" / RECORD).read_text()
+    for text in (
+        "",
+        whole[: len(whole) // 2],
+        '{"version": 0}',
+        '{"version": 1}',
+        '{"version": 1, "kept": 3}',
+        '{"version": 1, "kept": {"took": [], "measured": {"pca": 1}}}',
+        whole.replace('"found": {', '"found": {"more": [1], '),
+        whole.replace('"of"', '"off"'),
+        '{"version": 1, "kept": ' + "[" * 9999 + "]" * 9999 + "}",
+    ):
         (place / "out" / RECORD).write_text(text)
         row = compared(place, PCA2)["rows"][0]
         assert row["stress"] == first["stress"]
         assert row["seconds"] is None
+
+
+@pytest.mark.parametrize("name", ["out/all.md", "out/all.csv", f"out/{RECORD}"])
+@pytest.mark.parametrize(
+    "what", ["notes", "other table", "longer", "empty", "pipe", "directory", "device", "loop"]
+)
+def test_nothing_is_replaced_but_the_tables_of_comparisons(place, name, what):
+    if what in ("longer", "empty"):
+        compared(place, PCA2)
+    path = place / name
+    path.parent.mkdir(exist_ok=True)
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "directory":
+        path.mkdir()
+    elif what in ("device", "loop"):
+        path.symlink_to("/dev/zero" if what == "device" else path)
+    else:
+        there = {
+            "notes": "precious notes\n",
+            "other table": "| name | method |\n| --- | --- |\n"
+            if name.endswith(".md")
+            else "name,method\na,b\n",
+            "longer": (path.read_text() if path.exists() else "") + "\nWhat I make of it: precious.\n",
+            "empty": "",
+        }
+        if what == "longer" and name.endswith(RECORD):
+            return  # a record with something after it is damaged, and measured anew
+        path.write_text(there[what])
+    before = path.lstat().st_ino
+    if what == "empty" and name.endswith(RECORD):
+        compared(place, PCA2)
+        return
+    with pytest.raises(StoreError, match=r"never overwritten|did not write|cannot be written"):
+        compared(place, PCA2, output={"overwrite": True})
+    assert path.lstat().st_ino == before
+    assert what in ("longer", "empty") or not (place / "out" / "pca.zarr").exists(), (
+        "it is said before the run"
+    )
+
+
+def test_through_a_link_a_table_is_written_where_it_leads(place):
+    (place / "out").mkdir()
+    (place / "out" / "all.md").symlink_to(place / "elsewhere.md")
+    for _ in range(2):
+        compared(place, PCA2)
+        assert (place / "elsewhere.md").read_text().startswith("| name | method |")
+        assert (place / "out" / "all.md").is_symlink()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -26,7 +27,7 @@ from streamdr.processes import Process
 from streamdr.settings import Execution
 from streamdr.sources import open_source
 from streamdr.store import Lease, Staging, leased, save_model
-from streamdr.store.lease import Claim, _acquire
+from streamdr.store.lease import Claim, _acquire, _digest
 from streamdr.store.slots import FileSlot
 
 LONG = 1000.0
@@ -54,7 +55,7 @@ def contents(directory: Path) -> list[str]:
 
 
 def publish(target: Path, text: str, lease: Lease, *, key: str | None = None) -> None:
-    with Staging(target, overwrite=True, key=key, fence=lease.check) as staging:
+    with Staging(target, kind="embedding", overwrite=True, key=key, fence=lease.check) as staging:
         write_output(staging.path, text)
         staging.publish()
 
@@ -133,7 +134,10 @@ def test_a_killed_runs_lease_and_leftovers_are_taken_over_at_once(target: Path) 
 
 def test_what_a_killed_run_had_staged_is_continued(target: Path) -> None:
     Holder(target, seconds=LONG, key="k1").kill()
-    with leased([target]) as lease, Staging(target, overwrite=False, key="k1", fence=lease.check) as staging:
+    with (
+        leased([target]) as lease,
+        Staging(target, kind="embedding", overwrite=False, key="k1", fence=lease.check) as staging,
+    ):
         assert word(staging.path) == "holder"
         staging.publish()
     assert contents(target.parent) == ["z.zarr"]
@@ -199,9 +203,9 @@ def test_a_lease_is_renewed_for_as_long_as_it_is_held(target: Path) -> None:
         while time.monotonic() - first.clock < 2 * SHORT:
             with pytest.raises(BusyError), leased([target]):
                 pytest.fail("the lease ran out")
-        lease.check()
+        while Claim.parse(lease_file(target).read_bytes()).clock <= first.clock:
+            lease.check()
         assert not lease.lost.is_set()
-        assert Claim.parse(lease_file(target).read_bytes()).clock > first.clock
 
 
 def test_a_process_that_has_another_ones_number_does_not_hold_its_lease(target: Path) -> None:
@@ -278,8 +282,31 @@ DAMAGE = {
     "cut short": lambda data: data[: len(data) // 2],
     "a flipped bit in the token": lambda data: flip(data, place=b'"token": '),
     "a flipped bit in the number of the process": lambda data: flip(data, place=b'"pid": '),
-    "not an object": lambda data: b"[1, 2]",
-    "not text": lambda data: b"\xff\xfe\x00",
+    "zeros": lambda data: bytes(len(data)),
+    "cut to a byte": lambda data: data[:1],
+}
+
+
+def sealed(data: bytes, **changes: object) -> bytes:
+    """The lease with other entries, and the seal that belongs to them."""
+    entries = json.loads(data)
+    del entries["digest"]
+    for name, value in changes.items():
+        (entries["holder"] if name in entries["holder"] else entries)[name] = value
+    return json.dumps({**entries, "digest": _digest(entries)}).encode()
+
+
+TAMPERED = {
+    "token": ["1", 1.5, None, [1], {}, True, -1],
+    "holder": [None, [], {}, "me", {"pid": 1}],
+    "pid": ["1", 1.5, None, True, 0, -1, 2**31, 10**30],
+    "started": ["1", 1.5, None],
+    "host": [1, None, ["x"], "a\nb", "\x1b[31m", "x" * 2000],
+    "realm": [1, None],
+    "since": [7, None, "\x07"],
+    "clock": ["1", None, float("nan"), float("inf")],
+    "seconds": ["1", None, 0, -1, float("nan"), float("inf")],
+    "more": [1],
 }
 
 
@@ -292,6 +319,79 @@ def test_a_damaged_lease_of_nobody_is_taken_over_when_it_does_not_change(target:
         lease.check()
     assert "its lease is damaged" in said[0]
     assert not lease_file(target).exists()
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_a_lease_that_says_what_none_can_is_damaged(target: Path, name: str) -> None:
+    write_claim(target, replace(Claim.after(0, LONG), holder=replace(Process.here(), started=1)))
+    whole = lease_file(target).read_bytes()
+    assert Claim.parse(sealed(whole)) is not None
+    for value in TAMPERED[name]:
+        lease_file(target).write_bytes(sealed(whole, **{name: value}))
+        said: list[str] = []
+        with leased([target], seconds=0.01, say=said.append) as lease:
+            lease.check()
+        assert "its lease is damaged" in said[0]
+
+
+def test_a_lease_nested_too_deeply_is_damaged(target: Path) -> None:
+    write_claim(target, Claim.after(0, LONG))
+    for depth in (100, 10_000):
+        lease_file(target).write_bytes(b'{"token": ' + b"[" * depth + b"]" * depth + b"}")
+        with leased([target], seconds=0.01) as lease:
+            lease.check()
+
+
+@pytest.mark.parametrize("content", [b"[1, 2]", b"\xff\xfe\x00", b"notes of mine", b"x" * 100_000])
+def test_what_never_was_a_lease_is_not_replaced(target: Path, content: bytes) -> None:
+    target.parent.mkdir()
+    lease_file(target).write_bytes(content)
+    message = r"\.z\.zarr\.lease: (is not a lease|it has 100,000 bytes)"
+    with pytest.raises(StoreError, match=message), leased([target], seconds=SHORT):
+        pytest.fail("somebody's file was taken for a lease")
+    assert lease_file(target).read_bytes() == content
+    lease_file(target).unlink()
+    with leased([target], seconds=SHORT) as lease:
+        lease_file(target).write_bytes(content)
+        time.sleep(2 * SHORT / 3)
+        with pytest.raises(StoreError):
+            lease.check()
+    assert lease_file(target).read_bytes() == content
+
+
+@pytest.mark.parametrize("name", [".z.zarr.lease", ".z.zarr.lease.new"])
+@pytest.mark.parametrize(
+    "what", ["pipe", "link to a file", "link to a device", "loop", "broken", "directory"]
+)
+def test_whatever_else_is_in_its_place_is_left_there(target: Path, name: str, what: str) -> None:
+    target.parent.mkdir()
+    path, elsewhere = target.parent / name, target.parent / "elsewhere"
+    elsewhere.write_text("precious")
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "directory":
+        path.mkdir()
+    else:
+        to = {"link to a file": elsewhere, "link to a device": "/dev/zero", "loop": path, "broken": "nowhere"}
+        path.symlink_to(to[what])
+    before = path.lstat().st_ino
+    with pytest.raises(StoreError, match=f"{re.escape(name)}: .*remove it"), leased([target]):
+        pytest.fail("it was taken for a lease")
+    assert path.lstat().st_ino == before
+    assert elsewhere.read_text() == "precious"
+    assert not (target.parent / "nowhere").exists()
+
+
+def test_nobody_waits_for_as_long_as_a_lease_can_say(target: Path) -> None:
+    write_claim(target, claim_elsewhere(seconds=1e9))
+    said: list[str] = []
+    stop = threading.Event()
+    with (
+        pytest.raises(Interrupted),
+        leased([target], stop=stop, say=lambda it: (said.append(it), stop.set())),
+    ):
+        pytest.fail("the lease was taken from a run that may live")
+    assert "watching for 300 seconds" in said[0]
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())

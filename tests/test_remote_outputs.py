@@ -40,7 +40,7 @@ def begin(place, **changes):
 
 def embed(target, rows=ROWS, *, overwrite=False, key="k", **changes):
     """The whole of a transform but for the arithmetic."""
-    with store.stage(target, overwrite=overwrite, key=key) as staging:
+    with store.stage(target, kind="embedding", overwrite=overwrite, key=key) as staging:
         begin(staging.path, n_rows=len(rows), **changes)
         done = store.existing_chunks(staging.path)
         for start in range(0, len(rows), 10):
@@ -135,7 +135,7 @@ def test_an_embedding_comes_back_as_it_was(bucket, place, tmp_path):
 
 
 def test_nothing_is_visible_before_all_is_written(bucket, place):
-    with store.stage(place, overwrite=False, key="k") as staging:
+    with store.stage(place, kind="embedding", overwrite=False, key="k") as staging:
         begin(staging.path)
         store.write_rows(staging.path, 0, ROWS[:10])
         assert not store.exists(place)
@@ -145,7 +145,7 @@ def test_nothing_is_visible_before_all_is_written(bucket, place):
 
 
 def test_a_killed_transform_is_continued(bucket, place):
-    with store.stage(place, overwrite=False, key="k") as staging:
+    with store.stage(place, kind="embedding", overwrite=False, key="k") as staging:
         begin(staging.path)
         store.write_rows(staging.path, 0, ROWS[:20])
     assert embed(place) == {0, 1}
@@ -154,7 +154,7 @@ def test_a_killed_transform_is_continued(bucket, place):
 
 
 def test_chunks_that_are_damaged_or_cut_short_are_written_again(bucket, place):
-    with store.stage(place, overwrite=False, key="k") as staging:
+    with store.stage(place, kind="embedding", overwrite=False, key="k") as staging:
         begin(staging.path)
         store.write_rows(staging.path, 0, ROWS)
     chunks = sorted(key for key in bucket.contents() if "/c/" in key)
@@ -167,7 +167,7 @@ def test_chunks_that_are_damaged_or_cut_short_are_written_again(bucket, place):
 
 
 def test_rows_of_another_model_are_not_continued(place):
-    with store.stage(place, overwrite=False, key="k") as staging:
+    with store.stage(place, kind="embedding", overwrite=False, key="k") as staging:
         begin(staging.path)
         store.write_rows(staging.path, 0, ROWS)
     assert embed(place, attributes={"model": "other"}) == set()
@@ -181,7 +181,7 @@ def test_rows_must_be_whole_chunks(place):
 
 def test_a_run_that_was_killed_while_publishing_is_published_by_the_next(bucket, place):
     embed(place)
-    with store.stage(place, overwrite=True, key="new") as staging:
+    with store.stage(place, kind="embedding", overwrite=True, key="new") as staging:
         begin(staging.path, attributes={"model": "new"})
         store.write_rows(staging.path, 0, -ROWS)
         store.finish(staging.path)
@@ -216,7 +216,7 @@ def test_a_longer_embedding_leaves_nothing_behind_when_a_shorter_one_replaces_it
 def test_rows_that_did_not_change_are_taken_over(place):
     embed(place)
     longer = np.concatenate([ROWS, ROWS + 1])
-    with store.stage(place, overwrite=True, key="longer") as staging:
+    with store.stage(place, kind="embedding", overwrite=True, key="longer") as staging:
         begin(staging.path, n_rows=46)
         store.adopt_rows(staging.path, place, 23)
         assert store.existing_chunks(staging.path) == {0, 1}
@@ -227,7 +227,7 @@ def test_rows_that_did_not_change_are_taken_over(place):
 
 
 def test_of_two_that_publish_the_first_wins(place):
-    with store.stage(place, overwrite=False, key="slow") as slow:
+    with store.stage(place, kind="embedding", overwrite=False, key="slow") as slow:
         begin(slow.path)
         store.write_rows(slow.path, 0, -ROWS)
         store.finish(slow.path)
@@ -242,7 +242,7 @@ def test_a_fence_is_asked_before_anything_is_replaced(place):
         raise StoreError("another run has taken over")
 
     embed(place)
-    with store.stage(place, overwrite=True, key="zombie", fence=fence) as staging:
+    with store.stage(place, kind="embedding", overwrite=True, key="zombie", fence=fence) as staging:
         begin(staging.path)
         store.write_rows(staging.path, 0, -ROWS)
         store.finish(staging.path)
@@ -273,6 +273,7 @@ def test_outputs_in_the_way_of_others_are_refused(bucket, target, other, message
     with pytest.raises(StoreError, match=message):
         store.check_output(
             parse_place(f"{bucket.url}/{target}"),
+            kind="embedding",
             inputs=[parse_place(f"{bucket.url}/in.zarr/x")],
             overwrite=True,
             other_outputs=[] if other is None else [parse_place(f"{bucket.url}/{other}")],
@@ -280,19 +281,21 @@ def test_outputs_in_the_way_of_others_are_refused(bucket, target, other, message
 
 
 def test_checking_an_output_leaves_nothing_behind(bucket, place, tmp_path):
-    store.check_output(place, inputs=[tmp_path], overwrite=False, other_outputs=[tmp_path / "o"])
+    store.check_output(
+        place, kind="embedding", inputs=[tmp_path], overwrite=False, other_outputs=[tmp_path / "o"]
+    )
     assert bucket.contents() == {}
 
 
 def test_a_bucket_that_cannot_be_written_is_refused_before_anything_is_read(bucket, tmp_path):
     with pytest.raises(StoreError, match="s3://no-such-bucket/m: cannot be written: there is no such bucket"):
-        store.check_output(parse_place("s3://no-such-bucket/m"), inputs=[], overwrite=False)
+        store.check_output(parse_place("s3://no-such-bucket/m"), kind="embedding", inputs=[], overwrite=False)
     with (
         serve(tmp_path, {"INITIAL_NO_AUTH_ACTION_COUNT": "0"}) as strict,
         storage_options({"endpoint": strict.url}),
         pytest.raises(StoreError, match="s3://b/m: cannot be written: access is denied") as refusal,
     ):
-        store.check_output(parse_place("s3://b/m"), inputs=[], overwrite=False)
+        store.check_output(parse_place("s3://b/m"), kind="embedding", inputs=[], overwrite=False)
     assert SECRET not in str(refusal.value)
     assert KEY not in str(refusal.value)
 

@@ -7,11 +7,15 @@ import shutil
 
 import numpy as np
 import pytest
+import zarr
 from command_line import streamdr
 from nightly import Nights, arrays_of, assert_same_bits, correlated
 
-from streamdr import pipeline, store
+from streamdr import fitting, pipeline, store
 from streamdr.errors import StoreError
+from streamdr.methods import PCA, PPCA
+from streamdr.settings import Execution
+from streamdr.sources import open_source
 
 SIZE = 2000 * 20 * 4
 
@@ -148,7 +152,7 @@ def test_the_plan_on_the_command_line_shows_the_stages(nights):
     }
     (nights.root / "c.yaml").write_text(json.dumps(config))
     shown = streamdr("plan", "c.yaml", cwd=nights.root).out
-    assert "fit        stale: there is none yet; reads at most 156 KiB" in shown
+    assert "fit        stale: there is none yet; reads 156 KiB" in shown
     streamdr("run", "c.yaml", cwd=nights.root)
     shown = streamdr("plan", "c.yaml", cwd=nights.root).out
     assert "fit        fresh: it was fitted to this input in this way" in shown
@@ -163,3 +167,35 @@ def test_the_plan_on_the_command_line_shows_the_stages(nights):
     overwriting = [*changed, "--set", "output.overwrite=true"]
     plan = streamdr("plan", "c.yaml", *overwriting, "--json", cwd=nights.root).report
     assert [stage["in_the_way"] for stage in plan["stages"]] == [False, False]
+
+
+@pytest.mark.parametrize("method", [{}, {"solver": "gram"}, {"solver": "krylov"}, {"name": "ppca"}], ids=str)
+def test_the_plan_bounds_what_a_night_reads(tmp_path, method):
+    values = correlated(2200, 20)
+    values[2000:] *= 3  # so that the model moves
+    if method.get("name") == "ppca":
+        values[::7, 4] = np.nan
+    nights = Nights(tmp_path, values)
+    nights.config["output"] = {"embedding": str(tmp_path / "out/e.zarr")}
+    nights.config["method"] = method
+    nights.write(2000)
+    nights.run()
+    for size in (2100, 2200):
+        nights.grow(size)
+        planned = pipeline.plan(nights.stage())
+        assert planned["seconds"] >= 0
+        report = nights.run()
+        for stage in planned["stages"]:
+            read = report[stage["name"]]["bytes_read"]
+            assert stage["least_bytes_to_read"] <= read <= stage["bytes_to_read"], stage
+
+
+def test_bytes_are_counted_as_they_are_stored(tmp_path):
+    values = np.random.default_rng(0).integers(0, 200, (500, 12), np.uint8)
+    zarr.create_array(tmp_path / "x.zarr", data=values, chunks=(100, 12))
+    mask = zarr.create_array(tmp_path / "mask.zarr", data=values > 190, chunks=(100, 12))
+    plain = open_source(str(tmp_path / "x.zarr"))
+    assert fitting.fit(PCA(2, solver="covariance"), plain, Execution()).bytes_read == values.nbytes
+    masked = open_source(str(tmp_path / "x.zarr"), mask=mask)
+    one = fitting.fit(PPCA(2, method="em", max_iter=1), masked, Execution())
+    assert one.bytes_read == 2 * (values.nbytes + mask.nbytes), "a start and an iteration"

@@ -293,7 +293,7 @@ def test_in_a_bucket_it_is_the_same(bucket, tmp_path):
 
 
 def test_a_method_that_cannot_make_an_output_is_refused_with_the_line(tmp_path):
-    output = {"imputed": "out/i.zarr", "log_likelihood": "out/l.zarr", "responsibilities": "out/r.zarr"}
+    output = {"imputed": "out/i.zarr", "predicted": "out/p.zarr", "responsibilities": "out/r.zarr"}
     file = write_config(tmp_path, input={"path": "nowhere.zarr"}, output=output)
     with pytest.raises(ConfigError) as refused:
         config.load(file)
@@ -301,7 +301,7 @@ def test_a_method_that_cannot_make_an_output_is_refused_with_the_line(tmp_path):
     first, second, third = str(refused.value).splitlines()
     assert f"config.yaml:{line}:" in first
     assert first.endswith("output.imputed: pca does not impute; use ppca or ppca_mixture")
-    assert "output.log_likelihood: pca has no likelihood; use ppca or ppca_mixture" in second
+    assert second.endswith("output.predicted: pca predicts no class; use ppca_mixture or lda")
     assert third.endswith("output.responsibilities: pca is no mixture; use ppca_mixture")
     assert streamdr("plan", "config.yaml", cwd=tmp_path).code == 2
 
@@ -348,13 +348,15 @@ def test_every_output_has_a_place_of_its_own(tmp_path, output, said):
     assert not (tmp_path / "out").exists()
 
 
-def test_an_output_of_another_kind_is_not_taken_for_it_and_not_replaced_unasked(nights, tmp_path):
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_output_of_another_kind_is_not_taken_for_it_and_never_replaced(nights, tmp_path, overwrite):
     nights.run()
     swapped = dict.fromkeys(OF_PPCA) | {"log_likelihood": str(tmp_path / "out/imputed.zarr")}
-    with pytest.raises(StoreError, match=r"imputed\.zarr: exists; set output\.overwrite"):
-        nights.run(output=swapped)
-    nights.run(output={**swapped, "overwrite": True})
-    assert inspect(tmp_path / "out/imputed.zarr")["kind"] == "log_likelihood"
+    with pytest.raises(
+        StoreError, match=r"imputed\.zarr: exists and is never overwritten, since it is an output"
+    ):
+        nights.run(output={**swapped, "overwrite": overwrite})
+    assert inspect(tmp_path / "out/imputed.zarr")["kind"] == "imputed"
 
 
 # ---- once, and again

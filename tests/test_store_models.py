@@ -295,7 +295,7 @@ def test_what_is_not_a_model_is_refused_with_what_it_is(tmp_path: Path) -> None:
 
 
 def test_an_embedding_is_not_a_model(tmp_path: Path) -> None:
-    with Staging(tmp_path / "z", overwrite=False) as staging:
+    with Staging(tmp_path / "z", kind="embedding", overwrite=False) as staging:
         create_embedding(staging.path, n_rows=3, n_outputs=2, dtype="f4", chunk_rows=3, attributes={})
         write_rows(staging.path, 0, np.zeros((3, 2)))
         finish(staging.path)

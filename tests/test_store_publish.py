@@ -32,7 +32,7 @@ def word(path: Path) -> str:
 
 
 def publish(target: Path, text: str, *, overwrite: bool = False) -> None:
-    with Staging(target, overwrite=overwrite) as staging:
+    with Staging(target, kind="embedding", overwrite=overwrite) as staging:
         write_output(staging.path, text)
         staging.publish()
 
@@ -50,7 +50,7 @@ def test_publishing_makes_the_target_and_its_parents_and_leaves_nothing_else(tmp
 
 def test_nothing_is_visible_before_publish(tmp_path: Path) -> None:
     target = tmp_path / "out.zarr"
-    with Staging(target, overwrite=False) as staging:
+    with Staging(target, kind="embedding", overwrite=False) as staging:
         write_output(staging.path, "first")
         assert not target.exists()
         assert staging.path.parent == tmp_path
@@ -60,26 +60,29 @@ def test_nothing_is_visible_before_publish(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt()])
 def test_a_failure_leaves_no_trace(tmp_path: Path, error: BaseException) -> None:
-    with pytest.raises(type(error)), Staging(tmp_path / "out.zarr", overwrite=False) as staging:
+    with (
+        pytest.raises(type(error)),
+        Staging(tmp_path / "out.zarr", kind="embedding", overwrite=False) as staging,
+    ):
         write_output(staging.path, "half")
         raise error
     assert contents(tmp_path) == []
 
 
 def test_leaving_without_publishing_leaves_no_trace(tmp_path: Path) -> None:
-    with Staging(tmp_path / "out.zarr", overwrite=False) as staging:
+    with Staging(tmp_path / "out.zarr", kind="embedding", overwrite=False) as staging:
         write_output(staging.path, "forgotten")
     assert contents(tmp_path) == []
 
 
 def test_with_a_key_unfinished_work_waits_for_the_next_run(tmp_path: Path) -> None:
     target = tmp_path / "out.zarr"
-    with pytest.raises(RuntimeError), Staging(target, overwrite=False, key="k1") as staging:
+    with pytest.raises(RuntimeError), Staging(target, kind="embedding", overwrite=False, key="k1") as staging:
         write_output(staging.path, "begun")
         raise RuntimeError
-    with Staging(target, overwrite=False, key="other") as staging:
+    with Staging(target, kind="embedding", overwrite=False, key="other") as staging:
         assert contents(staging.path) == []
-    with Staging(target, overwrite=False, key="k1") as staging:
+    with Staging(target, kind="embedding", overwrite=False, key="k1") as staging:
         assert word(staging.path) == "begun"
         staging.publish()
     assert word(target) == "begun"
@@ -88,10 +91,10 @@ def test_with_a_key_unfinished_work_waits_for_the_next_run(tmp_path: Path) -> No
 
 def test_two_runs_of_one_key_do_not_share_a_staging(tmp_path: Path) -> None:
     target = tmp_path / "out.zarr"
-    with Staging(target, overwrite=False, key="k1") as first:
+    with Staging(target, kind="embedding", overwrite=False, key="k1") as first:
         write_output(first.path, "first")
         with pytest.raises(StoreError, match=r"another run is writing"):
-            Staging(target, overwrite=False, key="k1").__enter__()
+            Staging(target, kind="embedding", overwrite=False, key="k1").__enter__()
         first.publish()
     assert word(target) == "first"
 
@@ -99,15 +102,15 @@ def test_two_runs_of_one_key_do_not_share_a_staging(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["a.b", "a/b", ""])
 def test_a_key_that_would_name_another_targets_staging_is_refused(tmp_path: Path, key: str) -> None:
     with pytest.raises(ValueError, match="staging key"):
-        Staging(tmp_path / "out.zarr", overwrite=False, key=key)
+        Staging(tmp_path / "out.zarr", kind="embedding", overwrite=False, key=key)
 
 
 def test_publishing_clears_what_killed_runs_left_beside_this_target_only(tmp_path: Path) -> None:
     for name in (".out.killed.partial", ".out.zarr.killed.partial", ".outer.killed.partial"):
-        write = tmp_path / name / "chunk"
-        write.parent.mkdir()
+        write = tmp_path / name / "embedding" / "c" / "0"
+        write.parent.mkdir(parents=True)
         write.write_text("left")
-    with Staging(tmp_path / "out", overwrite=False, key="alive") as alive:
+    with Staging(tmp_path / "out", kind="embedding", overwrite=False, key="alive") as alive:
         write_output(alive.path, "alive")
         publish(tmp_path / "out", "done")
         assert contents(tmp_path) == [
@@ -122,7 +125,7 @@ def test_what_a_run_left_that_was_killed_after_publishing_is_swept_up(tmp_path: 
     publish(tmp_path / "out", "done")
     for name in (".out.a1.partial", ".out.b2.partial.old", ".out.zarr.c3.partial", ".out.lease"):
         (tmp_path / name).mkdir()
-    with Staging(tmp_path / "out", overwrite=True, key="alive"):
+    with Staging(tmp_path / "out", kind="embedding", overwrite=True, key="alive"):
         sweep(tmp_path / "out")
         assert contents(tmp_path) == [".out.alive.partial", ".out.lease", ".out.zarr.c3.partial", "out"]
 
@@ -139,7 +142,7 @@ def test_a_fence_that_does_not_hold_keeps_the_output_as_it_is(tmp_path: Path, ke
 
     with (
         pytest.raises(StoreError, match="taken over"),
-        Staging(target, overwrite=True, key=key, fence=fence) as staging,
+        Staging(target, kind="embedding", overwrite=True, key=key, fence=fence) as staging,
     ):
         write_output(staging.path, "second")
         staging.publish()
@@ -149,9 +152,9 @@ def test_a_fence_that_does_not_hold_keeps_the_output_as_it_is(tmp_path: Path, ke
 
 def test_whoever_has_the_lease_works_apart_from_whoever_lost_it(tmp_path: Path) -> None:
     target = tmp_path / "out.zarr"
-    with Staging(target, overwrite=False, key="k1") as lost:
+    with Staging(target, kind="embedding", overwrite=False, key="k1") as lost:
         write_output(lost.path, "lost")
-        with Staging(target, overwrite=False, key="k1", fence=lambda: None) as held:
+        with Staging(target, kind="embedding", overwrite=False, key="k1", fence=lambda: None) as held:
             assert contents(held.path) == []
             write_output(held.path, "held")
             held.publish()
@@ -210,7 +213,7 @@ def test_what_streamdr_did_not_write_is_never_replaced(tmp_path: Path, what: str
     with pytest.raises(StoreError, match="never overwritten"):
         publish(target, "new", overwrite=overwrite)
     with pytest.raises(StoreError, match="never overwritten"):
-        check_output(target, inputs=[], overwrite=overwrite)
+        check_output(target, kind="embedding", inputs=[], overwrite=overwrite)
     assert sorted((path, path.is_file() and path.read_bytes()) for path in tmp_path.rglob("*")) == before
 
 
@@ -224,7 +227,7 @@ def test_of_many_publishers_exactly_one_wins(tmp_path: Path, overwrite: bool) ->
 
     def contest(number: int) -> str:
         try:
-            with Staging(target, overwrite=overwrite) as staging:
+            with Staging(target, kind="embedding", overwrite=overwrite) as staging:
                 write_output(staging.path, str(number))
                 ready.wait()
                 staging.publish()
@@ -269,7 +272,8 @@ FULL_DISK = """
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
     try:
-        with Staging(Path(sys.argv[1]), overwrite=False, key=sys.argv[2] or None) as staging:
+        target, key = Path(sys.argv[1]), sys.argv[2] or None
+        with Staging(target, kind="embedding", overwrite=False, key=key) as staging:
             write_array(staging.path / "small", np.zeros(1000), ("x",))
             write_array(staging.path / "large", np.zeros(1_000_000), ("x",))
             staging.publish()
@@ -290,26 +294,29 @@ def test_a_full_disk_is_reported_and_nothing_is_published(tmp_path: Path, key: s
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_every_kind_of_full_is_a_store_error(tmp_path: Path, code: int) -> None:
-    with pytest.raises(StoreError, match=os.strerror(code)), Staging(tmp_path / "out", overwrite=False):
+    with (
+        pytest.raises(StoreError, match=os.strerror(code)),
+        Staging(tmp_path / "out", kind="embedding", overwrite=False),
+    ):
         raise OSError(code, os.strerror(code))
 
 
 def test_other_errors_pass_unchanged(tmp_path: Path) -> None:
-    with pytest.raises(ConnectionError), Staging(tmp_path / "out", overwrite=False):
+    with pytest.raises(ConnectionError), Staging(tmp_path / "out", kind="embedding", overwrite=False):
         raise ConnectionError("lost")
 
 
 def test_check_output_accepts_a_free_path_and_leaves_no_trace(tmp_path: Path) -> None:
     zarr.create_group(tmp_path / "in.zarr")
-    check_output(tmp_path / "a" / "b.zarr", inputs=[tmp_path / "in.zarr"], overwrite=False)
+    check_output(tmp_path / "a" / "b.zarr", kind="embedding", inputs=[tmp_path / "in.zarr"], overwrite=False)
     assert contents(tmp_path) == ["in.zarr"]
 
 
 def test_check_output_knows_when_an_output_may_be_replaced(tmp_path: Path) -> None:
     publish(tmp_path / "out.zarr", "ours")
     with pytest.raises(StoreError, match=r"output\.overwrite: true"):
-        check_output(tmp_path / "out.zarr", inputs=[], overwrite=False)
-    check_output(tmp_path / "out.zarr", inputs=[], overwrite=True)
+        check_output(tmp_path / "out.zarr", kind="embedding", inputs=[], overwrite=False)
+    check_output(tmp_path / "out.zarr", kind="embedding", inputs=[], overwrite=True)
 
 
 @pytest.mark.parametrize(
@@ -337,6 +344,7 @@ def test_check_output_refuses(tmp_path: Path, target: str, message: str) -> None
     with pytest.raises(StoreError, match=message) as refusal:
         check_output(
             tmp_path / target,
+            kind="embedding",
             inputs=[tmp_path / "in.zarr" / "X"],
             overwrite=True,
             other_outputs=[tmp_path / "model.zarr"],
@@ -349,7 +357,7 @@ def test_check_output_refuses(tmp_path: Path, target: str, message: str) -> None
 def test_staging_where_nothing_can_be_written_is_a_store_error(tmp_path: Path, target: str) -> None:
     (tmp_path / "plain.txt").write_text("text")
     with pytest.raises(StoreError, match="cannot be written"):
-        Staging(tmp_path / target, overwrite=False).__enter__()
+        Staging(tmp_path / target, kind="embedding", overwrite=False).__enter__()
 
 
 def test_space_is_required_where_the_path_will_be(tmp_path: Path) -> None:

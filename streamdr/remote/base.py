@@ -58,8 +58,8 @@ class Objects(Protocol):
     def get(self, key: str) -> Any | None:
         """All of an object, as something with a buffer; None where there is none."""
 
-    def get_versioned(self, key: str) -> tuple[bytes, Version] | None:
-        """All of an object and which writing of it that is."""
+    def get_versioned(self, key: str, limit: int | None = None) -> tuple[bytes, Version] | None:
+        """All of an object and which writing of it that is; FileTooLargeError beyond a limit."""
 
     def get_part(self, key: str, start: int, length: int) -> Any:
         """Some bytes of an object that is there; less if it is short."""

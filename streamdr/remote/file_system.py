@@ -8,10 +8,12 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
-from streamdr.addresses import Address, redact
+from streamdr.addresses import Address
 from streamdr.errors import ConfigError
+from streamdr.files import too_large
 from streamdr.remote import open_objects
 from streamdr.remote.base import ConflictError, Listed, Objects, RemoteError, Version, denied
+from streamdr.safe_text import redact
 
 _TIMES = ("ETag", "etag", "mtime", "last_modified", "LastModified", "updated", "created")
 
@@ -51,8 +53,10 @@ class FileSystem:
         except (FileNotFoundError, IsADirectoryError):
             return None
 
-    def get_versioned(self, key: str) -> tuple[bytes, Version] | None:
-        """All of a file, and a digest of it."""
+    def get_versioned(self, key: str, limit: int | None = None) -> tuple[bytes, Version] | None:
+        """All of a file, and a digest of it; FileTooLargeError if it is longer than a limit."""
+        if limit is not None and (size := self.size(key) or 0) > limit:
+            raise too_large(size, limit)
         data = self.get(key)
         return None if data is None else (data, _digest(data))
 

@@ -37,6 +37,10 @@ class RemoteFolder:
         data = self._objects.get(name)
         yield None if data is None else BytesIO(data)
 
+    def beginning(self, name: str, length: int) -> bytes:
+        """The first bytes of a file."""
+        return bytes(self._objects.get_part(name, 0, length))
+
     def write(self, name: str, fill: Callable[[BinaryIO], None]) -> None:
         """Replace a file in one step."""
         memory = BytesIO()

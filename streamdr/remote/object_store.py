@@ -10,10 +10,12 @@ from errno import EACCES, EINVAL, ENOENT
 from hashlib import blake2b
 from typing import Any
 
-from streamdr.addresses import Address, Option, redact
+from streamdr.addresses import Address, Option
 from streamdr.errors import ConfigError
+from streamdr.files import too_large
 from streamdr.remote import open_objects
 from streamdr.remote.base import ConflictError, Listed, Objects, RemoteError, Version, denied
+from streamdr.safe_text import redact
 
 _CLIENT_OPTIONS = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"}
@@ -44,13 +46,15 @@ class ObjectStore:
         except FileNotFoundError:
             return None
 
-    def get_versioned(self, key: str) -> tuple[bytes, Version] | None:
-        """All of an object and which writing of it that is."""
+    def get_versioned(self, key: str, limit: int | None = None) -> tuple[bytes, Version] | None:
+        """All of an object and which writing of it that is; FileTooLargeError beyond a limit."""
         import obstore
 
         try:
             with self._told():
                 found = obstore.get(self._store, key)
+                if limit is not None and (size := int(found.meta["size"])) > limit:
+                    raise too_large(size, limit)
                 return bytes(found.bytes()), _version(found.meta)
         except FileNotFoundError:
             return None

@@ -26,11 +26,12 @@ from streamdr.store.places import (
     write_rows,
 )
 from streamdr.store.publish import Fence, Staging
-from streamdr.store.record import Group, to_json
+from streamdr.store.record import Group, Kind, to_json
 
 __all__ = [
     "Fence",
     "Group",
+    "Kind",
     "Lease",
     "Place",
     "SavedModel",

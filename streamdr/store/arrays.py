@@ -19,6 +19,7 @@ from zarr.codecs import Crc32cCodec
 
 from streamdr.blocks import Array
 from streamdr.errors import StoreError
+from streamdr.files import read_regular
 from streamdr.store.record import ROOT
 
 CHUNK_BYTES = 16 * 2**20
@@ -32,6 +33,8 @@ _CODECS = (
     [{"name": "bytes"}, {"name": "crc32c"}],  # of single bytes, which have no order
 )
 _ENCODING = {"name": "default", "configuration": {"separator": "/"}}
+
+_LONGEST = 2**62
 
 Index = tuple[slice, ...]
 
@@ -126,8 +129,9 @@ def parse_layout(metadata: Any, where: Path) -> Layout:
             and metadata["chunk_key_encoding"] == _ENCODING
             and not metadata.get("storage_transformers")
             and len(layout.shape) == len(layout.chunks) == len(layout.dims)
-            and all(isinstance(length, int) and length >= 0 for length in layout.shape)
-            and all(isinstance(chunk, int) and chunk >= 1 for chunk in layout.chunks)
+            and all(type(length) is int and 0 <= length <= _LONGEST for length in layout.shape)
+            and all(type(chunk) is int and 1 <= chunk <= _LONGEST for chunk in layout.chunks)
+            and all(isinstance(dim, str) for dim in layout.dims)
         )
     except (KeyError, TypeError):
         plain = False
@@ -157,11 +161,13 @@ def encode_chunk(values: Array, layout: Layout) -> Array:
 
 
 def chunk_fault(file: Path, layout: Layout) -> str | None:
-    """What is wrong with a chunk's file (missing, truncated, corrupt), or None."""
+    """What is wrong with a chunk's file (missing, truncated, corrupt, not a file), or None."""
     try:
-        return content_fault(file.read_bytes(), layout)
+        return content_fault(read_regular(file, layout.file_bytes), layout)
     except FileNotFoundError:
         return content_fault(None, layout)
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
 
 
 def content_fault(raw: bytes | None, layout: Layout) -> str | None:

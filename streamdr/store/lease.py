@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,18 +19,25 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from streamdr.addresses import Place
+from streamdr.addresses import Address, Place
 from streamdr.errors import BusyError, Interrupted, StoreError
 from streamdr.processes import Process
+from streamdr.store.publish import resolved
+from streamdr.store.record import loads
 from streamdr.store.slots import Conflict, Slot, Version, slot_beside
 
 LEASE_SECONDS = 30.0
+LONGEST_SECONDS = 300.0
+"""What a lease may claim: nobody waits longer for one that says more."""
 _RENEWALS = 3
 """How often a lease is renewed before it would run out: one late renewal is no reason to lose it."""
 
 _LOOKS = 30
 """How often a lease is looked at, at least, in the time that it takes to run out."""
 _LOOK_SECONDS = 1.0
+
+_LONGEST_TEXT = 1024
+_BEGINNING = b'{\n  "token": '
 
 Say = Callable[[str], None]
 
@@ -53,14 +61,31 @@ class Claim:
 
     @classmethod
     def parse(cls, data: bytes) -> Claim | None:
-        """The claim in a lease file, or None if the file is damaged."""
+        """The claim in a lease file, or None if the file is damaged, or says what no lease can."""
         try:
-            entries = json.loads(data)
+            entries = loads(data)
             if entries.pop("digest") != _digest(entries):
                 return None
-            return cls(**{**entries, "holder": Process(**entries["holder"])})
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            claim = cls(**{**entries, "holder": Process(**entries["holder"])})
+        except (ValueError, TypeError, KeyError, AttributeError):
             return None
+        return claim if claim._is_possible else None
+
+    @property
+    def _is_possible(self) -> bool:
+        """Whether everything is of the type, and in the range, that it can be."""
+        numbers, texts = (self.clock, self.seconds), (self.since, self.holder.host, self.holder.realm)
+        return (
+            type(self.token) is int
+            and self.token >= 0
+            and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
+            and self.seconds > 0
+            and all(isinstance(text, str) and len(text) <= _LONGEST_TEXT for text in texts)
+            and all(text.isprintable() for text in texts)
+            and type(self.holder.pid) is int
+            and 0 < self.holder.pid < 2**31
+            and type(self.holder.started) is int
+        )
 
     def encode(self) -> bytes:
         """The lease file, sealed with a digest."""
@@ -78,7 +103,12 @@ class Claim:
             return None
         if not self.holder.is_running:
             return True
-        return self.holder.is_stopped and time.monotonic() - self.clock > self.seconds
+        return self.holder.is_stopped and time.monotonic() - self.clock > self.patience
+
+    @property
+    def patience(self) -> float:
+        """For how long a lease that is not renewed is left to its holder."""
+        return min(self.seconds, LONGEST_SECONDS)
 
     def __str__(self) -> str:
         return f"{self.holder}, since {self.since}"
@@ -107,7 +137,7 @@ class Hold:
         A damaged file is written anew. It is nobody else's: taking over is writing a whole one.
         """
         found = self._slot.read()
-        current = None if found is None else Claim.parse(found[0])
+        current = None if found is None else _parsed(self._slot, found[0])
         if found is None or (current is not None and current.token != self.claim.token):
             return False
         renewed = replace(self.claim, clock=time.monotonic())
@@ -186,7 +216,7 @@ def leased(
     lease, stop = Lease(), stop or threading.Event()
     with ExitStack() as held:
         # In one order for all runs, so that of two that share outputs one gets them all.
-        for target in sorted({target.resolve() for target in targets}, key=str):
+        for target in sorted(set(map(_resolved, targets)), key=str):
             slot = slot_beside(target)
             try:
                 claim = _acquire(target, slot, seconds, stop, say)
@@ -200,7 +230,7 @@ def leased(
 
 def is_abandoned(target: Place) -> bool:
     """Whether a run on this machine has ended, by force, with the lease of a target in its hands."""
-    found = slot_beside(target.resolve()).read()
+    found = slot_beside(_resolved(target)).read()
     claim = None if found is None else Claim.parse(found[0])
     return claim is not None and claim.holder.is_near and not claim.holder.is_running
 
@@ -210,13 +240,13 @@ def _acquire(target: Place, slot: Slot, seconds: float, stop: threading.Event, s
         token, version = 0, None
         if (found := slot.read()) is not None:
             data, version = found
-            current = Claim.parse(data)
+            current = _parsed(slot, data)
             over = None if current is None else current.is_over
             if over is False:
                 raise _busy(target, current)
             if over is None:
                 # A damaged file is watched as well: its run may be alive, and will mend it.
-                wait = seconds if current is None else current.seconds
+                wait = seconds if current is None else current.patience
                 say(f"{target}: watching for {wait:g} seconds whether another run lives ({_name(current)})")
                 _watch(target, slot, version, wait, stop)
             token = 0 if current is None else current.token
@@ -250,6 +280,24 @@ def _busy(target: Place, claim: Claim | None) -> BusyError:
 
 def _name(claim: Claim | None) -> str:
     return "its lease is damaged" if claim is None else str(claim)
+
+
+def _parsed(slot: Slot, data: bytes) -> Claim | None:
+    """The claim in a lease file, None if it is damaged, or StoreError where it never was a lease."""
+    claim = Claim.parse(data)
+    if claim is None and not _is_remains(data):
+        raise StoreError(f"{slot}: is not a lease of streamdr, and is in the place of one; move it elsewhere")
+    return claim
+
+
+def _resolved(target: Place) -> Place:
+    return target if isinstance(target, Address) else resolved(target)
+
+
+def _is_remains(data: bytes) -> bool:
+    """Whether a file that holds no claim may have held one: cut short, empty, or with some bytes damaged."""
+    begun = data[: len(_BEGINNING)] == _BEGINNING[: len(data)]
+    return begun or not data.strip(b"\0") or b'"token"' in data or b'"digest"' in data
 
 
 def _digest(entries: dict[str, Any]) -> str:

@@ -29,8 +29,11 @@ def identity(path: Path) -> Identity | None:
 
 
 def try_lock(directory: Path) -> int:
-    """An open descriptor that holds the directory, or BlockingIOError when another process does."""
-    descriptor = os.open(directory, os.O_RDONLY)
+    """An open descriptor that holds the directory, or BlockingIOError when another process does.
+
+    What is not a directory, a link to one included, is an OSError: nothing is waited for.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

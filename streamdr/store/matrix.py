@@ -91,6 +91,11 @@ def create_matrix(
     )
 
 
+def rows_from(path: Path, start: int) -> Array:
+    """The rows of an array from one on. Its metadata must be known to be our own."""
+    return np.asarray(zarr.open_array(path, mode="r")[start:])
+
+
 def fill(
     array: zarr.Array, layout: Layout, values: Callable[[Index], Array], label: str, progress: Progress
 ) -> None:
@@ -131,10 +136,15 @@ class RowWriter:
         *,
         chunk_rows: int | None = None,
         feature_names: Sequence[str] | None = None,
+        chunks: tuple[int, ...] | None = None,
     ) -> None:
+        """Write into a group; `chunks` are those of the array that the rows will become a part of."""
+        self._fixed = chunks is not None
         self.layout = replace(
             plan_layout((_ENDLESS, n_cols), dtype, chunk_rows=chunk_rows), shape=(0, n_cols)
         )
+        if chunks is not None:
+            self.layout = replace(self.layout, chunks=chunks)
         row_bytes = n_cols * dtype.itemsize
         if chunk_rows is not None and chunk_rows * row_bytes > max(LARGEST_BAND_BYTES, row_bytes):
             raise ConfigError(
@@ -172,7 +182,8 @@ class RowWriter:
         self.layout = replace(self.layout, shape=(start + self._filled, n_cols))
         if self._array is None:
             # Only now is it known whether there is a whole chunk: a shorter matrix gets a shorter one.
-            self.layout = replace(self.layout, chunks=(self._filled, self.layout.chunks[1]))
+            if not self._fixed:
+                self.layout = replace(self.layout, chunks=(self._filled, self.layout.chunks[1]))
             self._array = create_matrix(self._group, self.layout, self._feature_names)
         else:
             self._array.resize(self.layout.shape)

@@ -13,9 +13,20 @@ import numpy as np
 
 from streamdr.blocks import Array
 from streamdr.errors import StoreError
-from streamdr.store.arrays import Layout, decode_chunk, parse_layout, write_array
+from streamdr.files import read_regular
+from streamdr.store.arrays import (
+    CHECKSUM_BYTES,
+    CHUNK_BYTES,
+    Layout,
+    decode_chunk,
+    parse_layout,
+    write_array,
+)
 from streamdr.store.publish import Fence, Staging
 from streamdr.store.record import ROOT, Group, read_group, write_record
+
+_LARGEST_METADATA = 2**20
+"""Of the zarr.json of an array, which holds a shape, and no names."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,7 @@ def save_model(
     fence: Fence | None = None,
 ) -> Path:
     """Save a dataclass of arrays (fields with `dims` in their metadata) and scalars, all or nothing."""
-    with Staging(target, overwrite=overwrite, fence=fence) as staging:
+    with Staging(target, kind="model", overwrite=overwrite, fence=fence) as staging:
         scalars, layouts = {}, {}
         for field in _fields(type(model)):
             value = getattr(model, field.name)
@@ -76,7 +87,7 @@ def load_model(path: Path, *, models: Mapping[str, type] | None = None) -> Saved
     record = group.record
     classes = _registered() if models is None else models
     try:
-        method = record["method"]
+        method: str = record["method"]
         if method not in classes:
             known = ", ".join(sorted(classes))
             raise StoreError(
@@ -92,7 +103,7 @@ def load_model(path: Path, *, models: Mapping[str, type] | None = None) -> Saved
             n_rows=record["n_rows"],
             record=record,
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise StoreError(
             f"{path}: not as streamdr writes a model ({error!r}); fit and save it again"
         ) from error
@@ -124,6 +135,8 @@ def _values(path: Path, group: Group, model: type) -> Iterator[tuple[str, Any]]:
 
 def _read_array(path: Path, group: Group, name: str) -> tuple[Layout, Array]:
     """Fill an array from its chunks, each read once and compared with its digest."""
+    if not name.isidentifier():
+        raise StoreError(f"{path}: {name!r} cannot be an array of a model; fit and save it again")
     directory = path / name
     layout = parse_layout(group.arrays[name], directory)
     digests = {key: value for key, value in group.record["files"].items() if key.startswith(f"{name}/c")}
@@ -137,10 +150,17 @@ def _read_array(path: Path, group: Group, name: str) -> tuple[Layout, Array]:
             raise StoreError(
                 f"{directory / key}: has the wrong size; restore it or fit and save the model again"
             )
-    _verify(path, group, f"{name}/{ROOT}")
+    if layout.file_bytes > CHUNK_BYTES + CHECKSUM_BYTES:
+        raise StoreError(
+            f"{directory}: chunks of {layout.file_bytes:,} bytes are refused, since streamdr saves models in "
+            f"chunks of at most {CHUNK_BYTES:,}; fit and save it again"
+        )
+    _verify(path, group, f"{name}/{ROOT}", _LARGEST_METADATA)
     values = np.empty(layout.shape, layout.dtype)
     for key, region in layout.files():
-        values[region] = decode_chunk(_verify(path, group, f"{name}/{key}"), layout, region)
+        values[region] = decode_chunk(
+            _verify(path, group, f"{name}/{key}", layout.file_bytes), layout, region
+        )
     return layout, values
 
 
@@ -154,10 +174,10 @@ def _require_agreement(path: Path, layouts: Mapping[str, Layout]) -> None:
                 raise StoreError(f"{path}: {dim!r} is {known} long in {first!r}, but {length} in {name!r}")
 
 
-def _verify(path: Path, group: Group, file: str) -> bytes:
-    """The content of a file of the group, if it is what was saved."""
+def _verify(path: Path, group: Group, file: str, limit: int) -> bytes:
+    """The content of a file of the group, of so many bytes at most, if it is what was saved."""
     try:
-        raw = (path / file).read_bytes()
+        raw = read_regular(path / file, limit)
     except OSError as error:
         raise StoreError(f"{path / file}: cannot be read ({error.strerror}); restore it") from error
     if hashlib.sha256(raw).hexdigest() != group.record["files"][file]:

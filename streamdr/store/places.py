@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import zarr
 from numpy.typing import DTypeLike
 
 from streamdr.addresses import Address, Place
@@ -22,6 +21,7 @@ from streamdr.store.models import SavedModel
 from streamdr.store.publish import Fence, Staging
 from streamdr.store.record import Group, Kind
 from streamdr.store.remote_publish import RemoteStaging
+from streamdr.store.rows import SealedRows
 
 
 def exists(place: Place) -> bool:
@@ -30,14 +30,22 @@ def exists(place: Place) -> bool:
 
 
 def check_output(
-    target: Place, *, inputs: Sequence[Place], overwrite: bool, other_outputs: Sequence[Place] = ()
+    target: Place,
+    *,
+    kind: Kind,
+    inputs: Sequence[Place],
+    overwrite: bool,
+    other_outputs: Sequence[Place] = (),
 ) -> None:
     """Refuse, before anything is read, a target that could not or should not be written."""
     if isinstance(target, Address):
-        remote_publish.check_output(target, inputs=inputs, overwrite=overwrite, other_outputs=other_outputs)
+        remote_publish.check_output(
+            target, kind=kind, inputs=inputs, overwrite=overwrite, other_outputs=other_outputs
+        )
         return
     publish.check_output(
         target,
+        kind=kind,
         inputs=[source for source in inputs if not isinstance(source, Address)],
         overwrite=overwrite,
         other_outputs=[other for other in other_outputs if not isinstance(other, Address)],
@@ -51,12 +59,12 @@ def require_space(place: Place, nbytes: int) -> None:
 
 
 def stage(
-    target: Place, *, overwrite: bool, key: str | None = None, fence: Fence | None = None
+    target: Place, *, kind: Kind, overwrite: bool, key: str | None = None, fence: Fence | None = None
 ) -> Staging | RemoteStaging:
     """A place beside the target for work that becomes the target, or leaves no trace."""
     if isinstance(target, Address):
-        return RemoteStaging(target, overwrite=overwrite, key=key, fence=fence)
-    return Staging(target, overwrite=overwrite, key=key, fence=fence)
+        return RemoteStaging(target, kind=kind, overwrite=overwrite, key=key, fence=fence)
+    return Staging(target, kind=kind, overwrite=overwrite, key=key, fence=fence)
 
 
 def sweep(target: Place) -> None:
@@ -198,14 +206,14 @@ def finish(place: Place, kind: RowKind = "embedding") -> None:
         local_rows.finish(place, kind)
 
 
-def open_rows(place: Place, kind: RowKind) -> zarr.Array[Any]:
+def open_rows(place: Place, kind: RowKind) -> SealedRows:
     """Open a finished output for reading, all of its chunks being there."""
     if isinstance(place, Address):
         return remote_outputs.open_rows(place, kind)
     return local_rows.open_rows(place, kind)
 
 
-def open_embedding(place: Place) -> zarr.Array[Any]:
+def open_embedding(place: Place) -> SealedRows:
     """Open a finished embedding for reading, all of its chunks being there."""
     return open_rows(place, "embedding")
 

@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import Self
 
 from streamdr.errors import BusyError, StoreError
+from streamdr.store import ours
 from streamdr.store.locking import Identity, identity, locked, try_lock
-from streamdr.store.record import foreign_content
+from streamdr.store.record import Kind, draft
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _OCCUPIED = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
@@ -31,24 +32,32 @@ Fence = Callable[[], None]
 class Staging:
     """A hidden directory beside the target that becomes the target, or leaves no trace.
 
-        with Staging(target, overwrite=False) as staging:
+        with Staging(target, kind="model", overwrite=False) as staging:
             write_everything(staging.path)
             staging.publish()
 
     With a `key`, which must stand for all that decides the content, unfinished work is left in place
     for the next run of the same key to continue. Of several runs that publish to one target, the first
     wins and the others get a StoreError: `overwrite` replaces what was there at the start, nothing newer.
+    It replaces only an output of the same `kind`, in whose folder is nothing that streamdr did not write.
     With a `fence`, the check of a lease on the target, nothing is published once the lease is another's.
     """
 
     def __init__(
-        self, target: Path, *, overwrite: bool, key: str | None = None, fence: Fence | None = None
+        self,
+        target: Path,
+        *,
+        kind: Kind,
+        overwrite: bool,
+        key: str | None = None,
+        fence: Fence | None = None,
     ) -> None:
         # A dot in the key would make the staging of `a` look like one of `a.b`.
         if key is not None and not re.fullmatch(r"[\w-]+", key):
             raise ValueError(f"a staging key is made of letters, digits, - and _, not {key!r}")
-        self.target = target.resolve()
+        self.target = resolved(target)
         self.path = self._sibling(key or secrets.token_hex(8))
+        self._kind = kind
         self._overwrite = overwrite
         self._fence = fence
         self._resumable = key is not None
@@ -59,7 +68,8 @@ class Staging:
     def __enter__(self) -> Self:
         self._claim = self._claim_path()
         try:
-            _require_replaceable(self.target, self._overwrite)
+            _require_replaceable(self.target, self._kind, self._overwrite)
+            self._require_own_staging()
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
@@ -73,7 +83,7 @@ class Staging:
             with suppress(OSError):
                 self.path.rmdir()  # only when there is nothing in it to resume
         elif not self._published:
-            shutil.rmtree(self.path, ignore_errors=True)
+            ours.remove(self.path)
         os.close(self._claim)
         if isinstance(error, OSError) and error.errno in _FULL:
             again = " and run again to continue" if self._resumable else ""
@@ -84,7 +94,11 @@ class Staging:
 
     def publish(self) -> None:
         """Make what was staged durable, then the target, replacing only what was there at the start."""
-        _sync_tree(self.path)
+        # What is not streamdr's may have been put into either folder since.
+        self._require_own_staging()
+        if self._replaces is not None:
+            _require_replaceable(self.target, self._kind, overwrite=True)
+        sync_tree(self.path)
         try:
             # Leases change hands under this lock, too: a fence that was passed holds until the rename.
             with locked(self.target.parent):
@@ -94,11 +108,13 @@ class Staging:
         except BusyError:
             raise
         except StoreError:
-            shutil.rmtree(self.path, ignore_errors=True)  # the output is another run's
+            ours.remove(self.path)  # the output is another run's
             raise
         self._published = True
-        _sync(self.target.parent)
-        sweep(self.target)
+        try:
+            sync(self.target.parent)
+        finally:
+            sweep(self.target)  # of what was replaced: no later run would look for it
 
     def _become_target(self) -> None:
         late = StoreError(
@@ -127,6 +143,14 @@ class Staging:
             ready.rename(self.path)
             raise
 
+    def _require_own_staging(self) -> None:
+        """Refuse to continue, and later to publish, what somebody has put among the unfinished work."""
+        if found := ours.staged_strangers(self.path, self._kind):
+            raise StoreError(
+                f"{self.path}: is not continued, since {ours.in_words(found)}; move that elsewhere, or "
+                "remove the folder to begin anew"
+            )
+
     def _sibling(self, key: str) -> Path:
         return self.target.with_name(f".{self.target.name}.{key}.partial")
 
@@ -149,6 +173,8 @@ class Staging:
                 continue
             except FileNotFoundError:
                 continue  # its owner published it since we looked, and again below
+            except OSError as error:
+                raise _unwritable(self.target, error) from error  # a link, or anything else but a folder
             held = os.fstat(claim)
             if (held.st_dev, held.st_ino) == identity(self.path):
                 return claim
@@ -156,35 +182,42 @@ class Staging:
 
 
 def sweep(target: Path) -> None:
-    """Remove what killed runs left beside an output that is complete: none of it is of use any more."""
-    place = target.resolve()
-    ours = re.compile(re.escape(f".{place.name}.") + r"[\w-]+\.partial(\.old)?")
+    """Remove what killed runs left beside an output that is complete: none of it is of use any more.
+
+    A folder of such a name that holds anything else, or an output of another kind, is not touched.
+    """
+    place = resolved(target)
+    record = draft(place)
+    if record is None:
+        return
+    staged = re.compile(re.escape(f".{place.name}.") + r"[\w-]+\.partial(\.old)?")
     for path in place.parent.iterdir():
-        if ours.fullmatch(path.name):
-            with suppress(OSError):  # it is in use, or gone
+        if staged.fullmatch(path.name):
+            with suppress(OSError):  # it is in use, or gone, or no folder
                 claim = try_lock(path)
-                shutil.rmtree(path, ignore_errors=True)
+                if not ours.staged_strangers(path, record["kind"]):
+                    ours.remove(path)
                 os.close(claim)
 
 
 def check_output(
-    target: Path, *, inputs: Sequence[Path], overwrite: bool, other_outputs: Sequence[Path] = ()
+    target: Path, *, kind: Kind, inputs: Sequence[Path], overwrite: bool, other_outputs: Sequence[Path] = ()
 ) -> None:
     """Refuse, before anything is read, a target that could not or should not be written."""
-    place = target.resolve()
+    place = resolved(target)
     for source in inputs:
-        root = _store_root(source.resolve())
+        root = _store_root(resolved(source))
         if place == root or root in place.parents:
             raise StoreError(f"{target}: lies inside the input {root}; choose a path outside it")
         if place in root.parents:
             raise StoreError(f"{target}: contains the input {root}; choose another path")
     for other in other_outputs:
-        if _nested(place, other.resolve()):
+        if _nested(place, resolved(other)):
             raise StoreError(
                 f"{target}: overlaps another output, {other}; give each output a path of its own"
             )
     try:
-        _require_replaceable(place, overwrite)
+        _require_replaceable(place, kind, overwrite)
         parent = next(path for path in place.parents if path.exists())
         if not parent.is_dir():
             raise StoreError(f"{target}: cannot be written, since {parent} is a file; choose another path")
@@ -197,7 +230,7 @@ def check_output(
 
 def require_space(path: Path, nbytes: int) -> None:
     """Refuse to begin writing `nbytes` to a filesystem that has no room for them."""
-    place = path.resolve()
+    place = resolved(path)
     free = shutil.disk_usage(next(p for p in (place, *place.parents) if p.exists())).free
     if free < nbytes:
         raise StoreError(
@@ -212,15 +245,26 @@ def _unwritable(target: Path, error: OSError) -> StoreError:
     )
 
 
-def _require_replaceable(target: Path, overwrite: bool) -> None:
+def resolved(path: Path) -> Path:
+    """The path without links, or StoreError where they lead in a circle."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:
+        raise StoreError(f"{path}: leads in a circle of links; choose another path") from error
+
+
+def _require_replaceable(target: Path, kind: Kind, overwrite: bool) -> None:
     if not os.path.lexists(target):
         return
-    reason = foreign_content(target)
+    reason = ours.foreign_content(target, kind)
     if reason is not None:
-        raise StoreError(f"{target}: exists and is never overwritten, since {reason}; choose another path")
+        raise StoreError(
+            f"{target}: exists and is never overwritten, since {reason}; move that elsewhere, or choose "
+            "another path"
+        )
     if not overwrite:
         raise StoreError(
-            f"{target}: exists; set output.overwrite: true to replace it, or choose another path"
+            f"{target}: exists; {ours.how_to_replace(kind)} to replace it, or choose another path"
         )
 
 
@@ -260,15 +304,17 @@ def _exchange_by_renames(one: Path, other: Path) -> None:
     aside.rename(one)
 
 
-def _sync_tree(root: Path) -> None:
+def sync_tree(root: Path) -> None:
+    """Make all files below a folder durable."""
     for directory, _, files in os.walk(root, topdown=False):
         for name in files:
-            _sync(Path(directory, name))
-        _sync(Path(directory))
+            sync(Path(directory, name))
+        sync(Path(directory))
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make a file durable, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     except OSError as error:

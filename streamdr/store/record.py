@@ -17,11 +17,29 @@ import numpy as np
 from streamdr import __version__
 from streamdr.addresses import Place
 from streamdr.errors import StoreError
+from streamdr.files import read_regular, write_new
 from streamdr.methods.rows import RowKind
 
 SCHEMA = 1
 ROOT = "zarr.json"
 Kind = Literal["model", "ingested", "synthetic", "example"] | RowKind
+
+_LARGEST_BYTES = 256 * 2**20
+"""Of a file of JSON. The longest hold the names of some millions of features."""
+_DEEPEST = 64
+_EVERY = {"kind": str, "version": str, "created": str}
+_MODEL = {
+    "method": str,
+    "parameters": dict,
+    "feature_names": list | None,
+    "input_fingerprint": str,
+    "n_rows": int,
+    "scalars": dict,
+    "extra": dict,
+    "files": dict,
+}
+_ROWS = {"n_rows": int, "n_outputs": int}
+_DATA = ("ingested", "synthetic", "example")
 
 
 @dataclass(frozen=True)
@@ -45,15 +63,35 @@ def write_record(group: Path, kind: Kind, entries: Mapping[str, Any], *, complet
         **to_json(entries),
     }
     arrays = {path.parent.name: parse_json(path) for path in sorted(group.glob(f"*/{ROOT}"))}
-    document = {
-        "zarr_format": 3,
-        "node_type": "group",
-        "attributes": {"streamdr": record},
-        "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": arrays},
-    }
+    document: dict[str, Any] = {"zarr_format": 3, "node_type": "group", "attributes": {"streamdr": record}}
+    if kind in _DATA:
+        # Rows may be appended, and zarr does not look at an array's own metadata where there is a copy of it:
+        # the next append would begin where the first one did.
+        record["arrays"] = list(arrays)
+    else:
+        document["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": arrays}
     record["digest"] = _digest(document)
+    _write_root(group, document)
+
+
+def forget_copies(group: Path) -> None:
+    """Remove the copy of its arrays' metadata from a group of data, whoever wrote it; keep all else."""
+    document, record = _peek(group)
+    if record is None or "consolidated_metadata" not in document:
+        return
+    sealed, names = is_sealed(document), list(arrays_in(document))
+    del document["consolidated_metadata"]
+    if sealed:  # then nobody but streamdr has added an array to it
+        record["arrays"] = names
+        record["digest"] = _digest(document)
+    _write_root(group, document)
+
+
+def _write_root(group: Path, document: dict[str, Any]) -> None:
     beside = group / f".{ROOT}.partial"
-    beside.write_text(json.dumps(document, indent=2), encoding="ascii")
+    if os.path.lexists(beside):
+        beside.unlink()  # a killed run's
+    write_new(beside, json.dumps(document, indent=2).encode("ascii"))
     os.replace(beside, group / ROOT)
 
 
@@ -70,7 +108,7 @@ def read_group(path: Path, kind: Kind | None = None) -> Group:
             f"{path}: written in schema {schema} by streamdr {record.get('version')}, but this version "
             f"({__version__}) reads schemas up to {SCHEMA}; upgrade streamdr"
         )
-    if record.get("digest") != _digest(document):
+    if not is_sealed(document):
         raise StoreError(
             f"{path / ROOT}: does not match its digest: the file was damaged or edited; write it again"
         )
@@ -78,15 +116,13 @@ def read_group(path: Path, kind: Kind | None = None) -> Group:
         raise StoreError(f"{path}: was never finished; run what writes it again")
     if kind is not None and record.get("kind") != kind:
         raise StoreError(f"{path}: this is a streamdr {record.get('kind')}, not a {kind}; check the path")
+    _require_entries(path, record)
     return Group(path, from_json(record), arrays_in(document))
 
 
 def draft(path: Path) -> dict[str, Any] | None:
     """The record as it stands, finished or not and unverified, or None where there is none to be read."""
-    try:
-        return _peek(path)[1]
-    except StoreError:
-        return None
+    return peek(path)[1]
 
 
 def is_as_written(path: Path) -> bool:
@@ -95,33 +131,41 @@ def is_as_written(path: Path) -> bool:
         document, record = _peek(path)
         return (
             record is not None
-            and record.get("digest") == _digest(document)
+            and is_sealed(document)
             and all(parse_json(path / name / ROOT) == array for name, array in arrays_in(document).items())
         )
     except StoreError:
         return False
 
 
-def foreign_content(path: Path) -> str | None:
-    """What in `path` streamdr did not write, as words for a message, or None when all of it is streamdr's."""
-    try:
-        document, record = _peek(path)
-    except StoreError:
-        record = None
-    if record is None:
-        return "it is not a streamdr output"
-    strangers = sorted({entry.name for entry in path.iterdir()} - {ROOT, *arrays_in(document)})
-    return f"it also holds {strangers[0]!r}, which streamdr did not write" if strangers else None
+def is_sealed(document: dict[str, Any]) -> bool:
+    """Whether a document with a record is as streamdr wrote it, by its digest."""
+    return bool(document["attributes"]["streamdr"].get("digest") == _digest(document))
 
 
 def parse_json(path: Path) -> Any:
     """The JSON in a file, or a StoreError that names it."""
     try:
-        return json.loads(path.read_bytes())
+        return loads(read_regular(path, _LARGEST_BYTES))
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise StoreError(f"{path}: not valid JSON ({error}): the file was damaged; write it again") from error
+
+
+def loads(data: bytes) -> Any:
+    """Parse JSON, which is not nested deeply. Whatever is wrong with it is a ValueError."""
+    try:
+        value = json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level: list[Any] = [value] if isinstance(value, dict | list) else []
+    for _ in range(_DEEPEST):
+        if not level:
+            return value
+        inner = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [item for items in inner for item in items if isinstance(item, dict | list)]
+    raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
 
 
 def to_json(value: Any) -> Any:
@@ -158,6 +202,14 @@ def from_json(value: Any) -> Any:
     return {key: from_json(item) for key, item in value.items()}
 
 
+def peek(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The root document and the record in it, unverified; nothing, and None, where none can be read."""
+    try:
+        return _peek(path)
+    except StoreError:
+        return {}, None
+
+
 def _peek(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     return find_record(parse_json(path / ROOT)) if (path / ROOT).is_file() else ({}, None)
 
@@ -166,7 +218,8 @@ def find_record(document: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The root document of a group with the record in it; nothing, and None, where there is no record."""
     attributes = document.get("attributes") if isinstance(document, dict) else None
     record = attributes.get("streamdr") if isinstance(attributes, dict) else None
-    return (document, record) if isinstance(record, dict) else ({}, None)
+    named = isinstance(record, dict) and isinstance(record.get("kind"), str)
+    return (document, record) if named else ({}, None)
 
 
 def arrays_in(document: dict[str, Any]) -> dict[str, Any]:
@@ -174,6 +227,19 @@ def arrays_in(document: dict[str, Any]) -> dict[str, Any]:
     consolidated = document.get("consolidated_metadata")
     arrays = consolidated.get("metadata") if isinstance(consolidated, dict) else None
     return arrays if isinstance(arrays, dict) else {}
+
+
+def _require_entries(path: Path, record: dict[str, Any]) -> None:
+    """Refuse a record that has a seal, but not what streamdr writes into the records of its kind."""
+    kind = record["kind"]
+    own = _MODEL if kind == "model" else {} if kind in _DATA else _ROWS
+    for name, wanted in {**_EVERY, **own}.items():
+        value = record.get(name)
+        if name not in record or not isinstance(value, wanted) or isinstance(value, bool):
+            fault = "is something else" if name in record else "is missing"
+            raise StoreError(
+                f"{path / ROOT}: not as streamdr writes a {kind} ({name!r} {fault}); write it again"
+            )
 
 
 def _digest(document: dict[str, Any]) -> str:

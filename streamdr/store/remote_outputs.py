@@ -11,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import zarr
 from numpy.typing import DTypeLike
 
 from streamdr.addresses import Address
@@ -19,13 +18,14 @@ from streamdr.blocks import Array, Span
 from streamdr.errors import StoreError
 from streamdr.methods.rows import RowKind
 from streamdr.remote import in_parallel, open_objects
-from streamdr.store import models, record
+from streamdr.store import models, ours, record
 from streamdr.store import rows as local_rows
 from streamdr.store.arrays import Layout, content_fault, encode_chunk, parse_layout
 from streamdr.store.models import SavedModel
 from streamdr.store.publish import Fence, require_space
 from streamdr.store.record import ROOT, Group, Kind
 from streamdr.store.remote_publish import RemoteStaging, told
+from streamdr.store.rows import SealedRows
 
 _AT_ONCE = 4
 """The chunks that are brought back at a time, to be checked."""
@@ -45,7 +45,10 @@ def save_model(
     fence: Fence | None = None,
 ) -> Address:
     """Save a model to files here, and then to the address, all or nothing."""
-    with RemoteStaging(target, overwrite=overwrite, fence=fence) as staging, _workspace(target) as here:
+    with (
+        RemoteStaging(target, kind="model", overwrite=overwrite, fence=fence) as staging,
+        _workspace(target) as here,
+    ):
         models.save_model(
             here,
             model,
@@ -125,7 +128,7 @@ def create_rows(
             objects = open_objects(address)
             # The record goes first and comes last: with it, chunks are taken for this output's.
             objects.delete([ROOT])
-            objects.delete([found.key for found in objects.listed()])
+            objects.delete([found.key for found in objects.listed() if ours.is_own(found.key)])
         _upload(here, address, _metadata(kind))
         _layout.cache_clear()
 
@@ -182,22 +185,22 @@ def finish(address: Address, kind: RowKind) -> None:
     _require_all(address, kind, layout, sizes)
     chunks = {_key(kind, layout, i) for i in range(layout.grid[0])}
     with told(address, "written"):
-        open_objects(address).delete(sizes.keys() - chunks - set(_metadata(kind)))
+        left = sizes.keys() - chunks - set(_metadata(kind))
+        open_objects(address).delete(name for name in left if ours.is_own(name))
     with _workspace(address) as here:
         _download(address, here, _metadata(kind))
         local_rows.seal(here, kind)
         _upload(here, address, [ROOT])
 
 
-def open_rows(address: Address, kind: RowKind) -> zarr.Array[Any]:
+def open_rows(address: Address, kind: RowKind) -> SealedRows:
     """Open a finished output for reading, all of its chunks being there."""
     with _workspace(address) as here:
         _download(address, here, _metadata(kind))
         layout = local_rows.sealed_layout(here, kind)
     _require_all(address, kind, layout, _sizes(address))
     with told(address, "read"):
-        opened: zarr.Array[Any] = open_objects(address).open_array(kind, 3)
-        return opened
+        return SealedRows(address, open_objects(address).open_array(kind, 3))
 
 
 def stored_bytes(address: Address) -> int:

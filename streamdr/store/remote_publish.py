@@ -2,16 +2,16 @@
 
 Work is staged under a hidden prefix beside the target. To publish is to remove the target's root, without
 which there is no group to be read, to copy the rest over, and to write the new root on the condition that
-nobody else has. A mark says, while there is no root, that what is there is streamdr's own. Whoever is killed
-in between leaves the staged work, and the next run publishes it again.
+nobody else has. A mark says, while there is no root, that what is there is streamdr's own, and of which kind.
+Whoever is killed in between leaves the staged work, and the next run publishes it again. Objects that
+streamdr does not write are never removed, wherever they are: a target that holds some is refused.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
@@ -19,8 +19,9 @@ from typing import Any, Self
 from streamdr.addresses import Address, Place
 from streamdr.errors import StoreError
 from streamdr.remote import ConflictError, Objects, RemoteError, Version, in_parallel, open_objects
+from streamdr.store import ours
 from streamdr.store.publish import Fence
-from streamdr.store.record import ROOT, arrays_in, find_record
+from streamdr.store.record import ROOT, Kind, find_record, loads
 
 MARK = ".streamdr-publishing"
 _BATCH = 64
@@ -32,18 +33,26 @@ class RemoteStaging:
     """The counterpart of `Staging` for an address. Its `path` is the address that work is staged at."""
 
     def __init__(
-        self, target: Address, *, overwrite: bool, key: str | None = None, fence: Fence | None = None
+        self,
+        target: Address,
+        *,
+        kind: Kind,
+        overwrite: bool,
+        key: str | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self.target = target
         self.path = target.with_name(f".{target.name}.{key or secrets.token_hex(8)}.partial")
+        self._kind = kind
         self._overwrite = overwrite
         self._resumable = key is not None
         self._fence = fence
         self._replaces: Version | None = None
+        self._arrays: set[str] | None = None
 
     def __enter__(self) -> Self:
         with told(self.target, "written"):
-            _require_replaceable(self.target, self._overwrite)
+            self._arrays = _require_replaceable(self.target, self._kind, self._overwrite)
             self._replaces = self._root_version()
         return self
 
@@ -63,13 +72,14 @@ class RemoteStaging:
             self._require_ours()
             if self._root_version() != self._replaces:
                 raise self._late()
-            beside.put(old + MARK, b"")
+            there = {found.key.removeprefix(old) for found in beside.listed(self.target.name)}
+            _require_no_strangers(self.target, ours.strange_names(there - {MARK}, self._arrays))
+            beside.put(old + MARK, self._kind.encode("ascii"))
             beside.delete([old + ROOT])
             for first in range(0, len(names), _BATCH):
                 # Copying may take long, and a run that was asleep meanwhile must not go on.
                 self._require_ours()
                 in_parallel(lambda name: beside.copy(new + name, old + name), names[first : first + _BATCH])
-            there = {found.key.removeprefix(old) for found in beside.listed(self.target.name)}
             beside.delete(old + name for name in there.difference(names, {ROOT, MARK}))
             self._require_ours()
             try:
@@ -100,14 +110,22 @@ class RemoteStaging:
 def sweep(target: Address) -> None:
     """Remove what killed runs left beside an output that is complete: none of it is of use any more."""
     beside = open_objects(target.parent)
-    ours = re.compile(re.escape(f".{target.name}.") + r"[\w-]+\.partial")
-    for name in beside.children():
-        if ours.fullmatch(name):
-            _clear(beside, name)
+    staged = re.compile(re.escape(f".{target.name}.") + r"[\w-]+\.partial")
+    record = find_record(_parsed(beside.get(f"{target.name}/{ROOT}")))[1]
+    for name in beside.children() if record is not None else ():
+        if staged.fullmatch(name):
+            root = _parsed(beside.get(f"{name}/{ROOT}"))
+            if record is not None and ours.is_staged_root(root, record["kind"]):
+                _clear(beside, name)
 
 
 def check_output(
-    target: Address, *, inputs: Sequence[Place], overwrite: bool, other_outputs: Sequence[Place] = ()
+    target: Address,
+    *,
+    kind: Kind,
+    inputs: Sequence[Place],
+    overwrite: bool,
+    other_outputs: Sequence[Place] = (),
 ) -> None:
     """Refuse, before anything is read, a target that could not or should not be written."""
     if target.parent == target:
@@ -125,7 +143,7 @@ def check_output(
                 f"{target}: overlaps another output, {other}; give each output a place of its own"
             )
     with told(target, "written"):
-        _require_replaceable(target, overwrite)
+        _require_replaceable(target, kind, overwrite)
         # What one may do in a bucket has one honest test, which is to do it.
         probe = f".streamdr-{secrets.token_hex(8)}"
         open_objects(target.parent).put(probe, b"")
@@ -143,30 +161,53 @@ def told(place: Address, what: str) -> Iterator[None]:
         raise StoreError(f"{place}: cannot be {what}: there is no such bucket; check the address") from None
 
 
-def _require_replaceable(target: Address, overwrite: bool) -> None:
+def _require_replaceable(target: Address, kind: Kind, overwrite: bool) -> set[str] | None:
+    """The names of the arrays that may be replaced at a target (None: whatever is there), or StoreError."""
     objects = open_objects(target)
     names = set(objects.children())
-    if not names or (MARK in names and ROOT not in names):
-        return
-    document, record = find_record(_parsed(objects.get(ROOT)))
-    strangers = sorted(names - {ROOT, MARK, *arrays_in(document)})
-    reason = None
-    if record is None:
-        reason = "it is not a streamdr output"
-    elif strangers:
-        reason = f"it also holds {strangers[0]!r}, which streamdr did not write"
+    if not names:
+        return set()
+    if MARK in names and ROOT not in names:
+        # A run was killed while it published. Marks were empty before they told of which kind.
+        being = bytes(objects.get(MARK) or b"").decode("ascii", "replace") or kind
+        record: dict[str, Any] | None = {"kind": being}
+        arrays = None
+    else:
+        document, record = find_record(_parsed(objects.get(ROOT)))
+        arrays = None if record is None else ours.own_arrays(document, record)
+    reason = ours.objection(record, kind)
     if reason is not None:
-        raise StoreError(f"{target}: exists and is never overwritten, since {reason}; choose another place")
-    if not overwrite:
+        raise _never(target, reason)
+    # Two levels of names, each of which is one request. What lies deeper is looked at before it is replaced.
+    folders = sorted(name for name in names - {ROOT, MARK} if arrays is None or name in arrays)
+    within = zip(folders, in_parallel(objects.children, folders), strict=True)
+    below = [f"{folder}/{name}" for folder, found in within for name in found]
+    _require_no_strangers(
+        target, [*names.difference(folders, {ROOT, MARK}), *ours.strange_names(below, arrays)]
+    )
+    if not overwrite and ROOT in names:
         raise StoreError(
-            f"{target}: exists; set output.overwrite: true to replace it, or choose another place"
+            f"{target}: exists; {ours.how_to_replace(kind)} to replace it, or choose another place"
         )
+    return arrays
+
+
+def _require_no_strangers(target: Address, found: Iterable[str]) -> None:
+    if names := sorted(found):
+        raise _never(target, ours.in_words(names))
+
+
+def _never(target: Address, reason: str) -> StoreError:
+    return StoreError(
+        f"{target}: exists and is never overwritten, since {reason}; move that elsewhere, or choose "
+        "another place"
+    )
 
 
 def _parsed(root: Any) -> Any:
     try:
-        return None if root is None else json.loads(bytes(root))
-    except (ValueError, RecursionError):
+        return None if root is None else loads(bytes(root))
+    except ValueError:
         return None
 
 
@@ -181,4 +222,7 @@ def _store_root(address: Address) -> Address:
 
 
 def _clear(beside: Objects, prefix: str) -> None:
-    beside.delete([found.key for found in beside.listed(prefix)])
+    """Remove what streamdr staged below a prefix, unless there is anything else."""
+    keys = [found.key for found in beside.listed(prefix)]
+    if not ours.strange_names(key.removeprefix(f"{prefix}/") for key in keys):
+        beside.delete(keys)

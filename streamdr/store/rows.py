@@ -15,11 +15,47 @@ import zarr
 from numpy.typing import DTypeLike
 
 from streamdr import __version__
+from streamdr.addresses import Place
 from streamdr.blocks import Array, Span
 from streamdr.errors import StoreError
 from streamdr.methods.rows import RowKind
+from streamdr.store import ours
 from streamdr.store.arrays import Layout, chunk_fault, create_array, parse_layout
 from streamdr.store.record import ROOT, draft, is_as_written, parse_json, read_group, to_json, write_record
+
+
+class SealedRows:
+    """The array of a finished output, to be read. A chunk that fails its checksum is a StoreError."""
+
+    def __init__(self, place: Place, array: zarr.Array[Any]) -> None:
+        self.shape: tuple[int, ...] = array.shape
+        self.chunks: tuple[int, ...] = array.chunks
+        self.dtype: np.dtype[Any] = array.dtype
+        self.dims: tuple[str, ...] = tuple(array.metadata.dimension_names or ())
+        self._place = place
+        self._array = array
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """What all of it takes in memory."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    def __getitem__(self, part: Any) -> Array:
+        try:
+            return np.asarray(self._array[part])
+        except (ValueError, OSError) as error:
+            rows = part[0] if isinstance(part, tuple) and part else part
+            where = ""
+            if isinstance(rows, slice):
+                start, stop, _ = rows.indices(len(self))
+                where = f"rows {start}-{stop - 1}: "
+            raise StoreError(f"{self._place}: {where}{error}; transform again") from error
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
+        return np.asarray(self[:], dtype)
 
 
 def create_rows(
@@ -46,7 +82,7 @@ def create_rows(
     if _continues(path, kind, entries, layout):
         return
     (path / ROOT).unlink(missing_ok=True)
-    shutil.rmtree(path / kind, ignore_errors=True)
+    ours.clear(path)
     create_array(path / kind, layout)
     write_record(path, kind, entries, complete=False)
 
@@ -105,8 +141,9 @@ def finish(path: Path, kind: RowKind) -> None:
     for file, rows in chunks.items():
         _require(chunk_fault(file, layout), file, rows)
     for file in (path / kind / "c").rglob("*"):
-        if file.is_file() and file not in chunks:
-            file.unlink()  # a killed write's temporary file
+        # A killed write's temporary file. What streamdr did not write is found when this is published.
+        if file not in chunks and ours.is_own(file.relative_to(path).as_posix()) and file.is_file():
+            file.unlink()
     seal(path, kind)
 
 
@@ -118,7 +155,7 @@ def seal(path: Path, kind: RowKind) -> None:
     write_record(path, kind, _entries(record), complete=True)
 
 
-def open_rows(path: Path, kind: RowKind) -> zarr.Array:
+def open_rows(path: Path, kind: RowKind) -> SealedRows:
     """Open a finished output for reading, all of its chunks being there."""
     layout = sealed_layout(path, kind)
     for file, rows in _chunks(path, kind, layout):
@@ -127,7 +164,7 @@ def open_rows(path: Path, kind: RowKind) -> zarr.Array:
             _require(
                 "is missing" if size is None else f"has {size} bytes, not {layout.file_bytes}", file, rows
             )
-    return zarr.open_array(path / kind, mode="r")
+    return SealedRows(path, zarr.open_array(path / kind, mode="r"))
 
 
 def sealed_layout(path: Path, kind: RowKind) -> Layout:

@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Protocol
 
 from streamdr.addresses import Address, Place
+from streamdr.errors import StoreError
+from streamdr.files import FileTooLargeError, NotRegularError, read_regular, write_new
 from streamdr.remote import ConflictError, open_objects
 from streamdr.store.locking import locked
 
 Version = str
 """What tells one content of a slot from every other. It is compared, and means nothing."""
+
+
+LARGEST_BYTES = 64 * 1024
+"""Of what a slot holds. Anything larger was put there by somebody else."""
 
 
 class Conflict(Exception):  # noqa: N818  (it is an answer, and its asker looks again)
@@ -23,7 +29,8 @@ class Conflict(Exception):  # noqa: N818  (it is an answer, and its asker looks 
 class Slot(Protocol):
     """Compare and swap. Of several processes that expect the same and act at once, one succeeds.
 
-    What fails for other reasons, and may go well at the next try, is an OSError or a StoreError.
+    What fails for other reasons, and may go well at the next try, is an OSError or a StoreError. So is
+    something else, or something larger, in the place of a slot: it is neither read nor replaced.
     """
 
     def read(self) -> tuple[bytes, Version] | None:
@@ -53,11 +60,8 @@ class FileSlot:
 
     def read(self) -> tuple[bytes, Version] | None:
         """The content and its version, or None when there is no such file."""
-        try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
-            return None
-        return data, _version(data)
+        data = _content(self.path)
+        return None if data is None else (data, _version(data))
 
     def replace(self, data: bytes, expected: Version | None) -> Version:
         """Replace the file in one step. It is not synced: no lease outlives the machine's own end."""
@@ -67,11 +71,16 @@ class FileSlot:
             self._require(expected)
             # One name for all writers, who write one after the other: what a killed one left is used up.
             beside = self.path.with_name(f"{self.path.name}.new")
+            if _content(beside) is not None:
+                beside.unlink()
             try:
-                beside.write_bytes(data)
+                write_new(beside, data)
                 os.replace(beside, self.path)
+            except FileExistsError:
+                raise Conflict(beside) from None  # a writer that no lock keeps away
             except OSError:
-                beside.unlink(missing_ok=True)
+                with suppress(OSError):
+                    beside.unlink()
                 raise
         return _version(data)
 
@@ -89,6 +98,9 @@ class FileSlot:
         if (None if found is None else found[1]) != expected:
             raise Conflict(self.path)
 
+    def __str__(self) -> str:
+        return str(self.path)
+
 
 class ObjectSlot:
     """A slot that is an object: the store itself compares before it swaps.
@@ -103,7 +115,10 @@ class ObjectSlot:
 
     def read(self) -> tuple[bytes, Version] | None:
         """The content and its version, or None when there is no such object."""
-        return self._objects.get_versioned(self.address.name)
+        try:
+            return self._objects.get_versioned(self.address.name, LARGEST_BYTES)
+        except FileTooLargeError as error:
+            raise StoreError(f"{self.address}: {error}, and was not written by streamdr; remove it") from None
 
     def replace(self, data: bytes, expected: Version | None) -> Version:
         """Put `data` in the place of the expected version (None: of nothing), or raise Conflict."""
@@ -119,11 +134,26 @@ class ObjectSlot:
             raise Conflict(self.address)
         self._objects.delete([self.address.name])
 
+    def __str__(self) -> str:
+        return str(self.address)
+
 
 def slot_beside(target: Place) -> Slot:
     """The slot of a target's lease: a hidden file, or object, beside it."""
     place = target.with_name(f".{target.name}.lease")
     return ObjectSlot(place) if isinstance(place, Address) else FileSlot(place)
+
+
+def _content(path: Path) -> bytes | None:
+    """What a small file holds, or None where there is none. Links are not followed."""
+    try:
+        if path.is_symlink():
+            raise StoreError(f"{path}: a link is in the place of a file that streamdr writes; remove it")
+        return read_regular(path, LARGEST_BYTES)
+    except FileNotFoundError:
+        return None
+    except (NotRegularError, FileTooLargeError) as error:
+        raise StoreError(f"{path}: {error}: streamdr did not write it, so remove it") from error
 
 
 def _version(data: bytes) -> Version:
