@@ -3,15 +3,21 @@
 An entry is found by what the pass means: the kind of accumulator and its parameters, the input's name, and
 how it is cut. It says which rows it has taken in, and what they were: so it serves as long as they are the
 first rows of the input, however many were appended. It is one `.npz` file of plain arrays: no code is run to
-load it, and the archive's own checksums notice a flipped bit.
+load it, and the archive's own checksums notice a flipped bit. An entry that cannot be read, for whatever
+reason, is forgotten. Files that are not entries may lie in the same folder: they are neither counted nor
+dropped.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
+import warnings
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -21,10 +27,15 @@ from streamdr.accumulators import Accumulator
 from streamdr.blocks import Array, Span
 from streamdr.errors import StoreError
 from streamdr.folders import Folder
+from streamdr.functions import UnidentifiedError, function_digest
 from streamdr.segments import Cut
 
 _SCHEMA = 2
 _KEPT_BYTES = 1 << 30
+_NAME = re.compile(r"[0-9a-f]{40}\.npz")
+_ARCHIVE, _FIRST = b"PK\x03\x04", b"layout.npy"
+_AT = 30
+"""Where the name of its first file stands in an archive."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +69,19 @@ class Ledger:
         self._fresh = fresh
         self._used: set[str] = set()
 
-    def key(self, empty: Accumulator, data: str, cut: Cut) -> str:
-        """The name of a pass over `data`: equal keys and equal rows mean equal bits."""
+    def key(self, empty: Accumulator, data: str, cut: Cut) -> str | None:
+        """The name of a pass over `data`: equal keys and equal rows mean equal bits.
+
+        None where the pass depends on a function that could be any: it must not be remembered.
+        """
+        try:
+            parameters = {name: _digest(value) for name, value in empty.parameters().items()}
+        except UnidentifiedError:
+            return None
         meaning = {
             "schema": _SCHEMA,
             "kind": empty.kind,
-            "parameters": {name: _digest(value) for name, value in empty.parameters().items()},
+            "parameters": parameters,
             "input": data,
             "cut": [cut.axis, cut.chunk, cut.block, cut.segment, cut.finest],
         }
@@ -77,9 +95,15 @@ class Ledger:
             with self.folder.open(_file(key)) as file:
                 if file is None:
                     return None
-                entry = _read(file, empty)
-        except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
-            self.forget(key)
+                entry = _read(file, key, empty)
+        except NotADirectoryError as error:
+            raise StoreError(
+                f"{self.folder.name}: is not a directory; set execution.ledger to another path"
+            ) from error
+        except Exception:
+            # A flipped bit in an archive may be noticed by whoever comes across it, by any error.
+            with suppress(StoreError):
+                self.forget(key)
             return None
         self._used.add(key)
         self.folder.touch(_file(key))
@@ -88,7 +112,7 @@ class Ledger:
     def save(self, key: str, entry: Entry) -> None:
         """Replace the entry at once: a kill leaves the old one or the new one."""
         try:
-            self.folder.write(_file(key), lambda file: _write(file, entry))
+            self.folder.write(_file(key), lambda file: _write(file, key, entry))
         except OSError as error:
             raise StoreError(
                 f"{self.folder.name}: the checkpoint cannot be written: {error.strerror or error}; free some "
@@ -98,47 +122,92 @@ class Ledger:
 
     def forget(self, key: str) -> None:
         """Drop an entry."""
-        self.folder.delete(_file(key))
+        try:
+            self.folder.delete(_file(key))
+        except OSError as error:
+            raise StoreError(
+                f"{self.folder.name}: an entry cannot be dropped: {error.strerror or error}; set "
+                "execution.ledger to another path"
+            ) from error
 
     def prune(self) -> None:
         """Drop what was of no use for longest, as far as it takes much more room than what is in use."""
-        files = {_file(key) for key in self._used}
-        items = self.folder.items()
-        budget = max(_KEPT_BYTES, 3 * sum(item.size for item in items if item.name in files))
+        used = {_file(key) for key in self._used}
+        items = [item for item in self.folder.items() if item.name in used or _NAME.fullmatch(item.name)]
+        budget = max(_KEPT_BYTES, 3 * sum(item.size for item in items if item.name in used))
         total = sum(item.size for item in items)
         for item in items:
             if total <= budget:
                 return
-            if item.name.endswith(".npz") and item.name not in files:
+            if item.name not in used and self._is_entry(item.name):
                 self.folder.delete(item.name)
                 total -= item.size
 
+    def _is_entry(self, name: str) -> bool:
+        """Whether a file begins as entries do: its name alone might be anybody's."""
+        with suppress(OSError):
+            start = self.folder.beginning(name, _AT + len(_FIRST))
+            return start.startswith(_ARCHIVE) and start[_AT:] == _FIRST
+        return False
 
-def _write(file: BinaryIO, entry: Entry) -> None:
+
+def _write(file: BinaryIO, key: str, entry: Entry) -> None:
+    states = [*entry.digits, *(part.state for part in entry.tail)]
+    arrays = {
+        f"{number}/{name}": array
+        for number, state in enumerate(states)
+        for name, array in state.arrays().items()
+    }
     layout = {
+        "key": key,
+        "arrays": len(arrays),
         "length": entry.length,
         "counts": entry.counts,
         "mark": entry.mark,
         "tail": [(part.span.start, part.span.stop, part.mark) for part in entry.tail],
     }
-    arrays: dict[str, Array] = {"layout": np.array(json.dumps(layout))}
-    for number, state in enumerate([*entry.digits, *(part.state for part in entry.tail)]):
-        arrays |= {f"{number}/{name}": array for name, array in state.arrays().items()}
-    np.savez(file, allow_pickle=False, **arrays)
+    # By its first file an entry is known.
+    np.savez(file, allow_pickle=False, layout=np.array(json.dumps(layout)), **arrays)
 
 
-def _read(file: BinaryIO, empty: Accumulator) -> Entry:
-    with np.load(file, allow_pickle=False) as archive:
-        layout = json.loads(str(archive["layout"]))
-        arrays = {name: archive[name] for name in archive.files if name != "layout"}
-    counts: list[int] = layout["counts"]
+def _read(file: BinaryIO, key: str, empty: Accumulator) -> Entry:
+    """The entry in a file. What is wrong with it is an error of any kind."""
+    size = file.seek(0, 2)
+    with zipfile.ZipFile(file) as archive:
+        files = archive.infolist()
+        if sum(info.file_size for info in files) > size:
+            raise ValueError("the archive says that it holds more than it does")
+        arrays = {info.filename.removesuffix(".npy"): _array(archive, info) for info in files}
+    layout = json.loads(str(arrays.pop("layout")))
+    # Entries of earlier versions did not say whose they were, nor how many arrays they had.
+    if (layout.get("key", key), layout.get("arrays", len(arrays))) != (key, len(arrays)):
+        raise ValueError("the entry is of another pass, or not complete")
+    counts, tail, length, mark = layout["counts"], layout["tail"], layout["length"], layout["mark"]
+    if not all(type(number) is int and number >= 0 for number in (length, *counts)):
+        raise ValueError("the entry has counts that are none")
     n_digits = sum(count > 0 for count in counts)
-    states = [_restored(empty, arrays, f"{n}/") for n in range(n_digits + len(layout["tail"]))]
-    tail = [
-        Part(Span(start, stop), state, mark)
-        for (start, stop, mark), state in zip(layout["tail"], states[n_digits:], strict=True)
+    states = [_restored(empty, arrays, f"{n}/") for n in range(n_digits + len(tail))]
+    parts = [
+        Part(Span(int(start), int(stop)), state, str(mark))
+        for (start, stop, mark), state in zip(tail, states[n_digits:], strict=True)
     ]
-    return Entry(layout["length"], counts, states[:n_digits], layout["mark"], tail)
+    return Entry(length, counts, states[:n_digits], str(mark), parts)
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
+    """One array. Nothing is allocated for values that are not there."""
+    with archive.open(info) as stream, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Python, which parses what a damaged header says
+        read_header = _HEADERS[np.lib.format.read_magic(stream)]
+        shape, _, dtype = read_header(stream)
+        if math.prod(shape) * dtype.itemsize != info.file_size - stream.tell():
+            raise ValueError(f"{info.filename} is not as long as its header says")
+    with archive.open(info) as stream:
+        array: Array = np.lib.format.read_array(stream, allow_pickle=False)
+        return array
+
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def _file(key: str) -> str:
@@ -149,7 +218,7 @@ def _digest(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         content = hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()
         return [value.dtype.str, list(value.shape), content]
-    return value
+    return {"function": function_digest(value)} if callable(value) else value
 
 
 def _restored(empty: Accumulator, arrays: Mapping[str, Array], prefix: str) -> Accumulator:
