@@ -114,6 +114,11 @@ class Part:
         bands = Span(0, n_rows).split(self.band(n_rows, chunk, row_bytes))
         return [band for n, band in enumerate(bands) if (n % self.of == self.number) != self.rest]
 
+    def n_rows(self, n_rows: int) -> int:
+        """How many rows of so many this part has, at most: bands are as long as suits the chunks."""
+        share = -(-n_rows // self.of) * ((self.of - 1) if self.rest else 1)
+        return min(n_rows, 2 * share)
+
     def band(self, n_rows: int, chunk: int, row_bytes: int) -> int:
         """How many rows lie side by side: a good read where that leaves a part several bands."""
         if chunk * self.of > n_rows:  # fewer chunks than parts: they share chunks

@@ -13,6 +13,8 @@ from streamdr.errors import DataError
 from streamdr.kernels import KernelFunction, function_matrix
 
 METRICS = ("euclidean", "cityblock", "cosine")
+_PAIR_BYTES = 1 << 20
+"""What the points of some pairs take that are looked at together."""
 ROUNDING = 1e-12
 """The part of the largest distance that may be rounding: it is as good as zero."""
 
@@ -28,7 +30,7 @@ class Distances(Protocol):
         """Of each row to each point, in double precision, in memory that may be overwritten."""
 
     def parameters(self) -> Mapping[str, Any]:
-        """What tells two of them apart: scalars and arrays."""
+        """What tells two of them apart: scalars, arrays and functions."""
 
 
 class StoredDistances:
@@ -101,9 +103,8 @@ class FunctionDistances(Settled):
         return found.copy()
 
     def parameters(self) -> Mapping[str, Any]:
-        """The function by its name: what it computes cannot be seen."""
-        name = getattr(self.function, "__qualname__", repr(self.function))
-        return {"function": f"{self.function.__module__}.{name}", "points": self.points}
+        """The function itself, and the points."""
+        return {"function": self.function, "points": self.points}
 
 
 def point_distances(metric: str | KernelFunction, points: Array) -> Distances:
@@ -113,7 +114,17 @@ def point_distances(metric: str | KernelFunction, points: Array) -> Distances:
     return PointDistances(metric, points)
 
 
-def pair_distances(metric: str | KernelFunction, left: Array, right: Array) -> Array:
+def pair_distances(metric: str | KernelFunction, points: Array, pairs: Array) -> Array:
+    """How far the two points of each pair are apart, a few pairs at a time."""
+    found = np.empty(len(pairs))
+    step = max(1, _PAIR_BYTES // max(1, points[:1].nbytes))
+    for start in range(0, len(pairs), step):
+        some = slice(start, start + step)
+        found[some] = _row_distances(metric, points[pairs[some, 0]], points[pairs[some, 1]])
+    return found
+
+
+def _row_distances(metric: str | KernelFunction, left: Array, right: Array) -> Array:
     """Of each row to the one in its place."""
     if callable(metric):
         pairs = zip(left, right, strict=True)

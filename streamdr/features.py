@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streamdr.blocks import Array, Settled, settled
+from streamdr.blocks import Array, Settled, Span, settled
 from streamdr.kernels import Kernel, KernelFunction, Side, fill, function_diagonal, function_matrix
 
 
@@ -25,7 +25,11 @@ class Features(Protocol):
         """k(x, x) of each row, for each map: maps x rows. The rows have these numbers in the whole matrix."""
 
     def parameters(self) -> Mapping[str, Any]:
-        """What tells two of them apart: scalars and arrays."""
+        """What tells two of them apart: scalars, arrays and functions."""
+
+
+SIDE_BYTES = 32 << 20
+"""Rows that are moved to the origin at a time: wide ones would take as much again as the block."""
 
 
 class KernelColumns(Settled):
@@ -57,8 +61,11 @@ class KernelColumns(Settled):
         known = [kernel.at_itself for kernel in self.kernels]
         if None not in known:
             return np.repeat(np.array(known, np.float64)[:, None], len(rows), axis=1)
-        side = Side(rows, self.origin)
-        return np.stack([kernel.diagonal(side) for kernel in self.kernels])
+        slabs = Span(0, len(rows)).split(max(1, SIDE_BYTES // max(1, rows[:1].nbytes)))
+        sides = (Side(rows[slab.slice], self.origin) for slab in slabs)
+        return np.concatenate(
+            [np.stack([kernel.diagonal(side) for kernel in self.kernels]) for side in sides], axis=1
+        )
 
     def parameters(self) -> Mapping[str, Any]:
         """The kernels by their names, and the landmarks."""
@@ -111,9 +118,8 @@ class FunctionColumns(Settled):
         return function_diagonal(self.function, rows)[None]
 
     def parameters(self) -> Mapping[str, Any]:
-        """The function by its name: what it computes cannot be seen."""
-        name = getattr(self.function, "__qualname__", repr(self.function))
-        return {"function": f"{self.function.__module__}.{name}", "landmarks": self.landmarks}
+        """The function itself, and the landmarks."""
+        return {"function": self.function, "landmarks": self.landmarks}
 
 
 class Whitened(Settled):

@@ -14,14 +14,22 @@ from streamdr.blocks import Array
 _TILE_BYTES = 1 << 19  # half a megabyte of the total at a time stays in cache while it is added to
 _SLAB_ROWS = 256
 _SHIFT_ROWS = 64
+_SQUARES_OVERFLOW = 1e140
 
 
-def shift_near_mean(values: Array) -> Array:
+def shift_near_mean(values: Array, weights: Array | None = None) -> Array:
     """A row close to the mean of the block's rows, exact in the block's own type.
 
     Any shift near the mean makes centring harmless (Chan, Golub and LeVeque 1983): the sums of the
-    shifted values correct for what it misses. A few dozen rows are enough to find one.
+    shifted values correct for what it misses. A few dozen rows are enough to find one. With weights they
+    are those at equal steps of the weight, since that is where the mean is: a heavy row is taken several
+    times, and one without weight never. A column that is constant in all others must be exactly zero once it
+    is shifted, or products in single precision would take its rounding for variance.
     """
+    if weights is not None and len(weights):
+        total = np.cumsum(weights)
+        steps = (np.arange(_SHIFT_ROWS) + 0.5) / _SHIFT_ROWS * total[-1]
+        values = values[np.minimum(np.searchsorted(total, steps, side="right"), len(values) - 1)]
     step = max(1, len(values) // _SHIFT_ROWS)
     shift: Array = values[::step].mean(axis=0, dtype=np.float64).astype(values.dtype)
     return shift
@@ -103,19 +111,29 @@ def orthonormal(columns: Array, against: Array | None = None) -> Array:
     return basis
 
 
-def nystrom_eigh(basis: Array, products: Array, k: int) -> tuple[Array, Array]:
+def nystrom_eigh(basis: Array, products: Array, k: int, rounding: float) -> tuple[Array, Array]:
     """The top k eigenpairs of a positive semidefinite S from an orthonormal basis Q and S Q.
 
     The single-pass Nystrom approximation with the stabilising shift of Tropp, Yurtsever, Udell and
     Cevher (2017, algorithm 3). It uses S Q itself, not only its projection on Q, and so is worth one
     more step of the Krylov sequence than Rayleigh-Ritz.
+
+    It divides by the Ritz values of Q, and so by the errors of S Q where a Ritz value is no larger than
+    these. The errors are `rounding` times the largest eigenvalue. So the approximation is made from the
+    Ritz vectors whose values are above the root of that only. Where these are fewer than k, the Ritz pairs
+    are the answer: their error is that of S Q, never more.
     """
-    norm = np.linalg.norm(products)
-    if norm == 0.0:
-        return np.zeros(k), basis[:, :k]
-    shift = np.sqrt(len(basis)) * np.finfo(np.float64).eps * norm
+    values, rotation = _ritz(basis, products)
+    sound = int(np.count_nonzero(values > np.sqrt(rounding) * values[0]))
+    if sound < k:
+        return values[:k], basis @ rotation[:, :k]
+    if sound < len(values):
+        rotation = np.ascontiguousarray(rotation[:, :sound])
+        basis, products = basis @ rotation, products @ rotation
+    shift = np.sqrt(len(basis)) * np.finfo(np.float64).eps * float(_norm(products))
     shifted = products + shift * basis
     core = basis.T @ shifted
+    del basis, products  # where they were rotated they are nobody else's
     lower = scipy.linalg.cholesky((core + core.T) / 2, lower=True, check_finite=False)
     factor = scipy.linalg.solve_triangular(lower, shifted.T, lower=True, check_finite=False)
     # The left factor is short and wide: its small Gram matrix would square the condition, so the SVD.
@@ -131,12 +149,24 @@ def ritz_residuals(basis: Array, products: Array, k: int) -> tuple[Array, Array]
     An eigenvalue of S lies within each residual of its Ritz value, and, once the residual is below the
     gap to the others, within residual^2 / gap (Parlett 1998, theorem 11.7.1).
     """
-    core = basis.T @ products
-    values, rotation = eigh_descending((core + core.T) / 2)
+    values, rotation = _ritz(basis, products)
     values, rotation = values[:k], rotation[:, :k]
     residual = products @ rotation - (basis @ rotation) * values
-    norms: Array = np.linalg.norm(residual, axis=0)
-    return values, norms
+    return values, _norm(residual, axis=0)
+
+
+def _norm(values: Array, axis: int | None = None) -> Array:
+    """The root of the sum of squares, of values whose squares overflow too."""
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest < _SQUARES_OVERFLOW:
+        return np.asarray(np.linalg.norm(values, axis=axis))
+    return np.asarray(largest * np.linalg.norm(values / largest, axis=axis))
+
+
+def _ritz(basis: Array, products: Array) -> tuple[Array, Array]:
+    """The Ritz values in descending order, none below zero, and the vectors in terms of the basis."""
+    core = basis.T @ products
+    return eigh_descending((core + core.T) / 2)
 
 
 def double_centred(gram: Array, direction: Array) -> Array:
@@ -173,17 +203,20 @@ def orthonormalise_rows(rows: Array) -> None:
             rows[:, tile] = inverse @ rows[:, tile]
 
 
-def numerical_rank(eigenvalues: Array, order: int, product_dtype: np.dtype[Any]) -> int:
-    """How many eigenvalues of a covariance stand above the rounding of the products that made it.
+def product_rounding(order: int, product_dtype: np.dtype[Any]) -> float:
+    """The error of a covariance of that order, relative to its largest eigenvalue, by its products' type.
 
-    Products in single precision leave errors of a few of its epsilons, relative to the largest
-    eigenvalue, however many rows are summed (the sums are double); double precision leaves the classic
-    order x epsilon.
+    Products in single precision leave errors of a few of its epsilons, however many rows are summed (the
+    sums are double); double precision leaves the classic order x epsilon.
     """
     if product_dtype == np.float32:
-        tolerance = 8 * float(np.finfo(np.float32).eps)
-    else:
-        tolerance = max(order, 8) * float(np.finfo(np.float64).eps)
+        return 8 * float(np.finfo(np.float32).eps)
+    return max(order, 8) * float(np.finfo(np.float64).eps)
+
+
+def numerical_rank(eigenvalues: Array, order: int, product_dtype: np.dtype[Any]) -> int:
+    """How many eigenvalues of a covariance stand above the rounding of the products that made it."""
+    tolerance = product_rounding(order, product_dtype)
     return int(np.count_nonzero(eigenvalues > tolerance * eigenvalues[0]))
 
 
@@ -196,8 +229,10 @@ def constant_columns(variance: Array, mean: Array) -> Array:
 def minka_dimension(spectrum: Array, n_samples: float) -> int:
     """The number of components with the largest evidence (Minka 2000, equation 77).
 
-    `spectrum` holds all eigenvalues, descending. Candidates are 1 to len - 1 and stop at the rank.
+    `spectrum` holds all eigenvalues, descending. Candidates are 1 to len - 1 and stop at the rank. The unit
+    of the eigenvalues adds the same to all evidence: the largest is 1 here, so that nothing overflows.
     """
+    spectrum = spectrum / spectrum[0]
     positive = spectrum[spectrum > spectrum[0] * len(spectrum) * np.finfo(np.float64).eps]
     candidates = range(1, min(len(positive), len(spectrum) - 1) + 1)
     evidence = [_minka_evidence(spectrum, k, n_samples) for k in candidates]
@@ -215,14 +250,15 @@ def _minka_evidence(spectrum: Array, k: int, n_samples: float) -> float:
     log_volume = np.log(2 * np.pi) * (free + k) / 2
     smoothed = np.where(np.arange(d) < k, spectrum, noise)
     log_hessian = 0.0
-    for i in range(k):
-        rest = slice(i + 1, d)
-        log_hessian += float(
-            np.sum(
-                np.log(spectrum[i] - spectrum[rest])
-                + np.log(1 / smoothed[rest] - 1 / smoothed[i])
-                + np.log(n_samples)
+    with np.errstate(divide="ignore"):  # equal eigenvalues: nothing is lost by keeping both
+        for i in range(k):
+            rest = slice(i + 1, d)
+            log_hessian += float(
+                np.sum(
+                    np.log(spectrum[i] - spectrum[rest])
+                    + np.log(1 / smoothed[rest] - 1 / smoothed[i])
+                    + np.log(n_samples)
+                )
             )
-        )
     evidence = log_prior + log_signal + log_noise + log_volume - log_hessian / 2
     return float(evidence - k / 2 * np.log(n_samples))

@@ -18,8 +18,9 @@ from streamdr import fitting, pipeline, segments, store
 from streamdr.blocks import MatrixSpec, Span
 from streamdr.config import parse
 from streamdr.errors import DataError, Interrupted
-from streamdr.memory import plan_transform
+from streamdr.memory import plan_transform, seen_by
 from streamdr.methods import SelectCorrelation, SelectForward, SelectFScore, SelectMutualInfo, in_memory
+from streamdr.methods.rows import EMBEDDING
 from streamdr.progress import Silent
 from streamdr.settings import Execution
 from streamdr.sources import open_source
@@ -258,10 +259,9 @@ def test_a_transform_is_planned_for_the_columns_that_are_read(tmp_path):
     labels = TARGETS["numbers"]
     model = fitting.fit(SelectFScore(3), open_source(path, labels=labels), Execution()).model
     source = open_source(path)
-    whole = plan_transform(model, source, Execution(workers=1), np.dtype("f4"))
-    few = plan_transform(
-        model.narrowed(), PickedSource(source, model.reads), Execution(workers=1), np.dtype("f4")
-    )
+    one = Execution(workers=1)
+    whole = plan_transform(EMBEDDING.of(model), source, one, np.dtype("f4"))
+    few = plan_transform(*seen_by(model, source, EMBEDDING), one, np.dtype("f4"))
     assert few.peak <= whole.peak
     assert few.block_rows >= whole.block_rows
 

@@ -23,6 +23,7 @@ from streamdr.accumulators.several import Several
 from streamdr.accumulators.stress import Stress
 from streamdr.accumulators.submatrix import Submatrix
 from streamdr.accumulators.survey import Survey
+from streamdr.accumulators.visible import Visible
 
 ACCUMULATORS: dict[str, type[Accumulator]] = {
     kind.kind: kind
@@ -33,6 +34,7 @@ ACCUMULATORS: dict[str, type[Accumulator]] = {
         Loadings,
         Scores,
         Pairwise,
+        Visible,
         Latent,
         Sample,
         Several,
@@ -79,5 +81,6 @@ __all__ = [
     "Stress",
     "Submatrix",
     "Survey",
+    "Visible",
     "copied",
 ]

@@ -33,10 +33,11 @@ class Accumulator(Protocol):
         """A fresh accumulator with the same parameters that has seen nothing."""
 
     def parameters(self) -> Mapping[str, Any]:
-        """What makes two accumulators of one kind differ before any data: scalars and arrays.
+        """What makes two accumulators of one kind differ before any data: scalars, arrays and functions.
 
         The ledger's key is made of these. Two accumulators of one kind with equal parameters that saw
-        the same blocks hold the same bits.
+        the same blocks hold the same bits. Functions are told apart by their code and what it refers to;
+        a pass with one that cannot be told apart is not remembered.
         """
 
     def value(self) -> dict[str, Array]:

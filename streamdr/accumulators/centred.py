@@ -46,7 +46,7 @@ def joined(
 
 @dataclass
 class Centre:
-    """How many rows, of what total weight, and their mean.
+    """How many rows have any weight, of what total weight they are, and their mean.
 
     The mean is kept as an origin, a value of the data's own, and a small offset from it: near 1e8 a double
     alone would round the mean by 1e-8 at every merge.
@@ -113,7 +113,7 @@ def shifted(block: Block, *, double: bool) -> Shifted:
     values = widen(block.values)
     if double:
         values = values.astype(np.float64, copy=False)
-    shift = shift_near_mean(values)
+    shift = shift_near_mean(values, block.weights)
     weights = np.ones(len(values)) if block.weights is None else block.weights
     moved = room_for(values, block)
     sums = np.zeros(values.shape[1])
@@ -126,5 +126,6 @@ def shifted(block: Block, *, double: bool) -> Shifted:
     if not np.isfinite(sums).all():
         block.suspect()
     weight = float(weights.sum())
-    centre = Centre(len(sums), len(moved), weight, shift.astype(np.float64), sums / (weight or 1.0))
+    count = int(np.count_nonzero(weights))
+    centre = Centre(len(sums), count, weight, shift.astype(np.float64), sums / (weight or 1.0))
     return Shifted(centre, moved)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,15 +13,32 @@ from streamdr.posterior import LN_2PI, Factors, Posterior
 
 @dataclass(frozen=True)
 class Holdout:
-    """A part of all values, chosen by where they stand: the same ones in every pass, however it is cut."""
+    """A part of all values, chosen by where they stand: the same ones in every pass, however it is cut.
+
+    No row is left without a value, nor is any column that is `spared`: those that would be left with none.
+    """
 
     fraction: float
     seed: int
+    spared: tuple[int, ...] = ()
 
-    def chosen(self, rows: Array, n_cols: int) -> Array:
-        """Which values of the rows with these numbers are held out."""
+    def chosen(self, rows: Array, values: Array) -> Array:
+        """Which of the values of the rows with these numbers are held out."""
+        n_cols = values.shape[1]
         cell = rows.astype(np.uint64)[:, None] * np.uint64(n_cols) + np.arange(n_cols, dtype=np.uint64)
-        return mixed(cell, self.seed) < np.uint64(self.fraction * 2.0**64)
+        lots = mixed(cell, self.seed)
+        held = lots < np.uint64(self.fraction * 2.0**64)
+        held[:, list(self.spared)] = False
+        there = values == values
+        bare = np.flatnonzero((there & held).any(axis=1) & ~(there & ~held).any(axis=1))
+        if len(bare):  # such a row keeps the value that would be held out last
+            last = np.argmax(np.where(there[bare], lots[bare], np.uint64(0)), axis=1)
+            held[bare, last] = False
+        return held
+
+    def parameters(self) -> list[Any]:
+        """What tells two of them apart."""
+        return [self.fraction, self.seed, *([list(self.spared)] if self.spared else [])]
 
     def judged(
         self, values: Array, held: Array, weights: Array | None, factors: Factors, posterior: Posterior

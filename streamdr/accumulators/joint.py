@@ -94,7 +94,7 @@ def _with_target(block: Block, *, double: bool) -> tuple[Shifted, Array, Centre]
     labels = block.labels
     assert labels is not None  # no method that needs labels is run without
     rows = shifted(block, double=double)
-    shift = shift_near_mean(labels[:, None])
+    shift = shift_near_mean(labels[:, None], block.weights)
     target = labels - shift[0]
     weights = block.weights
     offset = (target.sum() if weights is None else weights @ target) / (rows.centre.weight or 1.0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamdr.accumulators.folds import fold_of
 from streamdr.blocks import Array, Block, Settled, Span, settled, widen
-from streamdr.features import Features
+from streamdr.features import SIDE_BYTES, Features
 from streamdr.linalg import column_squares
 from streamdr.scratch import scratch
 
@@ -85,7 +85,9 @@ class KernelMoments(Settled):
         roots = np.sqrt(weights).astype(rows.dtype)
         weighted = bool((weights != 1.0).any())
         # A slab at a time, so that it is still in cache when it is moved to the origin and summed.
-        for span in Span(0, len(rows)).split(max(1, _SLAB_BYTES // outs[0][:1].nbytes)):
+        # Wide rows are fewer to a slab, since the kernel makes copies of them.
+        few = min(_SLAB_BYTES // outs[0][:1].nbytes, SIDE_BYTES // rows[:1].nbytes)
+        for span in Span(0, len(rows)).split(max(1, few)):
             slab = span.slice
             parts = [out[slab] for out in outs]
             self.features.fill(rows[slab], parts)

@@ -100,7 +100,7 @@ class Latent:
         for slab in slabs(block.values.shape, max(one.order for one in self.factors)):
             values = block.values[slab]
             weights = None if block.weights is None else block.weights[slab]
-            held = None if self.holdout is None else self.holdout.chosen(block.numbers[slab], values.shape[1])
+            held = None if self.holdout is None else self.holdout.chosen(block.numbers[slab], values)
             self._take(values, weights, held)
         if not np.isfinite(self.totals[3] + self.held[1] - before):
             block.suspect()
@@ -175,7 +175,7 @@ class Latent:
             "orders": [one.order for one in self.factors],
             "noise": np.array([one.noise for one in self.factors]),
             "shares": self.shares,
-            "holdout": None if self.holdout is None else [self.holdout.fraction, self.holdout.seed],
+            "holdout": None if self.holdout is None else self.holdout.parameters(),
         }
 
     def value(self) -> dict[str, Array]:

@@ -31,7 +31,7 @@ class Moments:
 
     @property
     def count(self) -> int:
-        """Rows seen, whatever their weight."""
+        """Rows that have any weight."""
         return self.centre.count
 
     @property

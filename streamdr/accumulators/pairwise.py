@@ -11,7 +11,7 @@ from streamdr.accumulators.holdout import Holdout
 from streamdr.blocks import Array, Block, widen
 from streamdr.scratch import scratch
 
-_SLAB = 1024
+SLAB = 1024
 _HARDLY = 1e-200
 """What a row of weight zero counts for where its value is all that there is to count from."""
 
@@ -63,8 +63,8 @@ class Pairwise:
 
     def update(self, block: Block) -> None:
         """Fold one block of rows in."""
-        for start in range(0, len(block.values), _SLAB):
-            slab = slice(start, start + _SLAB)
+        for start in range(0, len(block.values), SLAB):
+            slab = slice(start, start + SLAB)
             weights = None if block.weights is None else block.weights[slab]
             self._take(widen(block.values[slab]), weights, block.numbers[slab])
         hidden_too = self.holdout is not None and np.isinf(block.values).any()
@@ -74,7 +74,7 @@ class Pairwise:
     def _take(self, values: Array, weights: Array | None, numbers: Array) -> None:
         there = values == values
         if self.holdout is not None:
-            there &= ~self.holdout.chosen(numbers, self.n_cols)
+            there &= ~self.holdout.chosen(numbers, values)
         shape, double = values.shape, np.dtype(np.float64)
         mask = scratch("mask", shape, double)
         np.copyto(mask, there)
@@ -110,7 +110,7 @@ class Pairwise:
 
     def parameters(self) -> Mapping[str, Any]:
         """What tells two of them apart before any data."""
-        holdout = None if self.holdout is None else [self.holdout.fraction, self.holdout.seed]
+        holdout = None if self.holdout is None else self.holdout.parameters()
         return {"n_cols": self.n_cols, "holdout": holdout}
 
     def value(self) -> dict[str, Array]:

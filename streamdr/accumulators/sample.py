@@ -9,6 +9,7 @@ import numpy as np
 
 from streamdr.accumulators.holdout import mixed
 from streamdr.blocks import Array, Block
+from streamdr.linalg import slabs
 
 
 class Sample:
@@ -37,16 +38,23 @@ class Sample:
         lots = mixed(block.numbers.astype(np.uint64), self.seed)
         weights = np.ones(len(lots)) if block.weights is None else block.weights
         chosen = np.flatnonzero(weights > 0)
-        sound = ~np.isinf(block.values) if self.holes else np.isfinite(block.values)
-        if not sound.all():
+        sound = all(self._is_sound(block.values[slab]) for slab in slabs(block.values))
+        if not sound:
             block.suspect()
+        if len(self.lots) == self.size:  # of equal lots the earlier one stays
+            chosen = chosen[lots[chosen] < self.lots[-1]]
         best = chosen[np.argsort(lots[chosen], kind="stable")[: self.size]]
-        numbers = block.numbers[best].astype(np.int64)
-        rows = block.values[best].astype(np.float64)
+        rows = np.empty((len(best), self.n_cols + self.labelled))
+        for slab in slabs(rows):
+            rows[slab, : self.n_cols] = block.values[best[slab]]
         if self.labelled:
             assert block.labels is not None  # no method that needs labels is run without
-            rows = np.column_stack([rows, block.labels[best]])
-        self._absorb(lots[best], numbers, rows, weights[best])
+            rows[:, self.n_cols] = block.labels[best]
+        self._absorb(lots[best], block.numbers[best].astype(np.int64), rows, weights[best])
+
+    def _is_sound(self, values: Array) -> bool:
+        bad = np.isinf(values) if self.holes else ~np.isfinite(values)
+        return not bad.any()
 
     def merge(self, later: Self) -> None:
         """Fold in the sample of the rows that follow."""
@@ -57,7 +65,7 @@ class Sample:
         order = np.argsort(lots, kind="stable")[: self.size]
         self.lots = lots[order]
         self.numbers = np.concatenate([self.numbers, numbers])[order]
-        self.rows = np.concatenate([self.rows, rows])[order]
+        self.rows = _picked(self.rows, rows, order)
         self.weights = np.concatenate([self.weights, weights])[order]
 
     def empty_like(self) -> Self:
@@ -85,3 +93,14 @@ class Sample:
         """Take up a saved state."""
         self.lots, self.numbers = arrays["lots"], arrays["numbers"]
         self.rows, self.weights = arrays["rows"], arrays["weights"]
+
+
+def _picked(first: Array, second: Array, order: Array) -> Array:
+    """`np.concatenate([first, second])[order]`, without the memory for all of both."""
+    picked = np.empty((len(order), first.shape[1]))
+    for slab in slabs(picked):
+        places = order[slab]
+        early = places < len(first)
+        picked[slab][early] = first[places[early]]
+        picked[slab][~early] = second[places[~early] - len(first)]
+    return picked

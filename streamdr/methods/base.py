@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -70,6 +70,27 @@ class UsesScratch(Protocol):
 
 
 @runtime_checkable
+class MapsColumns(Protocol):
+    """A model whose `transform` can be a pass over columns."""
+
+    @property
+    def maps_by_columns(self) -> bool:
+        """Whether `scores_by_columns` gives one: what a plan asks, which has no use for the pass itself."""
+
+
+@runtime_checkable
+class Foreseeable(Protocol):
+    """A method whose models can be told the size of before they are fitted."""
+
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """Models as large as a fit to such data may give, whose arrays take no memory.
+
+        Several where it depends on the data which of them takes more to map rows by. Called on a route's
+        method.
+        """
+
+
+@runtime_checkable
 class Picks(Protocol):
     """A model that looks at some columns only: no others need be read."""
 
@@ -98,8 +119,11 @@ class Stream(Protocol):
 class Streaming(Protocol):
     """A method with a way of its own to learn from rows as they come."""
 
-    def stream(self, n_cols: int) -> Stream | None:
-        """A stream for rows of so many columns; None where the statistics of one pass will do."""
+    def stream(self, n_cols: int, start: Any = None, n_rows: int = 0) -> Stream | None:
+        """A stream for rows of so many columns; None where the statistics of one pass will do.
+
+        It goes on from `start`, a model of so many rows, where there is one.
+        """
 
 
 @runtime_checkable
@@ -133,6 +157,36 @@ class Choosy(Protocol):
 
 
 @dataclass(frozen=True)
+class Phase:
+    """Passes of one kind and what is computed from them: the memory that they take, at most."""
+
+    accumulator_bytes: int
+    """The largest accumulator."""
+    _: KW_ONLY
+    empty_bytes: int | None = None
+    """What it takes before it has seen anything, where that is less: passes are cut by this."""
+    together_bytes: int | None = None
+    """The most that all accumulators together hold, where that is less than so many full ones: rows, say."""
+    axis: Axis = "rows"
+    part: Part | None = None
+    """The part of the rows that is read."""
+    scratch_bytes: int = 0
+    """What one `update` allocates besides the accumulator, whatever the block's size."""
+    scratch_per_block: float = 0.0
+    """What one `update` allocates, in multiples of the block's own bytes."""
+    most_scratch_bytes: int | None = None
+    """The most that one `update` allocates, where that does not grow with the block for ever."""
+    gathered_bytes: int = 0
+    """What is collected besides, and grows while reading: the model itself, or what a merge makes anew."""
+    held_bytes: int = 0
+    """What the method holds meanwhile: parameters of the accumulators, results of earlier passes."""
+    solve_bytes: int = 0
+    """The peak of the solve, the full accumulator not counted, the model included."""
+    labour: int = 1
+    """That of its passes."""
+
+
+@dataclass(frozen=True)
 class Route:
     """One way of computing a method, with what it would take. The plan picks among a method's routes."""
 
@@ -140,25 +194,18 @@ class Route:
     name: str
     exact: bool
     """Whether it ends at the answer, not merely close to it."""
-    axis: Axis
     passes: int
     """How often the data is read, at most."""
-    accumulator_bytes: int
-    """The largest accumulator."""
-    scratch_bytes: int
-    """What one `update` allocates besides the accumulator, whatever the block's size."""
-    scratch_per_block: float
-    """What one `update` allocates, in multiples of the block's own bytes."""
-    solve_bytes: int
-    """The peak of the solve, the full accumulator not counted, the model included."""
     flops: float
     """Arithmetic over all passes and the solve: what `auto` weighs."""
-    gathered_bytes: int = 0
-    """What a last pass collects that is as large as the model: it grows while reading."""
-    labour: int = 1
-    """That of its passes."""
+    phases: tuple[Phase, ...]
+    """One after the other: the first is where the route begins."""
     advice: str = ""
     """What else could be done where this does not fit."""
+    usual_passes: int = 0
+    """How often the data is usually read, where that is less than the most."""
+    fallback: Route | None = None
+    """What it goes on with when it finds a value missing, if it can."""
 
 
 class Method(Protocol):

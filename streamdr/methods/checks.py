@@ -33,6 +33,11 @@ def no_values() -> DataError:
     return DataError("every value is missing: there is nothing to fit")
 
 
+def no_weight() -> DataError:
+    """For rows that all weigh nothing."""
+    return DataError("no row has any weight: there is nothing to fit")
+
+
 def require_finite(full: Latent) -> None:
     """Refuse a likelihood that is no number although all values are."""
     if not np.isfinite(full.log_likelihood):

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal, Self, cast
 import numpy as np
 
 from streamdr.accumulators import Accumulator, DistanceProducts, Moments, Sample, Several
-from streamdr.accumulators.tiles import TILE_BYTES
+from streamdr.accumulators.tiles import TILE_BYTES, tile_rows
 from streamdr.blocks import Array, MatrixSpec
 from streamdr.distances import StoredDistances, pair_distances, point_distances
 from streamdr.errors import DataError
-from streamdr.linalg import constant_columns, eigh_descending, fix_signs, orthonormal
-from streamdr.methods.base import Pass, Passes, Route
+from streamdr.linalg import constant_columns, eigh_descending, fix_signs, orthonormal, product_rounding
+from streamdr.methods.base import Model, Pass, Passes, Phase, Route
 from streamdr.methods.checks import require
 from streamdr.methods.mds_parameters import (
     Metric,
@@ -25,9 +25,12 @@ from streamdr.methods.mds_parameters import (
     require_enough,
     some_pairs,
 )
+from streamdr.methods.outlines import scaling_outline
+from streamdr.methods.parameters import require_types
+from streamdr.methods.sampling import gathering
 from streamdr.methods.scaling import Scaled, projection_of, require_positive, scaled
 from streamdr.methods.scaling_model import ScalingModel
-from streamdr.methods.stored_distances import require_symmetric, surveyed
+from streamdr.methods.stored_distances import require_symmetric, surveyed, with_survey
 
 _SHEPARD_ROWS = 120
 _SHOWN = 10
@@ -73,6 +76,7 @@ class ClassicalMDS:
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
+        require_types(self)
         check_common(self.n_components, self.metric)
         solvers = ("auto", "covariance", "exact", "krylov")
         require(self.solver in solvers, "solver", f"{self.solver!r} is not a solver")
@@ -106,6 +110,11 @@ class ClassicalMDS:
         every = {"exact": self._by_all_pairs, "krylov": self._by_products}
         return [route(data) for name, route in every.items() if self.solver in ("auto", name)]
 
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """A model by axes, or by all points."""
+        landmarks = None if self.solver == "covariance" else data.n_rows
+        return [scaling_outline(data, self.n_components, self.metric, landmarks)]
+
     def passes(self, data: MatrixSpec, start: ScalingModel | None = None) -> Passes:
         """The passes of the chosen solver."""
         if self.solver == "covariance":
@@ -128,7 +137,7 @@ class ClassicalMDS:
         variance = np.diag(moments.scatter) / max(moments.weight, 1.0)
         if len(constant_columns(variance, moments.mean)) == data.n_cols:
             values = np.zeros_like(values)
-        require_positive(values, self.n_components)
+        require_positive(values, self.n_components, product_rounding(data.n_cols, data.working))
         k = self.n_components
         axes = fix_signs(vectors[:, :k].T.copy())
         pairs = np.stack(np.triu_indices(len(sample.rows), 1), axis=1)
@@ -136,7 +145,7 @@ class ClassicalMDS:
         return self._model(
             data,
             Scaled(values, axes),
-            wanted=lengths(rows[pairs[:, 0]], rows[pairs[:, 1]]),
+            wanted=pair_distances("euclidean", rows, pairs),
             reached=_spread(rows @ axes.T, pairs),
             origin=moments.mean,
             axes=axes,
@@ -173,7 +182,7 @@ class ClassicalMDS:
         else:
             gather = Sample(data.n_cols, n, self.random_state, holes=False)
             points = in_order(cast(Sample, (yield Pass(gather, label="points"))))
-            wanted = pair_distances(self.metric, points[pairs[:, 0]], points[pairs[:, 1]])
+            wanted = pair_distances(self.metric, points, pairs)
             first = DistanceProducts(point_distances(self.metric, points), vectors)
             full = yield Pass(first, label="block Krylov 1", labour=self._labour(data))
         products = cast(DistanceProducts, full)
@@ -254,18 +263,21 @@ class ClassicalMDS:
         return 1 if self.stored else max(1, data.n_rows // (4 * data.n_cols))
 
     def _by_covariance(self, data: MatrixSpec) -> Route:
-        square = 8 * data.n_cols**2
+        square, shown = 8 * data.n_cols**2, 8 * _SHEPARD_ROWS * data.n_cols
         return Route(
             method=self.using("covariance"),
             name="covariance",
             exact=True,
-            axis="rows",
             passes=1,
-            accumulator_bytes=square + 8 * _SHEPARD_ROWS * data.n_cols,
-            scratch_bytes=square + (4 << 20),
-            scratch_per_block=1.0,
-            solve_bytes=5 * square,
             flops=float(data.n_rows) * data.n_cols**2 + 9.0 * float(data.n_cols) ** 3,
+            phases=(
+                Phase(
+                    square + shown,
+                    scratch_bytes=square + 2 * shown + (4 << 20),
+                    # Two look at a block: only the second may move it where it stands.
+                    solve_bytes=5 * square + 2 * shown + (8 << 20),
+                ),
+            ),
         )
 
     def _by_all_pairs(self, data: MatrixSpec) -> Route:
@@ -275,34 +287,45 @@ class ClassicalMDS:
             method=self.using("exact"),
             name="exact",
             exact=True,
-            axis="rows",
             passes=1,
-            accumulator_bytes=64 * n + (1 << 16),
-            scratch_bytes=8 * TILE_BYTES,
-            scratch_per_block=3.0,
-            solve_bytes=6 * square + 3 * rows,
-            gathered_bytes=3 * rows,
             flops=9.0 * float(n) ** 3 + float(n) * n * data.n_cols,
+            phases=(self._gathering(data, 6 * square + 2 * rows),),
             advice="or set solver: krylov, which keeps no distances",
         )
 
     def _by_products(self, data: MatrixSpec) -> Route:
         n, width = data.n_rows, self.n_components + self.n_oversamples + 1
         points = 0 if self.stored else 8 * n * data.n_cols
+        thin = 8 * n * width
+        # Of points, a tile's own rows are widened, and scaled to lengths of one.
+        tile = max(TILE_BYTES, 8 * n)
+        widened = 0 if self.stored else 2 * 8 * data.n_cols * tile_rows(n)
+        products = Phase(
+            thin + (1 << 16),
+            scratch_bytes=4 * tile + thin + widened + (points if self.metric == "cosine" else 0),
+            scratch_per_block=0.3,
+            held_bytes=points + thin * (2 * self.max_passes + 2),
+            solve_bytes=thin * (2 * self.max_passes + 6) + (8 << 20),
+            labour=self._labour(data),
+        )
         each = 2.0 * width + (0 if self.stored else 8 * data.n_cols)
         return Route(
             method=self.using("krylov"),
             name="krylov",
             exact=False,
-            axis="rows",
             passes=self.max_passes if self.stored else 2,
-            accumulator_bytes=8 * n * (2 * width + 8) + points,
-            scratch_bytes=4 * max(TILE_BYTES, 8 * n) + 8 * n * width,
-            scratch_per_block=2.0,
-            solve_bytes=8 * n * width * (2 * self.max_passes + 6) + 3 * points,
             flops=float(n) * n * each * self.max_passes,
-            labour=self._labour(data),
+            phases=(with_survey(products, data),)
+            if self.stored
+            else (self._gathering(data, 3 * points), products),
         )
+
+    def _gathering(self, data: MatrixSpec, solve_bytes: int) -> Phase:
+        """All rows, and, where these are distances, what is looked at beside them."""
+        gather = gathering(data, data.n_rows, solve_bytes=solve_bytes + (8 << 20))
+        if not self.stored:
+            return gather
+        return with_survey(gather, data)
 
 
 def in_order(sample: Sample) -> Array:

@@ -54,13 +54,18 @@ class Negative(NamedTuple):
 
     number: int = 0
     share: float = 0.0
+    positive: float = 0.0
+    """The sum of those above zero, where any is below."""
 
     @classmethod
     def of(cls, eigenvalues: Array) -> Negative:
         """Those that are no rounding."""
         size = np.abs(eigenvalues)
         below = eigenvalues < -1e-10 * size.max(initial=0.0)
-        return cls(int(below.sum()), float(size[below].sum() / size.sum()) if below.any() else 0.0)
+        if not below.any():
+            return cls()
+        above = float(size[eigenvalues > 0].sum())
+        return cls(int(below.sum()), float(size[below].sum() / size.sum()), above)
 
 
 def exact_axes(kernel: Array, weights: Array, n_components: int | None, *, definite: bool) -> Axes:
@@ -71,6 +76,7 @@ def exact_axes(kernel: Array, weights: Array, n_components: int | None, *, defin
     """
     weight = float(weights.sum())
     trace = float(weights @ np.diag(kernel))
+    size = float(weights @ np.abs(np.diag(kernel))) / weight
     means = weights @ kernel / weight
     overall = float(weights @ means) / weight
     kernel -= means
@@ -81,8 +87,12 @@ def exact_axes(kernel: Array, weights: Array, n_components: int | None, *, defin
     kernel *= roots[:, None]
     total = float(np.trace(kernel)) / weight
     # What is left of rows that are alike is the rounding of what was taken off.
-    require_variance(total, abs(trace) / weight)
+    if definite:
+        require_variance(total, size)
     values, vectors, negative = _top(kernel, n_components, definite=definite)
+    if not definite:
+        require_variance(float(values[0]) / weight, size, apart=total)
+        total = max(total, negative.positive / weight)
     kept = values > NOTHING * values[0]
     values, vectors = values[kept], vectors[:, kept]
     # Eigenvectors of tiny eigenvalues are orthogonal to the null vector only as far as these stand above
@@ -167,7 +177,14 @@ class Whitening:
 
 
 def nystrom_axes(
-    moments: FoldMoments, whitening: Whitening, n_components: int | None, *, whitened: bool, single: bool
+    moments: FoldMoments,
+    whitening: Whitening,
+    n_components: int | None,
+    *,
+    whitened: bool,
+    single: bool,
+    definite: bool = True,
+    centred: bool = True,
 ) -> Axes:
     """From the moments of the kernel's columns over all rows, or of features that are whitened already.
 
@@ -184,10 +201,16 @@ def nystrom_axes(
     covariance = (covariance + covariance.T) / 2
     captured = float(np.trace(covariance)) + float(mean @ mean)
     total = max(moments.trace / weight - float(mean @ mean), float(np.trace(covariance)))
-    require_variance(total, abs(moments.trace) / weight, single=single)
+    apart = 0.0 if definite else moments.trace / weight - float(mean @ mean)
+    require_variance(total, abs(moments.trace) / weight, single=single, apart=apart)
     values, vectors, _ = _top(covariance, n_components, definite=True)
+    # The trace is the kernel's own: it may tell rows apart that landmarks, or random features, do not.
+    eps = float(np.finfo(np.float32 if single else np.float64).eps)
+    rounding = 16 * (eps**2 if centred else eps)  # sums that are not about a point near the mean cancel
+    require_variance(float(values[0]), rounding * captured, single=None, apart=apart)
     kept = values > (NOTHING_IN_SINGLE if single else NOTHING) * values[0]
     values, coefficients = values[kept], whitening.matrix @ vectors[:, kept]
+    total = max(total, float(values.sum()))  # a trace is rounded otherwise than what adds up to it
     # The landmarks' own scores: the images of landmarks are back'.
     _fix_signs(coefficients, (whitening.back - mean) @ vectors[:, kept])
     return Axes(
@@ -229,15 +252,21 @@ def require_sound(moments: FoldMoments) -> None:
         )
 
 
-def require_variance(variance: float, size: float, *, single: bool = False) -> None:
-    """Refuse rows that the kernel does not tell apart."""
+def require_variance(
+    variance: float, size: float, *, single: bool | None = False, apart: float = 0.0
+) -> None:
+    """Refuse rows that the kernel does not tell apart: a variance that is no more than rounding of its size.
+
+    `apart` is the trace of a kernel that need not be positive semidefinite, less its means. Where that is
+    below zero, rows are told apart, and have no variance all the same.
+    """
     if not np.isfinite(variance):
         raise DataError(
             "values of the kernel overflow: rescale the data, or choose a smaller gamma or degree"
         )
-    rounding = 1e-6 if single else 1e-14
+    rounding = 1.0 if single is None else 1e-6 if single else 1e-14
     if not variance > rounding * size:
-        raise same_rows()
+        raise nothing_positive() if apart < -rounding * size else same_rows()
 
 
 def same_rows() -> DataError:
@@ -245,6 +274,14 @@ def same_rows() -> DataError:
     return DataError(
         "every row is the same to the kernel: there is no variance to explain; is the data constant, gamma "
         "far too small, or float32 too coarse (precision: double)?"
+    )
+
+
+def nothing_positive() -> DataError:
+    """For a kernel that is not positive semidefinite, and has nothing to show for it."""
+    return DataError(
+        "the kernel has no positive eigenvalue on these rows, less their means: there is no component to "
+        "find. It is not positive semidefinite; change its parameters, or choose another kernel"
     )
 
 

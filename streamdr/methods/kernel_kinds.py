@@ -36,8 +36,6 @@ class Pool:
     @classmethod
     def of(cls, sample: Sample) -> Pool:
         """A sample, in the order of the data."""
-        if not len(sample.rows):
-            raise DataError("no row has any weight: there is nothing to fit")
         order = np.argsort(sample.numbers, kind="stable")
         return cls(sample.rows[order], sample.numbers[order], sample.weights[order])
 

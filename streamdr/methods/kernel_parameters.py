@@ -51,6 +51,8 @@ def _check_values(gamma: Any, sigma: Any, degree: Any, coef0: Any) -> None:
     if sigma is not None:
         require(gamma is None, "sigma", "sigma stands for gamma = 1 / (2 sigma^2): give one of them")
         require(_is_number(sigma) and 0 < sigma < np.inf, "sigma", f"{sigma!r} is not a number above 0")
+        usable = 1e-150 < sigma < 1e150  # its square is a number as well
+        require(usable, "sigma", f"{sigma!r} is no width that rows can be compared by")
     whole = isinstance(degree, int | np.integer) and not isinstance(degree, bool)
     require(whole and degree >= 1, "degree", f"{degree!r} is not a whole number of at least 1")
     require(_is_number(coef0) and np.isfinite(coef0), "coef0", f"{coef0!r} is not a number")
@@ -151,7 +153,7 @@ def check_search(method: HasKernel) -> None:
                 try:
                     _check_values(**(defaults | {key: value}))
                 except ParameterError as error:
-                    raise ParameterError("kernel", f"{name}: {key}: {error}") from None
+                    raise ParameterError("kernel", f"{name}: {key}: {error.message}") from None
 
 
 def _gamma(gamma: Any, sigma: float | None, data: MatrixSpec, pool: Pool) -> float:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from streamdr.accumulators import Sample
 from streamdr.blocks import Array, MatrixSpec
 from streamdr.errors import ParameterError
-from streamdr.methods.base import Pass, Passes, Route
+from streamdr.methods.base import Model, Passes, Route
 from streamdr.methods.checks import require
 from streamdr.methods.kernel_axes import exact_axes
 from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, Stored, symmetric
@@ -29,8 +29,11 @@ from streamdr.methods.kernel_pca_model import KernelPCAModel
 from streamdr.methods.kernel_routes import ROUTES
 from streamdr.methods.kernel_search import searched
 from streamdr.methods.nystrom import by_landmarks
+from streamdr.methods.outlines import kernel_outline
+from streamdr.methods.parameters import require_types
 from streamdr.methods.preimages import Ridge
 from streamdr.methods.random_features import by_random_features
+from streamdr.methods.sampling import sampled
 
 if TYPE_CHECKING:
     LandmarkChoice = Literal["rpcholesky", "uniform", "kmeans"] | list[list[float]] | Array
@@ -104,6 +107,7 @@ class KernelPCA:
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
+        require_types(self)
         if self.searches:
             check_search(self)
             counted = self.n_components is not None
@@ -133,7 +137,7 @@ class KernelPCA:
         if m is not None:
             number = isinstance(m, Real) and not isinstance(m, bool)
             require(number, "n_landmarks", f"{m!r} is not a number")
-            sound = 0 < m < 1 or (float(m).is_integer() and m >= 1)
+            sound = 0 < m < 1 or (float(m).is_integer() and 1 <= m < 2**63)
             require(sound, "n_landmarks", f"{m!r} is not a whole number, or a fraction between 0 and 1")
         self._check_landmarks()
         back = self.approximation != "random_features" and self.kernel != "precomputed"
@@ -253,6 +257,12 @@ class KernelPCA:
         if k is not None and k > m:
             raise ParameterError("n_components", f"{k} components need as many landmarks, and there are {m}")
 
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """A model of as many landmarks and components as there may be."""
+        m = data.n_rows if self.approximation == "exact" else self.most_landmarks(data)
+        inverse = self.fit_inverse_transform
+        return [kernel_outline(data, self.approximation, m, self.n_components or m, inverse=inverse)]
+
     def passes(self, data: MatrixSpec, start: KernelPCAModel | None = None) -> Passes:
         """The passes of the chosen approximation."""
         if self.approximation == "exact":
@@ -266,7 +276,7 @@ class KernelPCA:
 
     def _exact(self, data: MatrixSpec) -> Passes:
         empty = Sample(data.n_cols, data.n_rows, holes=False)
-        pool = Pool.of(cast(Sample, (yield Pass(empty, label="all rows"))))
+        pool = Pool.of((yield from sampled(empty, data, "all rows")))
         kind = kind_of(self, data, pool)
         kernel = symmetric(kind, pool)
         axes = exact_axes(kernel, pool.weights, self.n_components, definite=kind.definite)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdr.accumulators.kernel import TILE_BYTES
-from streamdr.blocks import MatrixSpec
+from streamdr.blocks import MatrixSpec, Part
+from streamdr.features import SIDE_BYTES
 from streamdr.kernels import KERNELS, Kernel
-from streamdr.methods.base import Route
+from streamdr.methods.base import Phase, Route
+from streamdr.methods.sampling import gathering, sampling
 from streamdr.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -45,65 +47,91 @@ def exact(method: KernelPCA, data: MatrixSpec) -> Route:
         method=method.using("exact"),
         name="exact",
         exact=True,
-        axis="rows",
         passes=1,
-        accumulator_bytes=1 << 16,
-        scratch_bytes=0,
-        scratch_per_block=3.0,
-        solve_bytes=(3 if few else 6) * matrix + 3 * rows,
-        gathered_bytes=3 * rows,
         flops=solve,
+        # The rows moved, scaled and lengthened, on both sides of the product.
+        phases=(gathering(data, n, solve_bytes=(3 if few else 6) * matrix + 6 * rows),),
         advice=f"or set approximation: nystrom, whose share is about {landmarks} besides the interpreter",
     )
 
 
 def nystrom(method: KernelPCA, data: MatrixSpec) -> Route:
     """A sample to choose landmarks from, and one pass, over several kernels at once in a search."""
-    m, rows = method.most_landmarks(data), method.sample_rows(data)
+    m, rows, parts = method.most_landmarks(data), method.sample_rows(data), sample_parts(method, data)
     maps, folds = method.n_searched
-    held = 8 * rows * (data.n_cols * (10 if method.searches else 6) + 3 * m)
-    return _one_pass(method, data, "nystrom", m, maps, folds, held)
+    if method.searches and parts > 1:  # all rows that were read are kept
+        rows = Part(0, parts).n_rows(data.n_rows)
+    solve = 8 * rows * (4 * data.n_cols + 3 * m) + 8 * 8 * m * m
+    sample = sampling(data, rows, parts, solve_bytes=solve)
+    held = 8 * rows * data.n_cols * (2 if method.searches else 1)
+    return _one_pass(method, data, "nystrom", m, maps, folds, sample, held)
 
 
 def random_features(method: KernelPCA, data: MatrixSpec) -> Route:
     """A sample to see where rows lie, and one pass."""
-    held = 48 * method.sample_rows(data) * data.n_cols
-    return _one_pass(method, data, "random_features", method.most_landmarks(data), 1, 1, held)
+    rows = 8 * method.sample_rows(data) * data.n_cols
+    sample = sampling(data, method.sample_rows(data), sample_parts(method, data), solve_bytes=5 * rows)
+    return _one_pass(method, data, "random_features", method.most_landmarks(data), 1, 1, sample, rows)
 
 
 def sparse(method: SparseKernelPCA, data: MatrixSpec) -> Route:
     """A sample of candidates, and one pass."""
     m = method.pool_rows(data)
-    return _one_pass(method, data, "sparse", m, 1, 1, 8 * m * (6 * data.n_cols + 3 * m))
+    sample = sampling(data, m, method.candidate_parts(data), solve_bytes=8 * m * (5 * data.n_cols + 3 * m))
+    return _one_pass(method, data, "sparse", m, 1, 1, sample, 8 * m * data.n_cols)
+
+
+def sample_parts(method: KernelPCA, data: MatrixSpec) -> int:
+    """One of how many parts of the data is read for a sample."""
+    return data.n_rows // (2 * method.sample_rows(data))
 
 
 ROUTES = {"exact": exact, "nystrom": nystrom, "random_features": random_features}
 
 
-def _one_pass(method: Any, data: MatrixSpec, name: str, m: int, maps: int, folds: int, held: int) -> Route:
+def _one_pass(
+    method: Any,
+    data: MatrixSpec,
+    name: str,
+    m: int,
+    maps: int,
+    folds: int,
+    sample: tuple[Phase, ...],
+    held: int,
+) -> Route:
     """A pass over `m` columns of each map, after a sample of which `held` bytes are kept."""
     n, d, square = data.n_rows, data.n_cols, 8 * m * m
     single = is_single(method, data)
-    item = 4 if single else 8
+    whitening = name == "nystrom" and method.whitened(data)
+    item = 4 if single and not whitening else 8  # features that are whitened are made in double precision
     tile = max(TILE_BYTES, 8 * m * maps)
-    whitened = 3 if name == "nystrom" and method.whitened(data) else 1
+    moved = 4 * max(SIDE_BYTES, item * d)  # a slab of rows, moved, scaled and lengthened
+    whitened = 3 if whitening else 1
     slow = _CITY_BLOCK if method.kernel == "laplacian" else 1.0
     flops = float(n) * m * maps * (slow * 2 * d + 20 + whitened * m) * (1 if single else 2)
     return Route(
         method=method.using(name),
         name=name,
         exact=False,
-        axis="rows",
         passes=2,
-        accumulator_bytes=maps * folds * (square + 8 * m) + 8 * m * d,
-        scratch_bytes=2 * tile + square // 8 * item + 4 * (1 << 20) + 2 * item * m * d,
-        scratch_per_block=(0.0 if item == data.working.itemsize else 2.0) + (1.0 if folds > 1 else 0.0),
-        solve_bytes=held + (8 + 2 * maps) * square + 4 * 8 * m * d,
         flops=flops + 20.0 * float(m) ** 3,
-        labour=labour(m * maps, d),
+        phases=(
+            *sample,
+            Phase(
+                maps * folds * (square + 8 * m),
+                scratch_bytes=2 * tile + square // 8 * item + 4 * (1 << 20) + 2 * item * m * d + moved,
+                scratch_per_block=(0.0 if item == data.working.itemsize else 2.0)
+                + (1.0 if folds > 1 else 0.0),
+                # The landmarks, as they are and as the kernel takes them, and what whitens their images.
+                held_bytes=held + 4 * 8 * m * d + 3 * square,
+                solve_bytes=(8 + 2 * maps) * square + 2 * 8 * m * d,
+                labour=labour(m * maps, d),
+            ),
+        ),
     )
 
 
 def _needs(route: Route) -> int:
     """What a route takes besides the interpreter and the blocks, roughly."""
-    return 4 * route.accumulator_bytes + route.scratch_bytes + route.solve_bytes
+    last = route.phases[-1]
+    return 4 * last.accumulator_bytes + last.scratch_bytes + last.held_bytes + last.solve_bytes

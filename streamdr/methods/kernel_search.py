@@ -17,7 +17,7 @@ from streamdr.methods.kernel_axes import Floor, Whitening, held_out_error, nystr
 from streamdr.methods.kernel_kinds import Named, Pool, column_origin, median_gamma, symmetric
 from streamdr.methods.kernel_parameters import grid, grid_size
 from streamdr.methods.kernel_routes import is_single, labour
-from streamdr.methods.nystrom import Fit, choose, draw, sampled_part
+from streamdr.methods.nystrom import Fit, choose, draw_part
 
 if TYPE_CHECKING:
     from streamdr.methods.kernel_pca import KernelPCA
@@ -30,7 +30,7 @@ def searched(method: KernelPCA, data: MatrixSpec) -> Fit:
     add up to those of all rows: the winner needs no other pass. The part of the data that was read for the
     sample is not read again.
     """
-    pool = yield from draw(method, data, whole=True)
+    pool, others, apart = yield from draw_part(method, data)
     kernels = grid(method, data, pool)
     _, folds = grid_size(method)
     # The landmarks are chosen for an rbf of the data's own width: they must serve every kernel.
@@ -49,14 +49,13 @@ def searched(method: KernelPCA, data: MatrixSpec) -> Fit:
         columns, origins, folds=folds, seed=method.random_state, double=method.precision == "double"
     )
     rest = full.empty_like()
-    values = pool.rows.astype(data.working)
-    full.update(Block(Span(0, len(pool)), values, weights=pool.weights, rows=pool.numbers))
-    part = sampled_part(method, data)
-    if part is not None:
+    if apart:
+        values = pool.rows.astype(data.working)
+        full.update(Block(Span(0, len(pool)), values, weights=pool.weights, rows=pool.numbers))
+    if others is not None or not apart:
         label = f"{len(kernels)} kernels with {len(landmarks):,} landmarks"
         work = labour(len(landmarks) * len(kernels), data.n_cols)
-        request = Pass(rest, label=label, part=replace(part, rest=True), labour=work)
-        full.merge(cast(KernelMoments, (yield request)))
+        full.merge(cast(KernelMoments, (yield Pass(rest, label=label, part=others, labour=work))))
     if not (full.weights > 0).all():
         raise DataError(f"a fold of {folds} has no rows: ask for fewer folds of so few rows")
     errors = np.array(
@@ -67,7 +66,12 @@ def searched(method: KernelPCA, data: MatrixSpec) -> Fit:
     )
     best = int(np.argmin(errors.mean(axis=1)))
     axes = nystrom_axes(
-        full.moments(best), whitenings[best], method.n_components, whitened=False, single=single
+        full.moments(best),
+        whitenings[best],
+        method.n_components,
+        whitened=False,
+        single=single,
+        definite=kinds[best].definite,
     )
     fields = {**axes.fields(), "kernel_origin": origins[best], "asked_landmarks": asked}
     model = method.assembled(kinds[best], landmarks, "nystrom", fields)

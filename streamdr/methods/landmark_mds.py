@@ -9,15 +9,13 @@ from typing import ClassVar, Literal, NamedTuple, Self, cast
 import numpy as np
 
 from streamdr.accumulators import Accumulator, Sample, Submatrix
-from streamdr.accumulators.tiles import TILE_BYTES
-from streamdr.blocks import Array, MatrixSpec, Part
+from streamdr.blocks import Array, MatrixSpec
 from streamdr.distances import pair_distances, point_distances
 from streamdr.errors import DataError
 from streamdr.linalg import fix_signs
-from streamdr.methods.base import Pass, Passes, Route
+from streamdr.methods.base import Model, Pass, Passes, Phase, Route
 from streamdr.methods.checks import require
 from streamdr.methods.mds_parameters import (
-    N_PAIRS,
     Metric,
     check_common,
     kruskal,
@@ -25,9 +23,12 @@ from streamdr.methods.mds_parameters import (
     require_enough,
     some_pairs,
 )
+from streamdr.methods.outlines import scaling_outline
+from streamdr.methods.parameters import require_types
+from streamdr.methods.sampling import sampled, sampling
 from streamdr.methods.scaling import projection_of, require_positive, scaled
 from streamdr.methods.scaling_model import ScalingModel
-from streamdr.methods.stored_distances import require_symmetric, surveyed
+from streamdr.methods.stored_distances import require_symmetric, surveyed, with_survey
 
 _SAMPLE_ROWS = 2_000
 _PER_LANDMARK = 4
@@ -80,6 +81,7 @@ class LandmarkMDS:
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
+        require_types(self)
         check_common(self.n_components, self.metric)
         require(
             self.n_landmarks > self.n_components,
@@ -97,27 +99,39 @@ class LandmarkMDS:
         """What it would take."""
         self.check()
         require_enough(data, self.n_components, self.metric)
-        m, rows = self.n_landmarks, self.sample_rows(data)
+        m, rows = min(self.n_landmarks, data.n_rows), self.sample_rows(data)
         width = rows if self.metric == "precomputed" else data.n_cols
         pool = 8 * rows * width
+        # Distances to landmarks, those among them; and the pool moved, or scaled, twice.
+        solve = 6 * 8 * m * m + 8 * rows * 3 * m + 2 * pool + 4 * 8 * m * width + (8 << 20)
+        if self.metric == "precomputed":
+            distances = Phase(pool, scratch_per_block=0.5, scratch_bytes=2 * pool, solve_bytes=solve)
+            phases: tuple[Phase, ...] = (with_survey(distances, data),)
+        else:
+            phases = sampling(data, rows, self._parts(data), solve_bytes=solve)
         return [
             Route(
                 method=self.using("landmarks"),
                 name="landmarks",
                 exact=True,
-                axis="rows",
                 passes=1,
-                accumulator_bytes=pool + 32 * rows + 64 * data.n_rows * (width == rows),
-                scratch_bytes=2 * TILE_BYTES,
-                scratch_per_block=2.0,
-                solve_bytes=6 * 8 * m * m + 8 * rows * (3 * m + 2 * width) + 64 * N_PAIRS,
                 flops=float(rows) * m * data.n_cols + 9.0 * float(m) ** 3,
+                phases=phases,
             )
         ]
 
     def sample_rows(self, data: MatrixSpec) -> int:
         """How many rows landmarks are chosen from."""
         return min(data.n_rows, max(_SAMPLE_ROWS, _PER_LANDMARK * self.n_landmarks))
+
+    def _parts(self, data: MatrixSpec) -> int:
+        """One of how many parts of the data is read to sample from."""
+        return data.n_rows // (2 * self.sample_rows(data))
+
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """A model by axes where there are any, else by landmarks."""
+        landmarks = None if self.metric == "euclidean" else min(self.n_landmarks, data.n_rows)
+        return [scaling_outline(data, self.n_components, self.metric, landmarks)]
 
     def passes(self, data: MatrixSpec, start: ScalingModel | None = None) -> Passes:
         """A look at a sample. The landmarks of an earlier model of the first rows are kept."""
@@ -133,13 +147,8 @@ class LandmarkMDS:
             survey, full = yield from surveyed(data, nobody, seed, Submatrix(numbers, numbers))
             _require_unweighted(survey.weights)
             return Pool(numbers, None, cast(Submatrix, full).found)
-        parts = data.n_rows // (2 * rows)
-        request = Pass(
-            Sample(data.n_cols, rows, seed, holes=False),
-            label="a sample to choose landmarks from",
-            part=Part(0, parts) if parts > 1 else None,
-        )
-        sample = cast(Sample, (yield request))
+        empty = Sample(data.n_cols, rows, seed, holes=False)
+        sample = yield from sampled(empty, data, "a sample to choose landmarks from", self._parts(data))
         _require_unweighted(sample.weights)
         return Pool(sample.numbers, sample.rows, None)
 
@@ -208,7 +217,7 @@ class LandmarkMDS:
             columns = replace(model, landmark_rows=places)
             placed = columns.transform(pool.distances)
         else:
-            wanted = pair_distances(self.metric, pool.points[left], pool.points[right])
+            wanted = pair_distances(self.metric, pool.points, pairs)
             placed = model.transform(pool.points)
         reached = lengths(placed[left], placed[right])
         return replace(

@@ -15,7 +15,7 @@ from streamdr.accumulators.class_moments import MOST_CLASSES
 from streamdr.blocks import Array, MatrixSpec
 from streamdr.errors import DataError, ParameterError
 from streamdr.linalg import constant_columns
-from streamdr.methods.base import Pass, Passes, Route
+from streamdr.methods.base import Model, Pass, Passes, Phase, Route
 from streamdr.methods.checks import require
 from streamdr.methods.lda_model import LDAModel, singular
 from streamdr.methods.lda_solve import solved, whitened
@@ -28,6 +28,8 @@ from streamdr.methods.lda_spread import (
     total_covariance,
     within_covariance,
 )
+from streamdr.methods.outlines import lda_outline
+from streamdr.methods.parameters import require_types
 
 _CLASSES_APART = 100
 """How many classes are planned for where each has a scatter of its own."""
@@ -69,6 +71,7 @@ class LDA:
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
+        require_types(self)
         for name in ("n_components", "max_classes"):
             number: Any = getattr(self, name)
             whole = isinstance(number, Integral) and not isinstance(number, bool)
@@ -112,18 +115,26 @@ class LDA:
                 method=self,
                 name="class moments",
                 exact=True,
-                axis="rows",
                 passes=reads,
-                accumulator_bytes=scatters + means,
-                scratch_bytes=d * d * item + 5 * means,
-                # Rows by classes, and of each row its label, its class's number, and its place.
-                scratch_per_block=(1.0 if item == data.working.itemsize else 4.0)
-                + 64.0 / data.line_bytes("rows"),
-                solve_bytes=9 * square + 8 * means,
                 flops=float(reads) * n * d * d + 12.0 * float(d) ** 3,
+                phases=(
+                    Phase(
+                        scatters + means,
+                        scratch_bytes=d * d * item + 5 * means,
+                        # Rows by classes, and of each row its label, its class's number, and its place.
+                        scratch_per_block=(1.0 if item == data.working.itemsize else 4.0)
+                        + 64.0 / data.line_bytes("rows"),
+                        solve_bytes=9 * square + 8 * means,
+                    ),
+                ),
                 advice=apart.removeprefix(", "),
             )
         ]
+
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """A model of as many classes as there may be."""
+        number = min(self._most, data.n_rows)
+        return [lda_outline(data, number, self.n_components or min(number - 1, data.n_cols))]
 
     def passes(self, data: MatrixSpec, start: LDAModel | None = None) -> Passes:
         """One pass, or two."""
@@ -152,7 +163,7 @@ class LDA:
             between = shrunk(between, shrinkage)
         return self._model(data, moments, places, priors, within, between, np.full(len(priors), shrinkage))
 
-    def stream(self, n_cols: int) -> None:
+    def stream(self, n_cols: int, start: LDAModel | None = None, n_rows: int = 0) -> None:
         """Nothing but the statistics of one pass will do."""
         if self.shrinkage == "auto":
             raise ParameterError("shrinkage", "'auto' takes two passes: partial_fit needs a number, or None")

@@ -166,6 +166,8 @@ class LDAModel(Settled):
         decisions += levels
         return decisions
 
+    maps_by_columns: ClassVar[bool] = True
+
     def scores_by_columns(self, n_rows: int) -> Scores:
         """`transform` as a pass over columns, for rows too wide to hold."""
         return Scores(n_rows, self.xbar, self.scalings)
@@ -174,7 +176,8 @@ class LDAModel(Settled):
         """What mapping so many rows allocates besides the result, in any of its ways."""
         directions = max(self.n_components, int(self.axes.shape[1]))
         table = self.n_classes * directions + self.n_features * directions
-        return 8 * (3 * n_rows * directions + 5 * n_rows * (self.n_classes + 2) + 4 * table)
+        centred = n_rows * self.n_features
+        return 8 * (centred + 3 * n_rows * directions + 5 * n_rows * (self.n_classes + 2) + 4 * table)
 
     @cached_property
     def _levels(self) -> Array:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamdr.accumulators.tiles import TILE_BYTES
+from streamdr.accumulators.tiles import TILE_BYTES, tile_rows
 from streamdr.blocks import MatrixSpec
-from streamdr.methods.base import Route
+from streamdr.methods.base import Phase, Route
 from streamdr.methods.mds_setting import LANDMARKS
+from streamdr.methods.sampling import gathering
+from streamdr.methods.stored_distances import with_survey
 from streamdr.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -35,28 +38,41 @@ def iterative_routes(
         method=method.using(f"{algorithm}/memory"),
         name=f"{algorithm}/memory",
         exact=True,
-        axis="rows",
         passes=1,
-        accumulator_bytes=96 * n + (1 << 16),
-        scratch_bytes=tiles,
-        scratch_per_block=3.0,
-        gathered_bytes=3 * rows,
-        solve_bytes=copies * matrix + landmarks + tiles + 20 * state + weights,
         flops=each * method.max_iter * method.n_init + computed,
+        phases=(
+            gathered(data, 2 * rows + copies * matrix + landmarks + 20 * state + weights, stored),
+            # Rows in memory are looked at by twice as many threads as there are workers.
+            Phase(
+                6 * state,
+                scratch_bytes=2 * tiles,
+                held_bytes=rows + copies * matrix + landmarks // 4 + 20 * state + weights,
+                solve_bytes=4 * state,
+            ),
+        ),
         advice=f"or set storage: stream, which keeps about {format_bytes(landmarks)} of distances",
     )
+    held = weights + 20 * state + (0 if stored else rows)
+    widened = 0 if stored else 2 * 8 * d * tile_rows(n) + (rows if method.metric == "cosine" else 0)
+    looking = Phase(
+        3 * state,
+        scratch_bytes=tiles + widened,
+        held_bytes=held + landmarks // 4,
+        solve_bytes=4 * state,
+        labour=1 if stored else max(1, n // (4 * d)),
+    )
+    if stored:
+        beginning = Phase(landmarks // 4, scratch_per_block=0.5, scratch_bytes=landmarks // 4)
+        first = with_survey(replace(beginning, solve_bytes=2 * landmarks + 20 * state + weights), data)
+    else:
+        first = gathered(data, 2 * rows + 2 * landmarks + 20 * state + weights, stored)
     stream = Route(
         method=method.using(f"{algorithm}/stream"),
         name=f"{algorithm}/stream",
         exact=True,
-        axis="rows",
         passes=looks * method.max_iter if stored else 2,
-        accumulator_bytes=max(3 * state, landmarks // 4 + 96 * n) + (0 if stored else rows) + weights,
-        scratch_bytes=tiles,
-        scratch_per_block=3.0,
-        solve_bytes=2 * landmarks + 20 * state + (0 if stored else 3 * rows) + weights,
         flops=looks * (each + computed) * method.max_iter * method.n_init,
-        labour=1 if stored else max(1, n // (4 * d)),
+        phases=(first, looking),
     )
     return [route for route in (memory, stream) if method.storage in ("auto", route.name.partition("/")[2])]
 
@@ -68,16 +84,32 @@ def stochastic_route(method: MetricMDS, data: MatrixSpec, rounds: int, stored_ro
     rows = 8 * n * d
     landmarks = 5 * 8 * LANDMARKS * n
     table = 8 * n * min(stored_rounds, n) if stored else 0
+    state = 8 * n * (20 * k + 60)
+    # The stress of all pairs is looked at once more, of points too where they are few.
+    looking = Phase(
+        table + 8 * n * (2 * k + 2) * 3,
+        scratch_bytes=10 * max(TILE_BYTES, 8 * n) + (0 if stored else 16 * d * tile_rows(n)),
+        scratch_per_block=0.5,
+        held_bytes=landmarks + state + 2 * table + (0 if stored else 2 * rows),
+        solve_bytes=2 * table + state,
+        labour=1 if stored else max(1, n // (4 * d)),
+    )
+    if stored:
+        beginning = Phase(landmarks // 5, scratch_per_block=0.5, scratch_bytes=landmarks // 5)
+        phases = (with_survey(replace(beginning, solve_bytes=landmarks + state), data), looking)
+    else:
+        phases = (gathered(data, 2 * rows + landmarks + state, stored), looking)
     return Route(
         method=method.using("stochastic"),
         name="stochastic",
         exact=False,
-        axis="rows",
         passes=2 if stored else 1,
-        accumulator_bytes=2 * table + (96 * n + landmarks // 5 if stored else 1 << 16),
-        scratch_bytes=10 * max(TILE_BYTES, 8 * n),
-        scratch_per_block=3.0,
-        gathered_bytes=0 if stored else 3 * rows,
-        solve_bytes=3 * table + landmarks + 8 * n * (20 * k + 60 + (0 if stored else 6 * d)),
         flops=float(n) * rounds * method.n_epochs * method.n_init * (d + 4 * k + _STEPS) * 4,
+        phases=phases,
     )
+
+
+def gathered(data: MatrixSpec, solve_bytes: int, stored: bool) -> Phase:
+    """All rows in memory, which are looked at on the way where they are distances."""
+    phase = gathering(data, data.n_rows, solve_bytes=solve_bytes)
+    return with_survey(phase, data) if stored else phase

@@ -103,7 +103,7 @@ def _points(metric: Any, data: MatrixSpec, seed: int, *, keep: bool) -> Generato
     order = np.argsort(sample.numbers)
     points, weights = sample.rows[order], sample.weights[order]
     pairs, numbers = some_pairs(n, seed), landmark_numbers(n, seed)
-    unlike = pair_distances(metric, points[pairs[:, 0]], points[pairs[:, 1]])
+    unlike = pair_distances(metric, points, pairs)
     between = point_distances(metric, points)
     if not keep:
         rows = between.between(points[numbers])

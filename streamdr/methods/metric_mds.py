@@ -15,13 +15,15 @@ from streamdr.accumulators.stress import PairWeights
 from streamdr.blocks import Array, MatrixSpec
 from streamdr.distances import pair_distances
 from streamdr.errors import DataError, ParameterError
-from streamdr.methods.base import Pass, Passes, Route
+from streamdr.methods.base import Model, Pass, Passes, Route
 from streamdr.methods.checks import require
 from streamdr.methods.majorization import Descent, Look, gradient_descent, majorized, smacof
 from streamdr.methods.mds_parameters import Metric, check_common, lengths, require_enough
 from streamdr.methods.mds_routes import iterative_routes, stochastic_route
 from streamdr.methods.mds_setting import Setting, prepared
+from streamdr.methods.outlines import stress_outline
 from streamdr.methods.pair_descent import matching, pair_descent, round_robin, stress_of
+from streamdr.methods.parameters import require_types
 from streamdr.methods.side_by_side import side_by_side
 from streamdr.methods.stress_model import StressModel
 from streamdr.stresses import STRESSES, StressName, norm_of, weights_of
@@ -92,6 +94,7 @@ class MetricMDS:
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
+        require_types(self)
         check_common(self.n_components, self.metric)
         require(self.stress in STRESSES, "stress", f"{self.stress!r} is not one of {', '.join(STRESSES)}")
         algorithms = ("auto", "smacof", "gradient", "stochastic")
@@ -130,6 +133,10 @@ class MetricMDS:
             return [stochastic_route(self, data, ROUNDS, STORED_ROUNDS), *streamed]
         algorithm = "smacof" if self.algorithm == "auto" else self.algorithm
         return iterative_routes(self, data, algorithm, looks=1)
+
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """A model of all points."""
+        return [stress_outline(data, self.n_components, self.metric)]
 
     def passes(self, data: MatrixSpec, start: StressModel | None = None) -> Passes:
         """A look at the points or their distances, and as many more as it takes."""
@@ -174,7 +181,7 @@ class MetricMDS:
 
             def pairs(epoch: int, number: int) -> tuple[Array, Array, Array, Array]:
                 left, right = matching(n, np.random.default_rng([seed, epoch, number]))
-                wanted = pair_distances(metric, points[left], points[right])
+                wanted = pair_distances(metric, points, np.stack([left, right], axis=1))
                 return left, right, wanted, weigh(wanted, left, right)
         else:
             matchings = round_robin(n, STORED_ROUNDS, np.random.default_rng([seed, 6]))
@@ -238,7 +245,11 @@ class MetricMDS:
         """The weights of pairs as a matrix."""
         if self.pair_weights is None:
             return None
-        matrix = np.asarray(self.pair_weights, np.float64)
+        try:
+            matrix = np.asarray(self.pair_weights, np.float64)
+        except (TypeError, ValueError) as error:
+            told = f"weights of pairs are a matrix of numbers ({error})"
+            raise ParameterError("pair_weights", told) from error
         square = matrix.shape == (n_points, n_points)
         told = f"weights of shape {matrix.shape} for the pairs of {n_points} points: one for each is needed"
         require(square, "pair_weights", told)

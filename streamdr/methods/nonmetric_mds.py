@@ -14,13 +14,15 @@ from streamdr.accumulators.stress import PairWeights
 from streamdr.blocks import Array, Block, MatrixSpec
 from streamdr.distances import StoredDistances
 from streamdr.errors import DataError
-from streamdr.methods.base import Pass, Passes, Route
+from streamdr.methods.base import Model, Pass, Passes, Route
 from streamdr.methods.checks import require
 from streamdr.methods.disparities import Ranking, Steps, rising
 from streamdr.methods.majorization import Descent, Look, majorized, smacof
 from streamdr.methods.mds_parameters import Metric, check_common, lengths, require_enough
 from streamdr.methods.mds_routes import iterative_routes
 from streamdr.methods.mds_setting import Setting, prepared
+from streamdr.methods.outlines import stress_outline
+from streamdr.methods.parameters import require_types
 from streamdr.methods.side_by_side import side_by_side
 from streamdr.methods.stress_model import StressModel
 
@@ -72,6 +74,7 @@ class NonmetricMDS:
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
+        require_types(self)
         check_common(self.n_components, self.metric)
         known = self.ties in ("secondary", "primary")
         require(known, "ties", f"{self.ties!r} is neither 'secondary' nor 'primary'")
@@ -101,6 +104,10 @@ class NonmetricMDS:
         require_enough(data, self.n_components, self.metric)
         routes = iterative_routes(self, data, "smacof", looks=2, copies=9)
         return [route for route in routes if self.ties == "secondary" or route.name.endswith("memory")]
+
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """A model of all points."""
+        return [stress_outline(data, self.n_components, self.metric)]
 
     def passes(self, data: MatrixSpec, start: StressModel | None = None) -> Passes:
         """A look at the points or their dissimilarities, and twice as many as there are iterations."""

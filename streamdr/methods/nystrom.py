@@ -17,8 +17,9 @@ from streamdr.methods.kernel_axes import Floor, Whitening, nystrom_axes
 from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, Stored, column_origin, symmetric
 from streamdr.methods.kernel_parameters import kind_of
 from streamdr.methods.kernel_pca_model import KernelPCAModel
-from streamdr.methods.kernel_routes import is_single, labour
+from streamdr.methods.kernel_routes import is_single, labour, sample_parts
 from streamdr.methods.landmarks import clustered, rpcholesky, uniform
+from streamdr.methods.sampling import has_enough, sampled
 
 if TYPE_CHECKING:
     from streamdr.methods.kernel_pca import KernelPCA
@@ -52,18 +53,31 @@ def by_landmarks(method: KernelPCA, data: MatrixSpec, start: KernelPCAModel | No
     return (yield from _one_pass(method, data, basis))
 
 
-def draw(method: KernelPCA, data: MatrixSpec, *, whole: bool = False) -> Generator[Pass, Accumulator, Pool]:
-    """Some rows to choose landmarks from; `whole`: all rows of the part of the data that is read."""
-    size = data.n_rows if whole else method.sample_rows(data)
-    empty = Sample(data.n_cols, size, method.random_state, holes=False)
-    request = Pass(empty, label="a sample to choose landmarks from", part=sampled_part(method, data))
-    return Pool.of(cast(Sample, (yield request)))
+_LABEL = "a sample to choose landmarks from"
 
 
-def sampled_part(method: KernelPCA, data: MatrixSpec) -> Part | None:
-    """The part of the data that is read for a sample; None for all of it."""
-    parts = data.n_rows // (2 * method.sample_rows(data))
-    return Part(0, parts) if parts > 1 else None
+def draw(method: KernelPCA, data: MatrixSpec) -> Generator[Pass, Accumulator, Pool]:
+    """Some rows to choose landmarks from."""
+    empty = Sample(data.n_cols, method.sample_rows(data), method.random_state, holes=False)
+    return Pool.of((yield from sampled(empty, data, _LABEL, sample_parts(method, data))))
+
+
+def draw_part(
+    method: KernelPCA, data: MatrixSpec
+) -> Generator[Pass, Accumulator, tuple[Pool, Part | None, bool]]:
+    """Rows to choose landmarks from, what is to be read besides, and whether the rows are not part of it.
+
+    Where all the data would be read for a sample, or all rows of a part of it, these need not be read again.
+    """
+    parts = sample_parts(method, data)
+    empty = Sample(data.n_cols, data.n_rows, method.random_state, holes=False)
+    if parts <= 1:
+        return Pool.of((yield from sampled(empty, data, _LABEL))), None, True
+    sample = cast(Sample, (yield Pass(empty, label=_LABEL, part=Part(0, parts))))
+    if has_enough(sample, data, parts):
+        return Pool.of(sample), Part(0, parts, rest=True), True
+    few = Sample(data.n_cols, method.sample_rows(data), method.random_state, holes=False)
+    return Pool.of((yield from sampled(few, data, _LABEL))), None, False
 
 
 def choose(method: KernelPCA, kind: KernelKind, pool: Pool, data: MatrixSpec) -> tuple[Pool, int | None]:
@@ -112,7 +126,14 @@ def _one_pass(method: KernelPCA, data: MatrixSpec, basis: Basis) -> Fit:
     empty = KernelMoments(columns, [origin], double=whitened or method.precision == "double")
     label, work = f"kernels with {len(landmarks):,} landmarks", labour(len(landmarks), data.n_cols)
     full = cast(KernelMoments, (yield Pass(empty, label=label, labour=work)))
-    axes = nystrom_axes(full.moments(), whitening, method.n_components, whitened=whitened, single=single)
+    axes = nystrom_axes(
+        full.moments(),
+        whitening,
+        method.n_components,
+        whitened=whitened,
+        single=single,
+        definite=kind.definite,
+    )
     fields = {**axes.fields(), "kernel_origin": basis.origin, "asked_landmarks": basis.asked}
     return method.assembled(kind, landmarks, "nystrom", fields)
 

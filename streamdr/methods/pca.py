@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
-from streamdr.accumulators import Gram, Loadings, Moments, Products
+from streamdr.accumulators import Accumulator, Gram, Loadings, Moments, Products
 from streamdr.blocks import Array, MatrixSpec
 from streamdr.errors import DataError, ParameterError
 from streamdr.linalg import (
@@ -18,14 +18,32 @@ from streamdr.linalg import (
     fix_signs,
     minka_dimension,
     numerical_rank,
-    nystrom_eigh,
     orthonormal,
     orthonormalise_rows,
-    ritz_residuals,
+    product_rounding,
 )
-from streamdr.methods.base import Pass, Passes, Route
+from streamdr.methods.base import Model, Pass, Passes, Route
+from streamdr.methods.block_krylov import BlockKrylov
+from streamdr.methods.checks import require
+from streamdr.methods.outlines import pca_outline
+from streamdr.methods.parameters import require_types
 from streamdr.methods.pca_model import PCAModel
 from streamdr.methods.pca_routes import ROUTES
+
+_DOUBLE = 1e-12
+"""What sums in double precision may differ by."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """What any solver learns of the rows besides their components."""
+
+    weight: float
+    count: int
+    """How many have any weight."""
+    mean: Array
+    variance: Array
+    """Of each column, over the weight."""
 
 
 @dataclass(eq=False)
@@ -35,13 +53,17 @@ class PCA:
     Parameters
     ----------
     n_components : int, float, "mle" or None
-        How many components to keep: a number, the fraction of variance to explain (between 0 and 1),
-        `"mle"` for Minka's evidence, or None for all that have any variance.
-    whiten : "pca", "zca" or None
+        How many components to keep: a number, the fraction of variance to explain (more than 0 and less
+        than 1), `"mle"` for Minka's evidence, or None (or 1.0) for all that have any variance.
+    whiten : "pca", "zca", bool or None
         Scale scores to unit variance; `"zca"` also rotates them back to the features, the whitening
-        closest to the data.
+        closest to the data. True stands for `"pca"`, False for None.
     scale : bool
-        Divide each column by its standard deviation first: PCA of the correlations.
+        Divide each column by its standard deviation first: PCA of the correlations. Without centring it is
+        divided by its root mean square.
+    center : bool
+        Take the mean off each column first. False gives the singular vectors of the data as it is: variances
+        are then mean squares about zero.
     solver : "auto", "covariance", "gram" or "krylov"
         `"covariance"` is exact in one pass for up to some ten thousand columns, `"gram"` exact in two for
         few rows, `"krylov"` iterative when both dimensions are large. `"auto"` picks by shape, cost and
@@ -63,11 +85,14 @@ class PCA:
 
     name: ClassVar[str] = "pca"
     model: ClassVar[type] = PCAModel
+    added_parameters: ClassVar[Mapping[str, Any]] = {"center": True}
+    """Parameters that earlier versions did not have, with what they did: their outputs stay up to date."""
 
     n_components: int | float | Literal["mle"] | None = None
     _: KW_ONLY
-    whiten: Literal["pca", "zca"] | None = None
+    whiten: Literal["pca", "zca"] | bool | None = None
     scale: bool = False
+    center: bool = True
     solver: Literal["auto", "covariance", "gram", "krylov"] = "auto"
     ddof: int = 1
     random_state: int = 0
@@ -78,32 +103,34 @@ class PCA:
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
+        require_types(self)
         wanted: object = self.n_components
         if isinstance(wanted, str):
-            _require(wanted == "mle", "n_components", f"{wanted!r} is not 'mle', the only word it takes")
+            require(wanted == "mle", "n_components", f"{wanted!r} is not 'mle', the only word it takes")
         elif self.wanted is not None:
-            _require(self.wanted >= 1, "n_components", f"{wanted} is not at least 1")
+            require(self.wanted >= 1, "n_components", f"{wanted} is not at least 1")
         elif wanted is not None:
-            fraction = isinstance(wanted, float | np.floating) and 0 < wanted < 1
-            _require(fraction, "n_components", f"{wanted!r} is not a whole number or a fraction of one")
-        _require(self.whiten in (None, "pca", "zca"), "whiten", f"{self.whiten!r} is not 'pca' or 'zca'")
-        _require(self.solver in ("auto", *ROUTES), "solver", f"{self.solver!r} is not a solver")
-        _require(
+            fraction = isinstance(wanted, float | np.floating) and 0 < wanted <= 1
+            require(fraction, "n_components", f"{wanted!r} is not a whole number or a fraction of one")
+        whitens = isinstance(self.whiten, bool | np.bool_) or self.whiten in (None, "pca", "zca")
+        require(whitens, "whiten", f"{self.whiten!r} is not 'pca', 'zca', true or false")
+        require(self.solver in ("auto", *ROUTES), "solver", f"{self.solver!r} is not a solver")
+        require(
             self.solver != "krylov" or self.wanted is not None,
             "n_components",
             f"the krylov solver finds a given number of components, not {wanted!r}: give a whole number, "
             "or choose another solver",
         )
-        _require(
+        require(
             self.solver != "gram" or wanted != "mle",
             "n_components",
             "'mle' needs the covariance solver: it weighs every eigenvalue",
         )
-        _require(self.precision in ("mixed", "double"), "precision", f"{self.precision!r} is no precision")
-        _require(self.ddof in (0, 1), "ddof", f"{self.ddof} is not 0 or 1")
-        _require(self.n_oversamples >= 0, "n_oversamples", f"{self.n_oversamples} is negative")
-        _require(self.max_passes >= 1, "max_passes", f"{self.max_passes} is not at least 1")
-        _require(self.tol >= 0, "tol", f"{self.tol} is negative")
+        require(self.precision in ("mixed", "double"), "precision", f"{self.precision!r} is no precision")
+        require(self.ddof in (0, 1), "ddof", f"{self.ddof} is not 0 or 1")
+        require(self.n_oversamples >= 0, "n_oversamples", f"{self.n_oversamples} is negative")
+        require(self.max_passes >= 1, "max_passes", f"{self.max_passes} is not at least 1")
+        require(self.tol >= 0, "tol", f"{self.tol} is negative")
 
     def using(self, route: str) -> Self:
         """The same PCA with its solver fixed."""
@@ -131,6 +158,11 @@ class PCA:
             return [ROUTES["covariance"](self, data), ROUTES["gram"](self, data)]
         return [route(self, data) for route in ROUTES.values()]
 
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """A model of as many components as there may be."""
+        k = min(self.wanted or data.n_rows, data.n_rows, data.n_cols)
+        return [pca_outline(data, k, self.whitening, scale=self.scale)]
+
     def passes(self, data: MatrixSpec, start: PCAModel | None = None) -> Passes:
         """The passes of the chosen solver."""
         if self.solver == "covariance":
@@ -148,6 +180,11 @@ class PCA:
         return int(number) if isinstance(number, Integral) and not isinstance(number, bool) else None
 
     @property
+    def whitening(self) -> str | None:
+        """How scores are whitened: "pca" or "zca", or not at all."""
+        return self.whiten if isinstance(self.whiten, str) else "pca" if self.whiten else None
+
+    @property
     def double(self) -> bool:
         """Whether products are taken in float64 whatever the data's type."""
         return self.precision == "double"
@@ -162,59 +199,65 @@ class PCA:
 
     def _covariance(self, data: MatrixSpec) -> Passes:
         moments = cast(Moments, (yield Pass(Moments(data.n_cols, double=self.double), label="moments")))
-        freedom = self._freedom(moments.weight)
+        freedom = self._freedom(moments.weight, moments.count)
         _require_finite(moments.scatter)
         covariance = moments.scatter / freedom
+        if not self.center:
+            covariance += np.outer(moments.mean * (moments.weight / freedom), moments.mean)
         deviation = self._deviations(np.diag(covariance), moments.mean)
         if deviation is not None:
             covariance /= deviation
             covariance /= deviation[:, None]
         total = float(np.trace(covariance))
         values, vectors = eigh_descending(covariance, self.wanted)
-        k = self._how_many(values, moments.weight, data)
-        return self._model(
-            data, moments.weight, moments.mean, deviation, total, values, vectors[:, :k].T.copy()
-        )
+        spread = np.diag(moments.scatter) / moments.weight
+        rows = _Rows(moments.weight, moments.count, moments.mean, spread)
+        k = self._how_many(values, rows, data)
+        return self._model(data, rows, deviation, total, values, vectors[:, :k].T.copy())
 
     def _gram(self, data: MatrixSpec) -> Passes:
-        empty = Gram(data.n_rows, scale=self.scale, ddof=self.ddof, double=self.double)
+        empty = Gram(data.n_rows, scale=self.scale, ddof=self.ddof, double=self.double, center=self.center)
         gram = cast(Gram, (yield Pass(empty, axis="columns", label="A A'")))
-        freedom = self._freedom(gram.weight)
+        freedom = self._freedom(gram.weight, gram.count)
         _require_finite(gram.raw)
         if gram.constant >= 0:
-            raise _constant(gram.constant)
-        products = gram.centred()
+            raise self._constant(gram.constant)
+        products = gram.products()
         products /= freedom
         total = float(np.trace(products))
         if total <= 0.0:
-            raise _no_variance()
+            raise self._no_variance()
         values, vectors = eigh_descending(products, self.wanted)
-        k = self._how_many(values, gram.weight, data)
+        rows = _Rows(gram.weight, gram.count, np.zeros(0), np.zeros(0))
+        k = self._how_many(values, rows, data)
         # The component of v is A'v, normalised. Directions without variance have none: they are completed.
-        seen = min(k, self._rank(values, data))
+        seen = min(k, self._rank(values, rows, data))
         top = np.ascontiguousarray(vectors[:, :seen])
-        thin = Loadings(top, scale=self.scale, ddof=self.ddof, double=self.double)
+        thin = Loadings(top, scale=self.scale, ddof=self.ddof, double=self.double, center=self.center)
         full = cast(Loadings, (yield Pass(thin, axis="columns", label="components")))
-        mean, deviation, components = full.take()
+        (mean, deviation, spread), components = full.take()
         orthonormalise_rows(components)
         if seen < k:
             fill = np.random.default_rng(self.random_state).standard_normal((data.n_cols, k - seen))
             components = np.vstack([components, orthonormal(fill, against=components.T).T])
-        scale = deviation if self.scale else None
-        return self._model(data, gram.weight, mean, scale, total, values, components)
+        rows = replace(rows, mean=mean, variance=spread)
+        return self._model(data, rows, deviation if self.scale else None, total, values, components)
 
     def _krylov(self, data: MatrixSpec) -> Passes:
-        k = cast(int, self.wanted)
         rng = np.random.default_rng(self.random_state)
         start = orthonormal(rng.standard_normal((data.n_cols, self.krylov_width(data))))
-        request = Pass(Products(start, double=self.double), label="block Krylov 1")
-        first = cast(Products, (yield request))
-        freedom = self._freedom(first.centre.weight)
+        first = cast(Products, (yield Pass(Products(start, double=self.double), label="block Krylov 1")))
+        centre = first.centre
+        freedom = self._freedom(centre.weight, centre.count)
         _require_finite(first.products)
         assert first.squares is not None  # as the pass was asked to
-        mean, variance = first.centre.mean, first.squares / freedom
+        mean, variance = centre.mean, first.squares / freedom
+        rows = _Rows(centre.weight, centre.count, mean, first.squares / centre.weight)
+        share = np.zeros_like(mean) if self.center else mean * (centre.weight / freedom)
+        if not self.center:
+            variance += share * mean
         deviation = self._deviations(variance, mean)
-        basis, newest, inverse = start, first.products / freedom, np.ones(1)
+        basis, newest, inverse = start, self._image(first, freedom, share), np.ones(1)
         if deviation is not None:
             # C = D^-1 S D^-1 applied to D G is D^-1 S G: the first pass, made before the deviations were
             # known, was one of C all the same, from the start D G.
@@ -222,29 +265,30 @@ class PCA:
             basis, triangle = np.linalg.qr(start * deviation[:, None])
             newest = np.linalg.solve(triangle.T, (newest * inverse).T).T
         total = float(variance.sum()) if deviation is None else float(data.n_cols)
-        products = newest
-        ritz, residuals = ritz_residuals(basis, products, k)
-        for number in range(2, self.max_passes + 1):
-            worst = float(np.max(residuals / np.maximum(ritz, np.finfo(np.float64).tiny)))
-            room = data.n_cols - basis.shape[1]
-            if worst <= self.tol or room == 0:
-                break
-            block = orthonormal(newest[:, :room], against=basis)
-            label = f"block Krylov {number}, residual {worst:.1e}"
-            request = Pass(Products(block * inverse, squares=False, double=self.double), label=label)
-            newest = cast(Products, (yield request)).products / freedom * inverse
-            basis, products = np.hstack([basis, block]), np.hstack([products, newest])
-            ritz, residuals = ritz_residuals(basis, products, k)
-        values, vectors = nystrom_eigh(basis, products, k)
+        rounding = product_rounding(data.n_cols, self.product_dtype(data))
+        iteration = BlockKrylov(cast(int, self.wanted), self.max_passes, self.tol, rounding)
+
+        def product(block: Array, label: str) -> Generator[Pass, Accumulator, Array]:
+            request = Products(block * inverse, squares=False, double=self.double)
+            full = yield Pass(request, label=label)
+            return self._image(cast(Products, full), freedom, share) * inverse
+
+        found = yield from iteration.iterate(basis, newest, product)
         return self._model(
-            data, first.centre.weight, mean, deviation, total, values, vectors.T.copy(), residuals
+            data, rows, deviation, total, found.values, found.vectors.T.copy(), found.residuals
         )
+
+    def _image(self, full: Products, freedom: float, share: Array) -> Array:
+        """S Q of a pass, with what the mean adds to it where it is not taken off."""
+        image = full.products / freedom
+        if not self.center:
+            image += np.outer(share, full.centre.mean @ full.basis)
+        return image
 
     def _model(
         self,
         data: MatrixSpec,
-        weight: float,
-        mean: Array,
+        rows: _Rows,
         scale: Array | None,
         total: float,
         values: Array,
@@ -252,61 +296,83 @@ class PCA:
         residuals: Array | None = None,
     ) -> PCAModel:
         k = len(components)
-        rank = self._rank(values, data)
-        if self.whiten is not None and k > rank:
+        rank = self._rank(values, rows, data)
+        if self.whitening is not None and k > rank:
             raise _rank_deficient(k, rank)
+        # Eigenvalues and their sum are rounded, each in its own way: the parts are never more than the whole.
+        parts = float(values[:k].sum())
+        total = parts if parts > total * (1 + _DOUBLE) else total
         explained = np.minimum(values[:k], total)
         # The discarded eigenvalues themselves where all are known: their sum does not cancel.
         dimensions = min(data.n_rows, data.n_cols)
         all_known = len(values) >= dimensions
         discarded = float(values[k:].sum()) if all_known else max(total - float(explained.sum()), 0.0)
         return PCAModel(
-            mean=mean,
+            mean=rows.mean if self.center else np.zeros_like(rows.mean),
             components=fix_signs(components),
             explained_variance=explained,
             total_variance=total,
             reconstruction_error=discarded,
             noise_variance=discarded / (dimensions - k) if dimensions > k else 0.0,
-            n_samples=weight,
+            n_samples=rows.weight,
             ddof=self.ddof,
             rank=rank,
             solver=self.solver,
-            whiten=self.whiten,
+            whiten=self.whitening,
             scale=scale,
             residuals=residuals,
+            center=self.center,
+            var=rows.variance,
         )
 
-    def _freedom(self, weight: float) -> float:
+    def _freedom(self, weight: float, count: int) -> float:
+        if count == 1:
+            raise DataError("PCA needs at least 2 rows to see variance, and only 1 row has any weight")
         if weight - self.ddof <= 0:
             raise DataError(f"the rows weigh {weight:g} in all, and a variance needs more than {self.ddof}")
         return weight - self.ddof
 
     def _deviations(self, variance: Array, mean: Array) -> Array | None:
-        constant = constant_columns(variance, mean)
+        constant = constant_columns(variance, mean if self.center else np.zeros_like(mean))
         if len(constant) == len(mean):
-            raise _no_variance()
+            raise self._no_variance()
         if not self.scale:
             return None
         if len(constant):
-            raise _constant(int(constant[0]))
+            raise self._constant(int(constant[0]))
         return np.sqrt(variance)
 
-    def _how_many(self, values: Array, weight: float, data: MatrixSpec) -> int:
+    def _how_many(self, values: Array, rows: _Rows, data: MatrixSpec) -> int:
         if self.wanted is not None:
             return self.wanted
         if self.n_components == "mle":
-            return minka_dimension(values, weight)
-        rank = self._rank(values, data)
-        if self.n_components is None:
-            if self.whiten is not None and rank < min(data.n_rows - 1, data.n_cols):
+            return minka_dimension(values, rows.weight)
+        rank = self._rank(values, rows, data)
+        if self.n_components is None or self.n_components == 1.0:
+            if self.whitening is not None and rank < min(self._most(rows), data.n_cols):
                 raise _rank_deficient(min(data.n_rows, data.n_cols), rank)
             return rank
-        reached = np.cumsum(values) / values.sum()
-        return min(int(np.searchsorted(reached, self.n_components)) + 1, rank)
+        reached = np.cumsum(values / values.sum())
+        # More than the share, as scikit-learn has it: one that is reached exactly is not exceeded.
+        return min(int(np.searchsorted(reached, self.n_components, side="right")) + 1, rank)
 
-    def _rank(self, values: Array, data: MatrixSpec) -> int:
-        # Centring takes one degree of freedom, whatever the covariance is divided by.
-        return min(numerical_rank(values, data.n_cols, self.product_dtype(data)), data.n_rows - 1)
+    def _rank(self, values: Array, rows: _Rows, data: MatrixSpec) -> int:
+        return min(numerical_rank(values, data.n_cols, self.product_dtype(data)), self._most(rows))
+
+    def _most(self, rows: _Rows) -> int:
+        """The largest rank that so many rows have. Centring takes one degree of freedom."""
+        return rows.count - 1 if self.center else rows.count
+
+    def _constant(self, column: int) -> ParameterError:
+        kind = "constant" if self.center else "zero"
+        return ParameterError(
+            "scale",
+            f"column {column} is {kind} and has no unit variance to be scaled to: drop it, or do not scale",
+        )
+
+    def _no_variance(self) -> DataError:
+        kind = "constant" if self.center else "zero"
+        return DataError(f"every column is {kind}: there is no variance to explain")
 
 
 def _rank_deficient(k: int, rank: int) -> ParameterError:
@@ -317,25 +383,9 @@ def _rank_deficient(k: int, rank: int) -> ParameterError:
     )
 
 
-def _require(condition: object, parameter: str, message: str) -> None:
-    if not condition:
-        raise ParameterError(parameter, message)
-
-
 def _require_finite(products: Array) -> None:
     if not np.isfinite(products).all():
         raise DataError(
             "the products of the data's values overflow: rescale the data, or set precision: double "
             "for float32 data"
         )
-
-
-def _constant(column: int) -> ParameterError:
-    return ParameterError(
-        "scale",
-        f"column {column} is constant and has no unit variance to be scaled to: drop it, or do not scale",
-    )
-
-
-def _no_variance() -> DataError:
-    return DataError("every column is constant: there is no variance to explain")

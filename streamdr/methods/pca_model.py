@@ -10,6 +10,8 @@ import numpy as np
 
 from streamdr.accumulators import Scores
 from streamdr.blocks import Array, Settled, widen
+from streamdr.errors import DataError
+from streamdr.linalg import slabs
 
 _FEATURE = {"dims": ("feature",)}
 _COMPONENT = {"dims": ("component",)}
@@ -39,6 +41,10 @@ class PCAModel(Settled):
     """The columns' standard deviations, when PCA was of the correlations."""
     residuals: Array | None = field(default=None, metadata=_COMPONENT)
     """|S u - lambda u| of each component, when it was found iteratively."""
+    center: bool = True
+    """Whether the mean was taken off; otherwise `mean` is zero, and variances are mean squares about zero."""
+    var: Array | None = field(default=None, metadata=_FEATURE)
+    """The variance of each feature about its mean, over n. Models of earlier versions have none."""
 
     @property
     def n_features(self) -> int:
@@ -90,6 +96,51 @@ class PCAModel(Settled):
             covariance *= np.outer(self.scale, self.scale)
         return covariance
 
+    def get_precision(self) -> Array:
+        """The inverse of that covariance."""
+        along, noise = self._levels()
+        across = 1.0 / noise if noise else 0.0
+        precision = (self.components.T * (1.0 / along - across)) @ self.components
+        precision.flat[:: self.n_features + 1] += across
+        if self.scale is not None:
+            precision /= np.outer(self.scale, self.scale)
+        return precision
+
+    def score_samples(self, values: Array) -> Array:
+        """The log-likelihood of each row, in nats, by the normal distribution of that covariance."""
+        along, noise = self._levels()
+        spare = self.n_features - self.n_components
+        level = self.n_features * np.log(2 * np.pi) + float(np.log(along).sum())
+        if noise:
+            level += spare * float(np.log(noise))
+        if self.scale is not None:
+            level += 2 * float(np.log(self.scale).sum())
+        found = np.empty(len(values))
+        for slab in slabs(values):  # a slab at a time: copies in double precision stay small
+            rows = values[slab] - self.mean
+            if self.scale is not None:
+                rows /= self.scale
+            scores = rows @ self.components.T
+            found[slab] = scores**2 @ (1.0 / along)
+            if noise:
+                rows -= scores @ self.components
+                found[slab] += np.einsum("ij,ij->i", rows, rows) / noise
+        found += level
+        found *= -0.5
+        return found
+
+    def _levels(self) -> tuple[Array, float]:
+        """The model's variances along its components and, where there are more directions, across them."""
+        along: Array = np.maximum(self.explained_variance, self.noise_variance)
+        noise = self.noise_variance if self.n_components < self.n_features else 0.0
+        rounding = self.n_features * float(np.finfo(np.float64).eps) * float(along[0])
+        if self.n_components > self.rank or (noise <= rounding and self.n_components < self.n_features):
+            raise DataError(
+                f"{self.n_components} components leave no variance for noise, so the covariance of the model "
+                f"has no inverse and rows have no likelihood: set n_components below the rank, {self.rank}"
+            )
+        return along, noise
+
     @cached_property
     def projection(self) -> Array:
         """The features x components matrix that takes centred rows to (whitened) scores."""
@@ -134,6 +185,11 @@ class PCAModel(Settled):
         rows -= (rows @ self.components.T) @ self.components
         errors: Array = np.einsum("ij,ij->i", rows, rows)
         return errors
+
+    @property
+    def maps_by_columns(self) -> bool:
+        """Unless scores are rotated back."""
+        return not self.outputs_are_features
 
     def scores_by_columns(self, n_rows: int) -> Scores | None:
         """`transform` as a pass over columns, for rows too wide to hold; None where that cannot be."""

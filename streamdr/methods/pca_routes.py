@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from streamdr.blocks import MatrixSpec
 from streamdr.errors import ParameterError
-from streamdr.methods.base import Route
+from streamdr.methods.base import Phase, Route
 
 if TYPE_CHECKING:
     from streamdr.methods.pca import PCA
@@ -25,13 +25,16 @@ def covariance(pca: PCA, data: MatrixSpec) -> Route:
         method=pca.using("covariance"),
         name="covariance",
         exact=True,
-        axis="rows",
         passes=1,
-        accumulator_bytes=square,
-        scratch_bytes=d * d * pca.product_dtype(data).itemsize,
-        scratch_per_block=_copies(pca, data),
-        solve_bytes=3 * square if partial else 5 * square,
         flops=float(n) * d * d + (2 if partial else 9) * float(d) ** 3,
+        phases=(
+            Phase(
+                square,
+                scratch_bytes=d * d * pca.product_dtype(data).itemsize,
+                scratch_per_block=_copies(pca, data),
+                solve_bytes=3 * square if partial else 5 * square,
+            ),
+        ),
     )
 
 
@@ -39,19 +42,32 @@ def gram(pca: PCA, data: MatrixSpec) -> Route:
     """Two passes over columns, an n x n accumulator, exact."""
     n, d = data.n_rows, data.n_cols
     k = pca.wanted or min(n, d)
-    components = 8 * d * (k + 2)
+    square, item = 8 * n * n, pca.product_dtype(data).itemsize
+    loadings = d * (item * k + 24)
     return Route(
         method=pca.using("gram"),
         name="gram",
         exact=True,
-        axis="columns",
         passes=2,
-        accumulator_bytes=8 * n * n,
-        scratch_bytes=n * n * pca.product_dtype(data).itemsize,
-        scratch_per_block=_copies(pca, data),
-        solve_bytes=max(5 * 8 * n * n, components),
-        gathered_bytes=components,
         flops=float(d) * n * n + 2.0 * d * n * k + (2 if 2 * k < n else 9) * float(n) ** 3,
+        phases=(
+            Phase(
+                square,
+                axis="columns",
+                scratch_bytes=n * n * item,
+                scratch_per_block=_copies(pca, data),
+                solve_bytes=5 * square,
+            ),
+            # The components are gathered piece by piece, and then put in their place in double precision.
+            Phase(
+                1 << 16,
+                axis="columns",
+                scratch_per_block=_copies(pca, data) + k / n,
+                gathered_bytes=loadings,
+                held_bytes=square + 2 * 8 * n * k,
+                solve_bytes=8 * d * (k + 8) + (32 << 20),
+            ),
+        ),
     )
 
 
@@ -59,18 +75,24 @@ def krylov(pca: PCA, data: MatrixSpec) -> Route:
     """A few passes, a thin accumulator, iterative."""
     n, d, width = data.n_rows, data.n_cols, pca.krylov_width(data)
     block = 8 * d * width
+    whole = block * pca.max_passes
     return Route(
         method=pca.using("krylov"),
         name="krylov",
         exact=False,
-        axis="rows",
         passes=pca.max_passes,
-        accumulator_bytes=block + 16 * d,
-        scratch_bytes=2 * block,
-        scratch_per_block=_copies(pca, data) + width / d,
-        solve_bytes=6 * pca.max_passes * block,
         # Thin products run at about half the speed of square ones.
         flops=2 * 4.0 * n * d * width * pca.max_passes + 20.0 * d * (width * pca.max_passes) ** 2,
+        phases=(
+            Phase(
+                block + 16 * d,
+                scratch_bytes=2 * block,
+                scratch_per_block=_copies(pca, data) + width / d,
+                # Basis, images, both as they were before; then their sum, factor, copy and singular vectors.
+                held_bytes=2 * whole,
+                solve_bytes=5 * whole + 6 * block,
+            ),
+        ),
     )
 
 

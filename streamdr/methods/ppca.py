@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
 import numpy as np
 
-from streamdr.accumulators import Accumulator, Latent, Pairwise, Sample
+from streamdr.accumulators import Accumulator, Latent, Pairwise, Sample, Visible
 from streamdr.accumulators.holdout import Holdout
 from streamdr.blocks import Array, MatrixSpec, Part
 from streamdr.errors import DataError, MissingValuesError, ParameterError
@@ -18,11 +18,14 @@ from streamdr.methods.acceleration import ROUNDING, Anderson
 from streamdr.methods.base import Model, Pass, Passes, Route, Stream
 from streamdr.methods.checks import no_values, require, require_finite, whole_numbers
 from streamdr.methods.em import LEAST_NOISE, Principal, divergence, maximise
+from streamdr.methods.outlines import ppca_outline
+from streamdr.methods.parameters import require_types
 from streamdr.methods.pca import PCA
 from streamdr.methods.pca_model import PCAModel
-from streamdr.methods.ppca_model import PPCAModel
+from streamdr.methods.ppca_model import PPCAModel, parameter_count
 from streamdr.methods.ppca_routes import em_route
 from streamdr.methods.ppca_stream import PPCAStream
+from streamdr.methods.sampling import sampled
 from streamdr.methods.side_by_side import side_by_side
 from streamdr.methods.stepwise import PAIRWISE_COLUMNS, Beginning, Steps, fitted, sample_rows
 
@@ -56,6 +59,10 @@ class PPCA:
         Rows of a minibatch; None for a sixteenth of all.
     tol : float
         EM stops when a step moves the model by less than this, in nats a value (Kullback-Leibler).
+    append_tol : float
+        When rows were appended, the first step of EM reads the new rows only. It is the last one as long as
+        it moves the model by less than this part of the sampling error that so many rows leave anyway; 0
+        iterates to `tol`, reading all rows.
     max_iter : int
         The most iterations of EM, each of which reads the data once.
     ridge : float
@@ -71,12 +78,15 @@ class PPCA:
 
     name: ClassVar[str] = "ppca"
     model: ClassVar[type] = PPCAModel
+    added_parameters: ClassVar[Mapping[str, Any]] = {"append_tol": 0.5}
+    """Parameters that earlier versions did not have, with what stands for those."""
 
     n_components: int | list[int] = 1
     _: KW_ONLY
     method: Literal["auto", "closed_form", "em", "minibatch"] = "auto"
     batch_rows: int | None = None
     tol: float = 1e-6
+    append_tol: float = 0.5
     max_iter: int = 100
     ridge: float = 0.0
     holdout: float = 0.0
@@ -85,6 +95,7 @@ class PPCA:
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
+        require_types(self)
         wanted = self.sizes
         for k in wanted:
             require(k >= 1, "n_components", f"{k} is not at least 1")
@@ -94,6 +105,7 @@ class PPCA:
         if self.batch_rows is not None:
             require(self.batch_rows >= 1, "batch_rows", f"{self.batch_rows} is not at least 1")
         require(self.tol >= 0, "tol", f"{self.tol} is negative")
+        require(self.append_tol >= 0, "append_tol", f"{self.append_tol} is negative")
         require(self.max_iter >= 1, "max_iter", f"{self.max_iter} is not at least 1")
         require(self.ridge >= 0, "ridge", f"{self.ridge} is negative")
         require(
@@ -152,12 +164,16 @@ class PPCA:
         return replace(
             closed,
             method=self.using(closed.name),
-            name=f"{closed.name}, or em if values are missing",
+            name=f"closed form by {closed.name}",
             passes=closed.passes + by_em.passes,
-            accumulator_bytes=max(closed.accumulator_bytes, by_em.accumulator_bytes),
-            scratch_bytes=max(closed.scratch_bytes, by_em.scratch_bytes),
-            solve_bytes=max(closed.solve_bytes, by_em.solve_bytes),
+            phases=(*closed.phases, *by_em.phases),
+            usual_passes=closed.passes,
+            fallback=by_em,
         )
+
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """A model of the most components."""
+        return [ppca_outline(data, max(self.sizes))]
 
     def passes(self, data: MatrixSpec, start: PPCAModel | None = None) -> Passes:
         """The passes of the chosen method."""
@@ -166,14 +182,14 @@ class PPCA:
             return self._em(data, start)
         return self._closed_form(data)
 
-    def stream(self, n_cols: int) -> Stream | None:
+    def stream(self, n_cols: int, start: PPCAModel | None = None, n_rows: int = 0) -> Stream | None:
         """What `partial_fit` feeds; None where the statistics of one pass will do."""
         if self.method == "closed_form":
             return None
         require(
             len(self.sizes) == 1, "n_components", "partial_fit needs one number of components, not a choice"
         )
-        return PPCAStream(self, n_cols)
+        return PPCAStream(self, n_cols) if start is None else PPCAStream.after(self, start, n_rows)
 
     def _pca(self, k: int) -> PCA:
         return PCA(k, solver=self.solver, ddof=0, random_state=self.random_state)
@@ -191,17 +207,18 @@ class PPCA:
         return chosen(models, [model.bic for model in models])
 
     def _em(self, data: MatrixSpec, start: PPCAModel | None) -> Passes:
+        holdout = (yield from self._held_out(data)) if self.holdout else None
         if start is not None and start.n_components in self.sizes:
-            begun = start.principal
-            gone_on = yield from self._iterations(begun, start.constant_features, like=begun)
+            gone_on = yield from self._iterations(start.anchor, start.constant_features, holdout, after=start)
             if cast(PPCAModel, gone_on).new_features == 0:
                 return gone_on
-        beginning = yield from self._beginning(data)
+        beginning = yield from self._beginning(data, holdout)
         constant = self._constant(beginning)
         if self.method == "minibatch":
-            runs = [self._minibatches(data, beginning.principal(k), constant) for k in self.sizes]
+            runs = [self._minibatches(data, beginning.principal(k), constant, holdout) for k in self.sizes]
         else:
-            runs = [self._iterations(beginning.principal(k), constant) for k in self.sizes]
+            runs = [self._iterations(beginning.principal(k), constant, holdout) for k in self.sizes]
+        del beginning  # it may be as large as all that follows
         models = cast("list[PPCAModel]", (yield from side_by_side(runs)))
         if self.holdout:
             if any(model.held_out is None for model in models):
@@ -209,20 +226,40 @@ class PPCA:
             return chosen(models, [-float(cast(Array, model.held_out)[1]) for model in models])
         return chosen(models, [model.bic for model in models])
 
-    def _beginning(self, data: MatrixSpec) -> Generator[Pass, Accumulator, Beginning]:
+    def _held_out(self, data: MatrixSpec) -> Generator[Pass, Accumulator, Holdout]:
+        """The values that are hidden. A column that would be left with none keeps all that it has."""
+        holdout = Holdout(float(self.holdout), int(self.random_state))
+        while True:
+            request = Pass(Visible(data.n_cols, holdout), label="what is held out")
+            bare = cast(Visible, (yield request)).bare
+            if not bare:
+                return holdout
+            holdout = replace(holdout, spared=tuple(sorted({*holdout.spared, *bare})))
+
+    def _beginning(
+        self, data: MatrixSpec, holdout: Holdout | None
+    ) -> Generator[Pass, Accumulator, Beginning]:
         """A look at a part of the data: covariances, or rows where there are too many features for those."""
-        parts = self._parts(data) if self.method == "minibatch" else max(1, data.n_rows // _START_ROWS)
+        parts = self.first_parts(data)
         part = Part(0, parts) if parts > 1 else None
         if data.n_cols > PAIRWISE_COLUMNS:
             size = sample_rows(data, max(self.sizes))
-            sample = Sample(data.n_cols, size, int(self.random_state))
-            sample = cast(Sample, (yield Pass(sample, label="a sample to start from", part=part)))
-            return Beginning(None, sample)
-        empty = Pairwise(data.n_cols, self._holdout)
+            empty_sample = Sample(data.n_cols, size, int(self.random_state))
+            return Beginning(None, (yield from sampled(empty_sample, data, "a sample to start from", parts)))
+        empty = Pairwise(data.n_cols, holdout)
         pairs = cast(Pairwise, (yield Pass(empty, label="covariances to start from", part=part)))
         if part is not None and not (pairs.counts > 1).all():  # what a part lacks may be in the rest
             pairs = cast(Pairwise, (yield Pass(empty, label="covariances to start from")))
         return Beginning(pairs, None)
+
+    def first_parts(self, data: MatrixSpec) -> int:
+        """One of how many parts of the data EM looks at to start from."""
+        return self._parts(data) if self.method == "minibatch" else max(1, data.n_rows // _START_ROWS)
+
+    def minibatch(self, data: MatrixSpec) -> Part | None:
+        """One of the minibatches; None where all rows are one."""
+        parts = self._parts(data)
+        return Part(0, parts) if parts > 1 else None
 
     def _constant(self, beginning: Beginning) -> int:
         """How many features had one value only. Data that nothing can be learnt from is refused."""
@@ -246,21 +283,27 @@ class PPCA:
         self,
         now: Principal,
         constant: int,
+        holdout: Holdout | None,
         done: Sequence[float] = (),
-        like: Principal | None = None,
+        after: PPCAModel | None = None,
     ) -> Passes:
         """EM until a step hardly moves the model: then that is the model, and its likelihood is known.
 
         Steps are extrapolated. One that makes the data less likely is taken back; if that was a step of EM
-        itself, rounding is all that is left to be gained. Components point as those of `like` do: an
-        embedding that is refreshed night after night is not to change its signs.
+        itself, rounding is all that is left to be gained.
+
+        Where it goes on `after` a model of fewer rows, components point as those of that model do: an
+        embedding that is refreshed night after night is not to change its signs. One step may then be all
+        (`append_tol`). It is one from where EM had converged, the anchor, so that the next night, too,
+        finds the pass over all old rows in the ledger.
         """
         history, path, frame = list(done), Anderson(), now.loadings
+        like = None if after is None else after.principal
         best: Look | None = None
         change = np.inf
         label = f"EM {len(history) + 1}"
         for number in count(len(history) + 1):
-            full = cast(Latent, (yield Pass(Latent([now.factors], holdout=self._holdout), label=label)))
+            full = cast(Latent, (yield Pass(Latent([now.factors], holdout=holdout), label=label)))
             if best is None:
                 require_finite(full)
             worth = full.log_likelihood - self.ridge * float(np.sum(now.loadings**2)) / (2 * now.noise)
@@ -272,14 +315,18 @@ class PPCA:
             else:
                 history.append(full.log_likelihood / full.rows)
                 step = maximise(full.statistics[0], now.factors, ridge=self.ridge)
-                after = step.after.facing(like)
-                change = divergence(now.factors, after.factors)
+                following = step.after.facing(like)
+                change = divergence(now.factors, following.factors)
                 if change <= self.tol or full.unknown:
                     return self._fitted(now, full, history, change, constant, settled=change <= self.tol)
-                best = Look(now, full, worth, after)
-                image = after.vector(frame)
+                enough = self.append_tol * _sampling_error(now, full)
+                if after is not None and after.converged and best is None and change <= enough:
+                    model = self._fitted(following, full, history, change, constant, settled=True)
+                    return model.anchored_at(now)
+                best = Look(now, full, worth, following)
+                image = following.vector(frame)
                 ahead = path.step(now.vector(frame), image, now.scale())
-                now = after if ahead is image else after.at(ahead, step.least).facing(like)
+                now = following if ahead is image else following.at(ahead, step.least).facing(like)
             if number >= self.max_iter:
                 return self._fitted(best.after, best.full, history, change, constant, settled=False)
             label = f"EM {number + 1}, {history[-1]:.6g} nats a row, change {change:.1e}"
@@ -294,12 +341,14 @@ class PPCA:
         constant: int,
         *,
         settled: bool,
-    ) -> Model:
+    ) -> PPCAModel:
         seen = full.statistics[0].masked[-1] > 0
         now = replace(now, mean=np.where(seen, now.mean, np.nan))
         return fitted(now, full.totals, full.held, history, self._solver, change, settled, constant)
 
-    def _minibatches(self, data: MatrixSpec, now: Principal, constant: int) -> Passes:
+    def _minibatches(
+        self, data: MatrixSpec, now: Principal, constant: int, holdout: Holdout | None
+    ) -> Passes:
         """One read of steps after each part, and then full iterations."""
         parts = self._parts(data)
         steps = Steps(now, self.ridge, constant)
@@ -307,13 +356,13 @@ class PPCA:
             label = f"minibatch {number} of {parts - 1}"
             if steps.taken:
                 label += f", {steps.log_likelihood:.6g} nats a row, change {steps.change:.1e}"
-            empty = Latent([steps.now.factors], holdout=self._holdout)
+            empty = Latent([steps.now.factors], holdout=holdout)
             full = cast(Latent, (yield Pass(empty, label=label, part=Part(number, parts))))
             require_finite(full)
             steps.step(full)
         if self.max_iter == 1:
             return steps.model(self.tol)
-        return (yield from self._iterations(steps.now, constant, [steps.log_likelihood]))
+        return (yield from self._iterations(steps.now, constant, holdout, [steps.log_likelihood]))
 
     def _parts(self, data: MatrixSpec) -> int:
         wanted = _MINIBATCHES if self.batch_rows is None else -(-data.n_rows // self.batch_rows)
@@ -323,9 +372,14 @@ class PPCA:
     def _solver(self) -> str:
         return "minibatch" if self.method == "minibatch" else "em"
 
-    @property
-    def _holdout(self) -> Holdout | None:
-        return Holdout(float(self.holdout), int(self.random_state)) if self.holdout else None
+
+def _sampling_error(now: Principal, full: Latent) -> float:
+    """How far a model fitted to so many rows is expected to be from the truth, in nats a value.
+
+    The divergence of a maximum-likelihood estimate is half its number of parameters over the number of rows.
+    """
+    d, k = int(np.isfinite(now.mean).sum()), len(now.components)
+    return parameter_count(d, k) / (2.0 * full.rows * d)
 
 
 def closed_form(found: PCAModel, k: int) -> PPCAModel:

@@ -12,14 +12,17 @@ from scipy.special import logsumexp
 
 from streamdr.accumulators import Accumulator, Latent, Sample
 from streamdr.accumulators.latent import joint_log_likelihood
-from streamdr.blocks import Array, MatrixSpec, Part
+from streamdr.blocks import Array, MatrixSpec
 from streamdr.errors import DataError, ParameterError
 from streamdr.methods.base import Model, Pass, Passes, Route
 from streamdr.methods.checks import no_values, require, require_finite, whole_numbers
 from streamdr.methods.em import Principal, column_means, divergence, maximise, sample_start
 from streamdr.methods.kmeans import kmeans
+from streamdr.methods.outlines import mixture_outline
+from streamdr.methods.parameters import require_types
 from streamdr.methods.ppca_mixture_model import PPCAMixtureModel
 from streamdr.methods.ppca_routes import mixture_route
+from streamdr.methods.sampling import sampled
 from streamdr.methods.side_by_side import side_by_side
 
 _SAMPLE_ROWS, _SAMPLE_BYTES = 10_000, 64 << 20
@@ -98,6 +101,7 @@ class PPCAMixture:
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
+        require_types(self)
         for parameter, smallest in (("n_components", 1), ("n_mixtures", 1)):
             for number in whole_numbers(parameter, getattr(self, parameter)):
                 require(number >= smallest, parameter, f"{number} is not at least {smallest}")
@@ -136,7 +140,11 @@ class PPCAMixture:
             raise ParameterError(
                 "n_mixtures", f"{largest} components need as many rows, and the data has {data.n_rows}"
             )
-        return [mixture_route(self, data, self._sample_rows(data))]
+        return [mixture_route(self, data, self._sample_rows(data), self._parts(data))]
+
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """A model of each size."""
+        return [mixture_outline(data, c, k) for c, k in self.sizes]
 
     def passes(self, data: MatrixSpec, start: PPCAMixtureModel | None = None) -> Passes:
         """A sample, and EM from the k-means of it, for each size side by side."""
@@ -163,12 +171,13 @@ class PPCAMixture:
     def _sample_rows(self, data: MatrixSpec) -> int:
         return max(2, min(_SAMPLE_ROWS, _SAMPLE_BYTES // (8 * data.n_cols), data.n_rows))
 
+    def _parts(self, data: MatrixSpec) -> int:
+        """One of how many parts of the data is read to sample from."""
+        return data.n_rows // (4 * self._sample_rows(data))
+
     def _sample(self, data: MatrixSpec) -> Generator[Pass, Accumulator, Some]:
-        size = self._sample_rows(data)
-        parts = max(1, data.n_rows // (4 * size))
-        part = Part(0, parts) if parts > 1 else None
-        empty = Sample(data.n_cols, size, self.random_state)
-        some = Some.of(cast(Sample, (yield Pass(empty, label="a sample to start from", part=part))))
+        empty = Sample(data.n_cols, self._sample_rows(data), self.random_state)
+        some = Some.of((yield from sampled(empty, data, "a sample to start from", self._parts(data))))
         if not len(some.rows):
             raise no_values()
         if some.mean_variance <= 0.0:

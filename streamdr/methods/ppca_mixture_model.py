@@ -241,7 +241,7 @@ class PPCAMixtureModel(Settled):
 
         d, k, c = self.n_features, self.n_components, self.n_mixtures
         slab = min(n_rows, at_once(k, d))
-        return e_step_bytes(d, k, n_rows) + c * latent_bytes(d, k) + 8 * slab * (12 * d + 6 * c)
+        return e_step_bytes(d, k, n_rows) + (c + 1) * latent_bytes(d, k) + 8 * slab * (12 * d + 6 * c)
 
     def _joint(self, rows: Array) -> Array:
         return joint_log_likelihood(rows, self.factors, self.weights)

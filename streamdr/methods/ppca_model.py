@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -17,6 +17,11 @@ from streamdr.posterior import Factors, Posterior, expect, seen, slabs
 
 _FEATURE = {"dims": ("feature",)}
 _COMPONENT = {"dims": ("component",)}
+
+
+def parameter_count(n_features: int, n_components: int) -> int:
+    """How many numbers a model of so many observed features is free to choose."""
+    return n_features * (n_components + 1) - n_components * (n_components - 1) // 2 + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +58,11 @@ class PPCAModel(Settled):
     """The numbers of components that were tried."""
     criteria: Array | None = field(default=None, metadata={"dims": ("candidate",)})
     """What each came to: minus the held-out log-density of a value, or BIC. The smallest was chosen."""
+    anchor_mean: Array | None = field(default=None, metadata=_FEATURE)
+    """The parameters one step before these, at which EM had converged to fewer rows; None where these are."""
+    anchor_components: Array | None = field(default=None, metadata={"dims": ("component", "feature")})
+    anchor_variance: Array | None = field(default=None, metadata=_COMPONENT)
+    anchor_noise: float = 0.0
 
     @property
     def n_features(self) -> int:
@@ -98,8 +108,7 @@ class PPCAModel(Settled):
     @property
     def n_parameters(self) -> int:
         """How many numbers the model is free to choose."""
-        d, k = int(np.isfinite(self.mean).sum()), self.n_components
-        return d + d * k - k * (k - 1) // 2 + 1
+        return parameter_count(int(np.isfinite(self.mean).sum()), self.n_components)
 
     @property
     def bic(self) -> float:
@@ -110,6 +119,23 @@ class PPCAModel(Settled):
     def principal(self) -> Principal:
         """The parameters."""
         return Principal(self.mean, self.components, self.explained_variance, self.noise_variance)
+
+    @property
+    def anchor(self) -> Principal:
+        """Where a fit goes on when rows are appended: the pass of these over the old rows is remembered."""
+        if self.anchor_mean is None or self.anchor_components is None or self.anchor_variance is None:
+            return self.principal
+        return Principal(self.anchor_mean, self.anchor_components, self.anchor_variance, self.anchor_noise)
+
+    def anchored_at(self, before: Principal) -> PPCAModel:
+        """The same as one step from other parameters."""
+        return replace(
+            self,
+            anchor_mean=before.mean,
+            anchor_components=before.components,
+            anchor_variance=before.explained_variance,
+            anchor_noise=before.noise,
+        )
 
     @property
     def factors(self) -> Factors:
@@ -251,10 +277,12 @@ class PPCAModel(Settled):
 
     def scratch_bytes(self, n_rows: int) -> int:
         """The E step of a slab, and a few values for each of its own."""
-        from streamdr.methods.ppca_routes import e_step_bytes  # it knows models
+        from streamdr.methods.ppca_routes import e_step_bytes, latent_bytes  # it knows models
 
         d, k = self.n_features, self.n_components
-        return e_step_bytes(d, k, n_rows) + 4 * 8 * min(n_rows, at_once(k, d)) * d
+        # The packed w_j w_j' of all features, and once more where variances are asked for.
+        packed = 2 * latent_bytes(d, k)
+        return e_step_bytes(d, k, n_rows) + packed + 4 * 8 * min(n_rows, at_once(k, d)) * d
 
     def _mapped(
         self,

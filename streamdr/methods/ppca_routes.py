@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamdr.blocks import MatrixSpec
-from streamdr.methods.base import Route
+from streamdr.accumulators.pairwise import SLAB
+from streamdr.accumulators.visible import SLAB as VISIBLE_SLAB
+from streamdr.blocks import MatrixSpec, Part
+from streamdr.methods.base import Phase, Route
+from streamdr.methods.sampling import sampling
 from streamdr.methods.stepwise import PAIRWISE_COLUMNS, sample_rows
 from streamdr.packed import at_once, packed_length
 
@@ -14,49 +18,92 @@ if TYPE_CHECKING:
     from streamdr.methods.ppca_mixture import PPCAMixture
 
 _USUAL_ITERATIONS = 8
-_HELD = 7 * 8
+_HELD_OUT = 7 * 8
 """Bytes for each value that may be held out: its lot, and how well it is told."""
 
 
 def em_route(ppca: PPCA, data: MatrixSpec) -> Route:
     """A look at a part to start from, and a pass an iteration."""
     n, d, sizes = data.n_rows, data.n_cols, ppca.sizes
-    latent = sum(latent_bytes(d, k) for k in sizes)
-    pairwise = 24 * d * d if d <= PAIRWISE_COLUMNS else 0
-    k = max(sizes)
-    sample = 0 if pairwise else 8 * sample_rows(data, k) * d
-    held = _HELD * d if ppca.holdout else 0
-    e_step = max(e_step_bytes(d, size) + held * at_once(size, d) for size in sizes)
+    hidden = _HELD_OUT * d if ppca.holdout else 0
+    e_step = max(e_step_bytes(d, size) + hidden * at_once(size, d) for size in sizes)
+    minibatches = ppca.method == "minibatch"
+    iterating = Phase(
+        sum(latent_bytes(d, k) for k in sizes),
+        scratch_bytes=e_step,
+        held_bytes=sum(held_bytes(d, k) for k in sizes),
+        solve_bytes=max(solve_bytes(d, k) for k in sizes),
+    )
+    if minibatches:
+        statistics = [latent_bytes(d, k) for k in sizes]
+        stepping = replace(
+            iterating,
+            part=ppca.minibatch(data),
+            held_bytes=iterating.held_bytes + sum(statistics),
+            solve_bytes=iterating.solve_bytes + 3 * max(statistics),
+        )
     return Route(
         method=ppca,
         name=ppca.method,
         exact=False,
-        axis="rows",
-        passes=ppca.max_iter + 2,
-        accumulator_bytes=max(latent, pairwise, sample),
-        scratch_bytes=max(e_step, 2 * pairwise + 5 * 8 * 1024 * d if pairwise else 2 * sample),
-        scratch_per_block=0.0,
-        solve_bytes=max(solve_bytes(d, k) * len(sizes), pairwise, 3 * sample),
+        passes=ppca.max_iter + 2 + bool(ppca.holdout),
+        usual_passes=min(ppca.max_iter, _USUAL_ITERATIONS) + 1 + bool(ppca.holdout),
         flops=_USUAL_ITERATIONS * sum(2.0 * n * d * (2 * packed_length(k) + 4 * k) for k in sizes),
+        phases=(
+            *([Phase(16 * d, scratch_bytes=_HELD_OUT * VISIBLE_SLAB * d)] if ppca.holdout else []),
+            *_beginning(ppca, data),
+            *([stepping] if minibatches else []),
+            iterating,
+        ),
     )
 
 
-def mixture_route(mixture: PPCAMixture, data: MatrixSpec, sample_rows: int) -> Route:
+def _beginning(ppca: PPCA, data: MatrixSpec) -> list[Phase]:
+    """Covariances of each pair, of a part of the rows or of all; or a sample where that is too much."""
+    d, parts = data.n_cols, ppca.first_parts(data)
+    if d > PAIRWISE_COLUMNS:
+        size = sample_rows(data, max(ppca.sizes))
+        return list(sampling(data, size, parts, solve_bytes=start_bytes(size, d)))
+    square = 8 * d * d
+    pairs = Phase(
+        3 * square,
+        # Of each of a slab's rows the mask and the values, moved and as they were; then three products, each
+        # of which is moved to another origin.
+        scratch_bytes=7 * square + 5 * 8 * SLAB * d + (_HELD_OUT * SLAB * d if ppca.holdout else 0),
+        solve_bytes=8 * square + 8 * 10 * d * max(ppca.sizes),
+    )
+    return [pairs] if parts <= 1 else [replace(pairs, part=Part(0, parts)), pairs]
+
+
+def mixture_route(mixture: PPCAMixture, data: MatrixSpec, sample_rows: int, parts: int) -> Route:
     """A sample to start from, and a pass an iteration over each component."""
     n, d, sizes = data.n_rows, data.n_cols, mixture.sizes
-    k, sample = max(k for _, k in sizes), 8 * sample_rows * d
+    sample = 8 * sample_rows * d
+    starting = max(start_bytes(sample_rows, d) + 8 * d * 10 * c * k for c, k in sizes)
     return Route(
         method=mixture,
         name="em",
         exact=False,
-        axis="rows",
         passes=mixture.max_iter + 1,
-        accumulator_bytes=max(sum(c * latent_bytes(d, k) for c, k in sizes), sample),
-        scratch_bytes=max(e_step_bytes(d, k), 2 * sample),
-        scratch_per_block=0.0,
-        solve_bytes=sum(c * solve_bytes(d, k) for c, k in sizes) + 6 * sample,
+        usual_passes=min(mixture.max_iter, _USUAL_ITERATIONS) + 1,
         flops=_USUAL_ITERATIONS * sum(2.0 * n * d * c * (3 * packed_length(k) + 5 * k) for c, k in sizes),
+        phases=(
+            # The rows, holes filled, are cut into clusters: three times all of them.
+            *sampling(data, sample_rows, parts, solve_bytes=starting + 3 * sample),
+            Phase(
+                sum(c * latent_bytes(d, k) for c, k in sizes),
+                scratch_bytes=max(e_step_bytes(d, k) for _, k in sizes),
+                held_bytes=2 * sample + sum(c * held_bytes(d, k) for c, k in sizes),
+                # A component that starves is begun anew from the sample.
+                solve_bytes=max(solve_bytes(d, k) for _, k in sizes) + starting,
+            ),
+        ),
     )
+
+
+def start_bytes(n_rows: int, n_cols: int) -> int:
+    """What finding the principal axes of a sample takes: it is centred, weighted, and decomposed."""
+    return 5 * 8 * n_rows * n_cols + 4 * 8 * min(n_rows, n_cols) ** 2
 
 
 def latent_bytes(n_cols: int, n_components: int) -> int:
@@ -64,9 +111,18 @@ def latent_bytes(n_cols: int, n_components: int) -> int:
     return 8 * (n_cols + 1) * (packed_length(n_components) + 2 * n_components + 2)
 
 
+def held_bytes(n_cols: int, n_components: int) -> int:
+    """What one component holds between passes: its parameters, those before, and the best statistics.
+
+    With each goes the packed w_j w_j' of its features; and the steps that are remembered to look ahead from.
+    """
+    k, p = n_components, packed_length(n_components)
+    return 8 * n_cols * (2 * p + 12 * k + 14 * (k + 1)) + latent_bytes(n_cols, k)
+
+
 def solve_bytes(n_cols: int, n_components: int) -> int:
-    """The M step of one component, and the steps that are remembered to look ahead from."""
-    return 8 * n_cols * (4 * (n_components + 1) ** 2 + 24 * (n_components + 1))
+    """The M step of one component, whose normal equations are scaled and solved, and a look ahead."""
+    return 8 * n_cols * (5 * (n_components + 1) ** 2 + 24 * (n_components + 1))
 
 
 def e_step_bytes(n_cols: int, n_components: int, n_rows: int | None = None) -> int:
@@ -74,4 +130,4 @@ def e_step_bytes(n_cols: int, n_components: int, n_rows: int | None = None) -> i
     rows, p = at_once(n_components, n_cols), packed_length(n_components)
     rows = rows if n_rows is None else min(n_rows, rows)
     each = 8 * (4 * n_cols + 3 * p + 2 * n_components * (n_components + 1) + 8 * n_components)
-    return rows * each + 2 * latent_bytes(n_cols, n_components)
+    return rows * each + latent_bytes(n_cols, n_components)

@@ -11,6 +11,7 @@ import numpy as np
 from streamdr.accumulators import Latent
 from streamdr.blocks import Array, Block, MatrixSpec, Span
 from streamdr.methods.base import Model, in_memory
+from streamdr.methods.checks import no_weight
 from streamdr.methods.ppca_model import PPCAModel
 from streamdr.methods.stepwise import Steps
 
@@ -31,6 +32,14 @@ class PPCAStream:
         self._steps: Steps | None = None
         self._pending: Latent | None = None
 
+    @classmethod
+    def after(cls, ppca: PPCA, model: PPCAModel, n_rows: int) -> PPCAStream:
+        """A stream that goes on from a model of so many rows."""
+        stream = cls(ppca, model.n_features)
+        stream._steps = Steps.after(model, ppca.ridge, max(1, n_rows // stream._batch))
+        stream._pending = Latent([stream._steps.now.factors])
+        return stream
+
     def update(self, block: Block) -> None:
         """Take more rows."""
         weights = np.ones(len(block.values)) if block.weights is None else block.weights
@@ -44,6 +53,8 @@ class PPCAStream:
         """What all rows so far come to. Those that do not make a minibatch yet count as a small one."""
         if self._steps is None or self._pending is None:
             rows, weights = np.concatenate(self._first), np.concatenate(self._weights)
+            if not weights.any():
+                raise no_weight()
             spec = MatrixSpec(len(rows), rows.shape[1], rows.dtype)
             return in_memory(self._ppca.routes(spec)[0].method, rows, weights)
         steps = copy(self._steps)

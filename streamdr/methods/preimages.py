@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
 
 from streamdr.blocks import Array
+from streamdr.errors import DataError
 from streamdr.kernels import Kernel, Side, kernel_matrix
+from streamdr.linalg import eigenpairs
 
 _ITERATIONS = 200
 _TOLERANCE = 1e-10
@@ -40,6 +43,27 @@ def fixed_point(kernel: Kernel, landmarks: Array, origin: Array, parts: Array, s
     return best
 
 
+def _solved(matrix: Array, right: Array) -> Array:
+    """The solution of a symmetric system; the shortest one where it is singular to working precision.
+
+    It is that where the ridge is lost beside the kernel: rows that are there twice have the same scores.
+    """
+    solved: Array
+    for kind in ("pos", "sym"):  # a kernel that is not positive semidefinite
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", scipy.linalg.LinAlgWarning)
+                solved = scipy.linalg.solve(matrix, right, assume_a=kind, check_finite=False)
+            return solved
+        except (np.linalg.LinAlgError, scipy.linalg.LinAlgWarning):
+            continue
+    values, vectors = eigenpairs(matrix)
+    size = np.abs(values)
+    kept = size > len(size) * np.finfo(np.float64).eps * size.max()
+    solved = vectors[:, kept] @ ((vectors[:, kept].T @ right) / values[kept, None])
+    return solved
+
+
 @dataclass(frozen=True, eq=False)
 class Ridge:
     """Kernel ridge regression from scores to rows."""
@@ -53,11 +77,12 @@ class Ridge:
         """From pairs of scores and rows (Bakir, Weston and Schoelkopf 2004)."""
         matrix = cls._between(kernel, scores, scores)
         matrix.flat[:: len(matrix) + 1] += alpha
-        try:
-            dual = scipy.linalg.solve(matrix, rows, assume_a="pos", check_finite=False)
-        except np.linalg.LinAlgError:  # a kernel that is not positive semidefinite
-            dual = scipy.linalg.solve(matrix, rows, assume_a="sym", check_finite=False)
-        return cls(kernel, scores, dual)
+        if not np.isfinite(matrix).all():
+            raise DataError(
+                "values of the kernel between scores overflow, so that the way back cannot be learnt: "
+                "rescale the data, choose a smaller gamma or degree, or leave fit_inverse_transform out"
+            )
+        return cls(kernel, scores, _solved(matrix, rows))
 
     def predict(self, scores: Array) -> Array:
         """The rows that scores stand for."""

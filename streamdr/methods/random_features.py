@@ -36,7 +36,12 @@ def by_random_features(method: KernelPCA, data: MatrixSpec, start: KernelPCAMode
     full = cast(KernelMoments, (yield Pass(empty, label=label, labour=work)))
     identity = Whitening(np.eye(m), np.eye(m), Negative())
     axes = nystrom_axes(
-        full.moments(), identity, method.n_components, whitened=True, single=is_single(method, data)
+        full.moments(),
+        identity,
+        method.n_components,
+        whitened=True,
+        single=is_single(method, data),
+        centred=False,
     )
     fields = {**axes.fields(), **Named(kernel, features.origin).fields(), "captured_trace": None}
     return KernelPCAModel(

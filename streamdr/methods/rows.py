@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from streamdr.accumulators.base import Accumulator
-from streamdr.blocks import Array
-from streamdr.methods.base import Model, UsesScratch
+from streamdr.blocks import Array, MatrixSpec
+from streamdr.methods.base import MapsColumns, Model, UsesScratch
 
 RowKind = Literal[
     "embedding",
@@ -46,8 +46,8 @@ class RowOutput:
     """What a column stands for; None where a row has one value."""
     lacking: str
     """What is to be said of a model that cannot make it."""
-    dtype: Literal["float64"] | None = None
-    """The type of its values, whatever is asked for."""
+    dtype: Literal["float64", "label"] | None = None
+    """The type of its values, whatever is asked for: a number's, or that of labels."""
     fills: bool = False
     """Whether the model decides only those values that the input does not have."""
     centred: bool = True
@@ -108,7 +108,7 @@ ROW_OUTPUTS = (
         "responsibilities", "responsibilities", "predict_proba", "mixture", "is no mixture", centred=False
     ),
     RowOutput(
-        "predicted", "predicted classes", "predict", None, "predicts no class", dtype="float64", blind=True
+        "predicted", "predicted classes", "predict", None, "predicts no class", dtype="label", blind=True
     ),
     RowOutput(
         "probabilities",
@@ -145,9 +145,28 @@ class RowView:
         """Whether `transform` takes NaN for a value that is missing."""
         return bool(self.model.holes)
 
-    def scratch_bytes(self, n_rows: int) -> int:
-        """What `transform` allocates besides its result for so many rows."""
-        return self.model.scratch_bytes(n_rows) if isinstance(self.model, UsesScratch) else 0
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """The type of its values; None where it is to be chosen.
+
+        Labels that are numbers keep their type, text is a float64 number, and parts of a mixture are counted.
+        """
+        if self.kind.dtype != "label":
+            return None if self.kind.dtype is None else np.dtype(self.kind.dtype)
+        classes = getattr(self.model, "classes", None)
+        if classes is None:
+            return np.dtype(np.int64)
+        return classes.dtype if isinstance(classes, np.ndarray) else np.dtype(np.float64)
+
+    def stored(self, wanted: str | None, data: MatrixSpec) -> np.dtype[Any]:
+        """The type in which it is written: its own, the wanted one, or that of the rows as they come."""
+        return self.dtype or np.dtype(wanted or data.working)
+
+    def scratch_bytes(self, n_rows: int, row_bytes: int) -> int:
+        """What `transform` allocates besides its result for so many rows: a copy of them, if not told."""
+        if isinstance(self.model, UsesScratch):
+            return self.model.scratch_bytes(n_rows)
+        return n_rows * row_bytes
 
     def transform(self, values: Array) -> Array:
         """Map rows to rows, of one column where there is one value a row. Text becomes its class's number."""
@@ -178,6 +197,12 @@ class RowView:
     def shaped(self, rows: Array, sample_shape: tuple[int, ...] | None) -> Array:
         """Rows in the shape that they are stored in."""
         return rows.reshape(self.frame(len(rows), sample_shape, None)[0])
+
+    @property
+    def maps_by_columns(self) -> bool:
+        """Whether `transform` can be a pass over columns."""
+        embeds = self.kind == EMBEDDING and isinstance(self.model, MapsColumns)
+        return embeds and bool(self.model.maps_by_columns)
 
     def scores_by_columns(self, n_rows: int) -> Accumulator | None:
         """`transform` as a pass over columns, where there is one."""

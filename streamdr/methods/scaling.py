@@ -35,10 +35,10 @@ def scaled(squares: Array, n_components: int) -> Scaled:
     return Scaled(values[::-1], fix_signs(vectors[:, ::-1][:, :n_components].T.copy()))
 
 
-def require_positive(values: Array, n_components: int) -> None:
-    """Refuse more dimensions than distances have."""
+def require_positive(values: Array, n_components: int, rounding: float = 0.0) -> None:
+    """Refuse more dimensions than distances have; `rounding` is that of values, relative to the largest."""
     largest = float(np.abs(values).max(initial=0.0))
-    positive = int(np.count_nonzero(values[:n_components] > _NOTHING * largest))
+    positive = int(np.count_nonzero(values[:n_components] > max(_NOTHING, rounding) * largest))
     if not positive:
         raise DataError("all points lie in one place: there is no distance to scale")
     if positive < n_components:

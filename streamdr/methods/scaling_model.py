@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamdr.accumulators.base import Accumulator
-from streamdr.accumulators.tiles import TILE_BYTES, row_tiles
+from streamdr.accumulators.tiles import TILE_BYTES, row_tiles, tile_rows
 from streamdr.blocks import Array, Settled, widen
 from streamdr.distances import point_distances
 
@@ -109,7 +109,10 @@ class ScalingModel(Settled):
             return 8 * n_rows * self.n_features
         assert self.projection is not None
         width = int(self.projection.shape[1])
-        return 4 * max(TILE_BYTES, 8 * width) + 16 * width * self.n_outputs
+        # Rows of a tile are widened, and scaled to lengths of one, as landmarks are.
+        points = 0 if self.landmarks is None else 3 * 8 * tile_rows(width) * self.n_features
+        points += 0 if self.landmarks is None else 2 * self.landmarks.nbytes
+        return 4 * max(TILE_BYTES, 8 * width) + 16 * width * self.n_outputs + points
 
     def scores_by_columns(self, n_rows: int) -> Accumulator | None:
         """It needs whole rows."""

@@ -20,8 +20,8 @@ USUAL = 10
 
 def check_shared(method: Any) -> None:
     """Refuse impossible values of the parameters that all of them have."""
-    if method.k is not None and method.k != "cv":
-        _require_whole("k", method.k, 1, " or 'cv'")
+    if not (method.k is None or (isinstance(method.k, str) and method.k in ("all", "cv"))):
+        _require_whole("k", method.k, 1, ", 'all' or 'cv'")
     _require_whole("n_folds", method.n_folds, 2)
     _require_whole("max_classes", method.max_classes, 2)
     tasks = ("auto", "classification", "regression")
@@ -49,6 +49,8 @@ def how_many(method: Any, data: MatrixSpec) -> int | None:
     """The number of columns to keep; None where cross-validation decides."""
     if method.k == "cv":
         return None
+    if method.k == "all":
+        return data.n_cols
     return min(USUAL, data.n_cols) if method.k is None else int(method.k)
 
 

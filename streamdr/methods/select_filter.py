@@ -10,8 +10,11 @@ import numpy as np
 
 from streamdr.accumulators import Accumulator, ByFold, ClassMoments, ClassSums, JointMoments, JointSums
 from streamdr.blocks import Array, MatrixSpec
+from streamdr.errors import DataError
 from streamdr.linalg import constant_columns
-from streamdr.methods.base import Pass, Passes, Route
+from streamdr.methods.base import Model, Pass, Passes, Route
+from streamdr.methods.outlines import selection_outlines
+from streamdr.methods.parameters import require_types
 from streamdr.methods.select_common import (
     Task,
     check_data,
@@ -45,7 +48,7 @@ class Filter:
     target: ClassVar[Literal["any"]] = "any"
     statistic: ClassVar[str]
 
-    k: int | Literal["cv"] | None = None
+    k: int | Literal["all", "cv"] | None = None
     _: KW_ONLY
     task: Task = "auto"
     n_folds: int = 5
@@ -55,6 +58,7 @@ class Filter:
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
+        require_types(self)
         check_shared(self)
 
     def using(self, route: str) -> Self:
@@ -65,6 +69,10 @@ class Filter:
     def double(self) -> bool:
         """Whether products are taken in float64 whatever the data's type."""
         return self.precision == "double"
+
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """Models of as many columns as there may be."""
+        return selection_outlines(data, how_many(self, data))
 
     def fold_moments(self, task: str, n_cols: int) -> ByFold:
         """What cross-validation learns from and is judged by."""
@@ -128,6 +136,7 @@ class _Tests(Filter):
             joint = cast(JointSums, (yield Pass(self._sums(task, data), label="products with the target")))
             tested, weight = _of_joint_sums(joint), joint.centre.weight
             classes = {}
+        self._require_freedom(tested, weight)
         k = cast(int, how_many(self, data))
         fields = self.fields(self._of(tested), data, k)
         return SelectionModel(**fields, **classes, task=task, n_samples=weight, p_values=tested.p_values)
@@ -151,6 +160,7 @@ class _Tests(Filter):
             folds = NumberFolds(cast(list[JointMoments], parts))
         every = range(len(folds))
         tested, weight = _of_folds(folds, every)
+        self._require_freedom(tested, weight)
         ranks = [self._of(_of_folds(folds, [other for other in every if other != fold])[0]) for fold in every]
         scores = self._of(tested)
         k, path = self.judged(folds, ranks, scores, product_dtype(self, data))
@@ -160,6 +170,9 @@ class _Tests(Filter):
     def _of(self, tested: Tested) -> Array:
         raise NotImplementedError
 
+    def _require_freedom(self, tested: Tested, weight: float) -> None:
+        """Nothing is asked of who does not divide by what is left within classes."""
+
 
 @dataclass(eq=False)
 class SelectFScore(_Tests):
@@ -167,9 +180,9 @@ class SelectFScore(_Tests):
 
     Parameters
     ----------
-    k : int, "cv" or None
-        How many columns to keep: a number, or `"cv"` for the number that serves a linear learner best in
-        cross-validation. None for 10, or for all where there are fewer.
+    k : int, "all", "cv" or None
+        How many columns to keep: a number, all of them, or `"cv"` for the number that serves a linear learner
+        best in cross-validation. None for 10, or for all where there are fewer.
     task : "auto", "classification" or "regression"
         What the labels are. `"auto"` takes floating numbers for numbers, and all else for classes.
     n_folds : int
@@ -189,6 +202,13 @@ class SelectFScore(_Tests):
     def _of(self, tested: Tested) -> Array:
         return tested.f
 
+    def _require_freedom(self, tested: Tested, weight: float) -> None:
+        if not tested.freedom > 0:
+            raise DataError(
+                f"the rows weigh {weight:g} in all, which leaves nothing to judge F by: more rows than "
+                "classes are needed, or than 2 for numbers; weights count rows, and may have to be scaled"
+            )
+
 
 @dataclass(eq=False)
 class SelectCorrelation(_Tests):
@@ -198,9 +218,9 @@ class SelectCorrelation(_Tests):
 
     Parameters
     ----------
-    k : int, "cv" or None
-        How many columns to keep: a number, or `"cv"` for the number that serves a linear learner best in
-        cross-validation. None for 10, or for all where there are fewer.
+    k : int, "all", "cv" or None
+        How many columns to keep: a number, all of them, or `"cv"` for the number that serves a linear learner
+        best in cross-validation. None for 10, or for all where there are fewer.
     task : "auto", "classification" or "regression"
         What the labels are. `"auto"` takes floating numbers for numbers, and all else for classes.
     n_folds : int

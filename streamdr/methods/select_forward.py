@@ -10,8 +10,10 @@ from typing import Any, ClassVar, Literal, Self, cast
 from streamdr.accumulators import ByFold, ClassMoments, JointMoments
 from streamdr.blocks import MatrixSpec
 from streamdr.errors import ParameterError
-from streamdr.methods.base import Pass, Passes, Route
+from streamdr.methods.base import Model, Pass, Passes, Route
 from streamdr.methods.checks import require
+from streamdr.methods.outlines import selection_outlines
+from streamdr.methods.parameters import require_types
 from streamdr.methods.select_common import (
     Task,
     check_data,
@@ -38,9 +40,9 @@ class SelectForward:
 
     Parameters
     ----------
-    k : int, "cv" or None
-        How many columns to keep: a number, or `"cv"` for the best number on the path of the search. None for
-        10, or for all where there are fewer.
+    k : int, "all", "cv" or None
+        How many columns to keep: a number, all of them, or `"cv"` for the best number on the path of the
+        search. None for 10, or for all where there are fewer.
     learner : "auto", "linear", "ridge" or "discriminant"
         Who learns from columns: linear regression, ridge regression, or linear discriminants. `"auto"` takes
         discriminants for classes, and linear regression for numbers.
@@ -70,7 +72,7 @@ class SelectForward:
     model: ClassVar[type] = SelectionModel
     target: ClassVar[Literal["any"]] = "any"
 
-    k: int | Literal["cv"] | None = None
+    k: int | Literal["all", "cv"] | None = None
     _: KW_ONLY
     learner: Literal["auto", "linear", "ridge", "discriminant"] = "auto"
     direction: Literal["forward", "backward", "floating"] = "forward"
@@ -84,6 +86,7 @@ class SelectForward:
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
+        require_types(self)
         check_shared(self)
         learners = ("auto", "linear", "ridge", "discriminant")
         require(self.learner in learners, "learner", f"{self.learner!r} is not one of {', '.join(learners)}")
@@ -115,6 +118,10 @@ class SelectForward:
         steps = how_many(self, data) or data.n_cols
         whole = self.direction == "backward"
         return [by_moments(self, data, number, data.n_cols if whole else steps, whole=whole)]
+
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """Models of as many columns as there may be."""
+        return selection_outlines(data, how_many(self, data))
 
     def passes(self, data: MatrixSpec, start: SelectionModel | None = None) -> Passes:
         """One pass, and the search."""

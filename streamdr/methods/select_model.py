@@ -73,6 +73,11 @@ class SelectionModel(Settled):
         """The score after each step, the mean of all folds."""
         return None if self.path_fold_scores is None else self.path_fold_scores.mean(axis=1)
 
+    @property
+    def pvalues(self) -> Array | None:
+        """How likely chance alone would give each column its score, as scikit-learn calls it."""
+        return self.p_values
+
     @cached_property
     def reads(self) -> Array:
         """The numbers of the columns that `transform` looks at, ascending."""

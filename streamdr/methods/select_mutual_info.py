@@ -11,9 +11,10 @@ import numpy as np
 
 from streamdr.accumulators import Accumulator, ByFold, ClassMoments, Histograms, JointMoments, Sample, Several
 from streamdr.accumulators.class_moments import MOST_CLASSES
-from streamdr.blocks import Array, MatrixSpec, Part
+from streamdr.blocks import Array, MatrixSpec
 from streamdr.methods.base import Pass, Passes, Route
 from streamdr.methods.checks import require
+from streamdr.methods.sampling import sampled
 from streamdr.methods.select_bins import FEW, Bins
 from streamdr.methods.select_common import check_data, how_many, product_dtype, task_of, told
 from streamdr.methods.select_filter import Filter
@@ -32,9 +33,9 @@ class SelectMutualInfo(Filter):
 
     Parameters
     ----------
-    k : int, "cv" or None
-        How many columns to keep: a number, or `"cv"` for the number that serves a linear learner best in
-        cross-validation. None for 10, or for all where there are fewer.
+    k : int, "all", "cv" or None
+        How many columns to keep: a number, all of them, or `"cv"` for the number that serves a linear learner
+        best in cross-validation. None for 10, or for all where there are fewer.
     task : "auto", "classification" or "regression"
         What the labels are. `"auto"` takes floating numbers for numbers, and all else for classes.
     n_folds : int
@@ -78,7 +79,8 @@ class SelectMutualInfo(Filter):
         check_data(self, data)
         numbers = task_of(self.task, data) == "regression"
         number = 0 if numbers else min(self.max_classes, data.n_rows)
-        return [by_histograms(self, data, self._sample_rows(data), self._most_cells(data), number)]
+        sample, parts = self._sample_rows(data), self._parts(data)
+        return [by_histograms(self, data, sample, parts, self._most_cells(data), number)]
 
     def passes(self, data: MatrixSpec, start: SelectionModel | None = None) -> Passes:
         """The bins, from a sample or from the model of the first of these rows; and the histograms."""
@@ -120,9 +122,7 @@ class SelectMutualInfo(Filter):
     def _sampled(self, data: MatrixSpec, task: str) -> Generator[Pass, Accumulator, Bins]:
         rows, numbers = self._sample_rows(data), task == "regression"
         empty = Sample(data.n_cols, rows, self.random_state, holes=False, labelled=numbers)
-        parts = data.n_rows // (2 * rows)
-        part = Part(0, parts) if parts > 1 else None
-        sample = cast(Sample, (yield Pass(empty, label="a sample to cut columns by", part=part)))
+        sample = yield from sampled(empty, data, "a sample to cut columns by", self._parts(data))
         target = sample.rows[:, -1] if numbers else None
         features = sample.rows[:, : data.n_cols]
         return Bins.of(features, target, sample.weights, self.n_bins, self.discrete)
@@ -147,6 +147,10 @@ class SelectMutualInfo(Filter):
         fewest = max(_FEWEST_ROWS, 8 * self.n_bins)
         affordable = _SAMPLE_BYTES // (8 * data.n_cols)
         return min(max(fewest, min(_SAMPLE_ROWS, affordable)), data.n_rows)
+
+    def _parts(self, data: MatrixSpec) -> int:
+        """One of how many parts of the data is read to sample from."""
+        return data.n_rows // (2 * self._sample_rows(data))
 
     def _most_cells(self, data: MatrixSpec) -> int:
         """How large the tables may become: what is planned for is kept to."""

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from streamdr.blocks import MatrixSpec
-from streamdr.methods.base import Route
+from streamdr.methods.base import Phase, Route
+from streamdr.methods.sampling import sampling
 from streamdr.methods.select_common import product_dtype
 
 _BATCHES = 16 << 20
@@ -21,13 +22,16 @@ def by_sums(method: Any, data: MatrixSpec, n_classes: int) -> Route:
         method=method,
         name="sums",
         exact=True,
-        axis="rows",
         passes=1,
-        accumulator_bytes=means + 64 * d,
-        scratch_bytes=5 * means + 64 * d,
-        scratch_per_block=_copies(method, data, 1),
-        solve_bytes=4 * means + 256 * d,
         flops=6.0 * data.n_rows * d,
+        phases=(
+            Phase(
+                means + 64 * d,
+                scratch_bytes=5 * means + 64 * d,
+                scratch_per_block=_copies(method, data, 1),
+                solve_bytes=4 * means + 256 * d,
+            ),
+        ),
     )
 
 
@@ -43,46 +47,60 @@ def by_moments(method: Any, data: MatrixSpec, n_classes: int, steps: int, *, who
         method=method,
         name="fold moments",
         exact=True,
-        axis="rows",
         passes=1,
-        accumulator_bytes=folds * (square + means),
-        scratch_bytes=2 * square + 5 * means,
-        scratch_per_block=_copies(method, data, 2),
-        solve_bytes=forms + searching + 8 * means + (_BATCHES if n_classes else 0),
         flops=float(data.n_rows) * d * d + product + removing,
+        phases=(
+            Phase(
+                folds * (square + means),
+                scratch_bytes=2 * square + 5 * means,
+                scratch_per_block=_copies(method, data, 2),
+                solve_bytes=forms + searching + 8 * means + (_BATCHES if n_classes else 0),
+            ),
+        ),
         advice="or choose among fewer columns: first keep some by select_f_score with a number k",
     )
 
 
-def by_histograms(method: Any, data: MatrixSpec, sample: int, cells: int, n_classes: int) -> Route:
+def by_histograms(
+    method: Any, data: MatrixSpec, sample: int, parts: int, cells: int, n_classes: int
+) -> Route:
     """A sample that is gathered, and a pass that keeps tables, with moments where folds judge."""
-    # At most four times the sample is read for it, and a worker has it three times when it adds rows.
-    drawn, tables = 8 * 8 * sample * (data.n_cols + 1), 8 * cells
-    scratch = _copies(method, data, 2)
+    tables, drawn = 8 * cells, 8 * sample * (data.n_cols + 1)
+    # The sample is sorted column by column, and what it was is dropped when the cuts are known.
+    looking = sampling(data, sample, parts, labelled=True, solve_bytes=2 * drawn + 2 * tables)
+    counting = Phase(
+        tables,
+        scratch_bytes=tables // max(data.n_cols, 1) + (1 << 16),
+        scratch_per_block=_copies(method, data, 2),
+        held_bytes=2 * drawn,
+        solve_bytes=2 * tables,
+    )
+    work = 40.0 * data.n_rows * data.n_cols
     if method.k != "cv":
         return Route(
             method=method,
             name="histograms",
             exact=True,
-            axis="rows",
             passes=2,
-            accumulator_bytes=tables,
-            scratch_bytes=tables // max(data.n_cols, 1) + (1 << 16),
-            scratch_per_block=scratch,
-            solve_bytes=2 * tables,
-            gathered_bytes=drawn,
-            flops=40.0 * data.n_rows * data.n_cols,
+            flops=work,
+            phases=(*looking, counting),
         )
     folds = by_moments(method, data, n_classes, data.n_cols, whole=False)
+    (moments,) = folds.phases
+    both = replace(
+        moments,
+        accumulator_bytes=moments.accumulator_bytes + tables,
+        scratch_bytes=moments.scratch_bytes + counting.scratch_bytes,
+        scratch_per_block=moments.scratch_per_block + counting.scratch_per_block,
+        held_bytes=2 * drawn,
+        solve_bytes=moments.solve_bytes + 2 * tables,
+    )
     return replace(
         folds,
         name="histograms and fold moments",
         passes=2,
-        accumulator_bytes=folds.accumulator_bytes + tables,
-        scratch_per_block=folds.scratch_per_block + scratch,
-        solve_bytes=folds.solve_bytes + 2 * tables,
-        gathered_bytes=drawn,
-        flops=folds.flops + 40.0 * data.n_rows * data.n_cols,
+        flops=folds.flops + work,
+        phases=(*looking, both),
     )
 
 

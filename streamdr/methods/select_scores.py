@@ -19,6 +19,8 @@ class Tested(NamedTuple):
     correlation: Array
     """With a target of numbers the correlation; with classes the correlation ratio, which has no sign."""
     p_values: Array
+    freedom: float
+    """What the rows weigh beyond the means that are taken off them."""
 
 
 def by_classes(within: Array, between: Array, weight: float, n_classes: int, constant: Array) -> Tested:
@@ -26,18 +28,18 @@ def by_classes(within: Array, between: Array, weight: float, n_classes: int, con
 
     A column that is constant tells nothing; one that is so within each class, as much as a number can say.
     """
-    freedom = weight - n_classes
+    freedom = max(weight - n_classes, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         f = (between / (n_classes - 1)) / (within / freedom)
         ratio = np.sqrt(between / (between + within))
     f = np.where(constant, 0.0, np.minimum(np.nan_to_num(f, nan=0.0, posinf=_LARGEST), _LARGEST))
     ratio = np.where(constant, 0.0, np.nan_to_num(ratio, nan=0.0))
-    return Tested(f, ratio, np.where(constant, 1.0, fdtrc(n_classes - 1, freedom, f)))
+    return Tested(f, ratio, _chance(n_classes - 1, freedom, f, constant), freedom)
 
 
 def by_numbers(squares: Array, products: Array, target: float, weight: float, constant: Array) -> Tested:
     """Correlations with the target, and the F statistics of regressions on each column alone."""
-    freedom = weight - 2
+    freedom = max(weight - 2, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         correlation = np.where(constant, 0.0, products / np.sqrt(squares * target))
         correlation = np.clip(np.nan_to_num(correlation, nan=0.0), -1.0, 1.0)
@@ -45,7 +47,14 @@ def by_numbers(squares: Array, products: Array, target: float, weight: float, co
         left = np.maximum(target - products**2 / np.where(constant, 1.0, squares), 0.0) / target
         f = correlation**2 / left * freedom
     f = np.where(constant, 0.0, np.minimum(np.nan_to_num(f, nan=0.0, posinf=_LARGEST), _LARGEST))
-    return Tested(f, correlation, np.where(constant, 1.0, fdtrc(1, freedom, f)))
+    return Tested(f, correlation, _chance(1, freedom, f, constant), freedom)
+
+
+def _chance(n_means: int, freedom: float, f: Array, constant: Array) -> Array:
+    """How likely chance gives as much; surely, where rows weigh too little to tell."""
+    if not freedom > 0:
+        return np.ones(len(f))
+    return np.where(constant, 1.0, fdtrc(n_means, freedom, f))
 
 
 def mutual_information(table: Array, *, corrected: bool) -> float:

@@ -12,12 +12,11 @@ import scipy.linalg
 
 from streamdr.accumulators import Accumulator, KernelMoments, Sample
 from streamdr.accumulators.kernel import FoldMoments
-from streamdr.blocks import Array, MatrixSpec, Part
+from streamdr.blocks import Array, MatrixSpec
 from streamdr.kernels import KernelName
-from streamdr.methods.base import Pass, Passes, Route
+from streamdr.methods.base import Model, Pass, Passes, Route
 from streamdr.methods.checks import require
 from streamdr.methods.kernel_axes import (
-    NOTHING,
     NOTHING_IN_SINGLE,
     Floor,
     Whitening,
@@ -28,8 +27,13 @@ from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, column_origin
 from streamdr.methods.kernel_parameters import check_kernel, kind_of, require_rows
 from streamdr.methods.kernel_pca_model import KernelPCAModel
 from streamdr.methods.kernel_routes import is_single, labour, sparse
+from streamdr.methods.outlines import kernel_outline
+from streamdr.methods.parameters import require_types
+from streamdr.methods.sampling import sampled
 
 _MOST_CANDIDATES = 4000
+_NOTHING = 1e-9
+"""A row of whose image less than this part is left tells nothing: variances along it would be rounding."""
 
 
 @dataclass(eq=False)
@@ -80,6 +84,7 @@ class SparseKernelPCA:
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
+        require_types(self)
         check_kernel(self)
         kernel: Any = self.kernel
         by_rows = kernel != "precomputed"
@@ -105,11 +110,20 @@ class SparseKernelPCA:
         wanted = self.n_candidates * self.n_components
         return min(data.n_rows, max(min(wanted, _MOST_CANDIDATES), self.n_candidates, self.n_components))
 
+    def candidate_parts(self, data: MatrixSpec) -> int:
+        """One of how many parts of the data is read to draw candidates from."""
+        return data.n_rows // (8 * self.pool_rows(data))
+
     def routes(self, data: MatrixSpec) -> Sequence[Route]:
         """A sample, and one pass."""
         self.check()
         require_rows(self.n_components, data)
         return [sparse(self, data)]
+
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """A model of as many components as were asked for."""
+        k = self.n_components
+        return [kernel_outline(data, "sparse", k, k, pool=self.pool_rows(data))]
 
     def passes(self, data: MatrixSpec, start: KernelPCAModel | None = None) -> Passes:
         """Candidates, the moments of their kernels over all rows, and the greedy choice in memory."""
@@ -126,9 +140,10 @@ class SparseKernelPCA:
         full = cast(KernelMoments, (yield Pass(empty, label=label, labour=work)))
         moments, single = full.moments(), is_single(self, data)
         require_sound(moments)
-        chosen = _greedy(kernel, moments, self.n_components, NOTHING_IN_SINGLE if single else NOTHING)
+        nothing = NOTHING_IN_SINGLE if single else _NOTHING
+        chosen = _greedy(kernel, moments, self.n_components, nothing)
         # The axes are the chosen rows' images, each made orthogonal to those before.
-        lower = scipy.linalg.cholesky(kernel[np.ix_(chosen, chosen)], lower=True, check_finite=False)
+        chosen, lower = _independent(kernel, chosen, nothing)
         identity = np.eye(len(chosen))
         coefficients = scipy.linalg.solve_triangular(lower, identity, lower=True, check_finite=False).T
         mean = coefficients.T @ moments.mean[chosen]
@@ -138,7 +153,8 @@ class SparseKernelPCA:
         captured = float(np.trace(covariance) + mean @ mean) * moments.weight
         # The mean of all rows' images lies nearly in the span of all candidates.
         within = Whitening.of(kernel, Floor.of(single=single, whitened=False)).matrix.T @ moments.mean
-        total = max(moments.trace / moments.weight - float(within @ within), float(np.trace(covariance)))
+        variances = np.maximum(np.diag(covariance), 0.0)
+        total = max(moments.trace / moments.weight - float(within @ within), float(variances.sum()))
         require_variance(total, abs(moments.trace) / moments.weight, single=single)
         return KernelPCAModel(
             approximation="sparse",
@@ -146,10 +162,10 @@ class SparseKernelPCA:
             coefficients=coefficients,
             kernel_means=moments.mean[chosen],
             mean_coefficients=coefficients @ mean,
-            eigenvalues=np.maximum(np.diag(covariance), 0.0) * moments.weight,
+            eigenvalues=variances * moments.weight,
             n_samples=moments.weight,
             total_variance=total,
-            captured_trace=min(1.0, captured / moments.trace),
+            captured_trace=min(1.0, captured / moments.trace) if moments.trace > 0 else 1.0,
             trace_error=max(0.0, moments.trace - captured),
             wanted=self.n_components,
             double=self.precision == "double",
@@ -160,11 +176,22 @@ class SparseKernelPCA:
         )
 
     def _candidates(self, data: MatrixSpec) -> Generator[Pass, Accumulator, Pool]:
-        size = self.pool_rows(data)
-        parts = data.n_rows // (8 * size)
-        empty = Sample(data.n_cols, size, self.random_state, holes=False)
-        part = Part(0, parts) if parts > 1 else None
-        return Pool.of(cast(Sample, (yield Pass(empty, label="candidates", part=part))))
+        empty = Sample(data.n_cols, self.pool_rows(data), self.random_state, holes=False)
+        return Pool.of((yield from sampled(empty, data, "candidates", self.candidate_parts(data))))
+
+
+def _independent(kernel: Array, chosen: Array, nothing: float) -> tuple[Array, Array]:
+    """The chosen rows up to one that lies in the span of those before, and their Cholesky factor.
+
+    What is left of a row after others are taken out one by one is rounded otherwise than what a factorisation
+    leaves of it: where it is next to nothing, the latter decides.
+    """
+    least = nothing * np.diag(kernel)[chosen]
+    lower, stopped = scipy.linalg.lapack.dpotrf(kernel[np.ix_(chosen, chosen)], lower=1, clean=1)
+    n_sound = len(chosen) if stopped == 0 else stopped - 1
+    lost = np.flatnonzero(~(np.diag(lower)[:n_sound] ** 2 > least[:n_sound]))
+    n_sound = int(lost[0]) if len(lost) else n_sound
+    return chosen[:n_sound], lower[:n_sound, :n_sound]
 
 
 def _greedy(kernel: Array, moments: FoldMoments, n_components: int, nothing: float) -> Array:
@@ -175,10 +202,13 @@ def _greedy(kernel: Array, moments: FoldMoments, n_components: int, nothing: flo
     """
     left, spread = kernel.copy(), moments.scatter / moments.weight
     first = np.diag(kernel).copy()
+    # The root of what rounding may have made of each length. Taking out a row of which little is left adds
+    # its own error, as often as the others hold of it.
+    error = np.full(len(first), np.sqrt(4 * np.finfo(np.float64).eps * np.abs(first).max(initial=0.0)))
     chosen: list[int] = []
     while len(chosen) < n_components:
         length = np.diag(left)
-        able = length > nothing * first
+        able = length > np.maximum(nothing * first, error**2)
         gains = np.where(able, np.diag(spread) / np.where(able, length, 1.0), -np.inf)
         gains[chosen] = -np.inf
         pick = int(np.argmax(gains))
@@ -186,8 +216,9 @@ def _greedy(kernel: Array, moments: FoldMoments, n_components: int, nothing: flo
             break
         chosen.append(pick)
         share, along = left[pick] / left[pick, pick], spread[pick].copy()
+        error += np.abs(share) * error[pick]
         left -= np.outer(share, left[pick])
         spread -= np.outer(share, along) + np.outer(along, share) - along[pick] * np.outer(share, share)
     if not chosen:
-        require_variance(0.0, 1.0)
+        require_variance(0.0, 1.0, apart=moments.trace / moments.weight)
     return np.array(chosen, np.int64)

@@ -80,6 +80,32 @@ class Steps:
         # A minibatch may be a few rows, which have no noise to show.
         self._floor = LEAST_NOISE * (float(np.sum(now.loadings**2)) / len(now.mean) + now.noise)
 
+    @classmethod
+    def after(cls, model: PPCAModel, ridge: float, minibatches: int) -> Steps:
+        """Steps that go on from a fitted model, whose rows count as so many minibatches.
+
+        The statistics of a row are those that the model itself expects: E zz' is the identity, E rz' is W,
+        and E |r|^2 the trace of its covariance. Of complete rows, at the maximum of the likelihood, these
+        are the ones that the rows had; each feature is observed as often as features were on average.
+        """
+        steps = cls(model.principal, ridge, model.constant_features)
+        k, known = model.n_components, np.isfinite(model.mean)
+        d, loadings = int(known.sum()), np.where(known[:, None], steps.now.loadings, 0.0)
+        share = model.n_observed / (model.n_samples * d)
+        latent = np.concatenate([np.eye(k)[np.tril_indices(k)], np.zeros(k), np.ones(1)])
+        steps.statistics = Statistics(
+            share * np.outer(latent, known),
+            share * np.vstack([loadings.T, np.zeros(len(known))]),
+            latent,
+            np.array([share * (float(np.sum(loadings**2)) + d * steps.now.noise)]),
+        )
+        steps.taken = minibatches
+        nats = model.n_samples * model.log_likelihood
+        rows = model.n_samples + model.empty_rows
+        steps.totals = np.array([model.n_samples, model.empty_rows, model.n_observed, nats, rows, 0.0])
+        steps.log_likelihood, steps.change = model.log_likelihood, model.change
+        return steps
+
     def step(self, full: Latent) -> None:
         """Take in one minibatch, which was seen with the parameters of now."""
         if full.count == 0:

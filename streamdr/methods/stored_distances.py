@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 
 from streamdr.accumulators import Accumulator, Several, Submatrix, Survey
 from streamdr.accumulators.survey import symmetry_tolerance
+from streamdr.accumulators.tiles import TILE_BYTES
 from streamdr.blocks import Array, MatrixSpec
 from streamdr.errors import DataError
-from streamdr.methods.base import Pass
+from streamdr.methods.base import Pass, Phase
+from streamdr.methods.mds_parameters import N_PAIRS
+
+_TILES = 8
+"""How often a few rows of distances exist while they are looked at."""
+_AT_ONCE = 40
+"""No plan has more accumulators than that filling, or waiting to merge, beside what they hold of rows."""
 
 
 def surveyed(
@@ -27,6 +35,20 @@ def surveyed(
         yield from _name_the_pair(data, row)
     _require_connected(survey)
     return survey, None if besides is None else full.parts[1]
+
+
+def with_survey(phase: Phase, data: MatrixSpec) -> Phase:
+    """What a phase takes whose pass looks at all distances besides (`surveyed`)."""
+    tiles, survey = _TILES * max(TILE_BYTES, 8 * data.n_rows), 64 * data.n_rows + 8 * N_PAIRS
+    most, empty, together = phase.most_scratch_bytes, phase.empty_bytes, phase.together_bytes
+    return replace(
+        phase,
+        accumulator_bytes=phase.accumulator_bytes + survey,
+        empty_bytes=None if empty is None else empty + survey,
+        together_bytes=None if together is None else together + _AT_ONCE * survey,
+        scratch_bytes=phase.scratch_bytes + tiles,
+        most_scratch_bytes=None if most is None else most + tiles,
+    )
 
 
 def _name_the_pair(data: MatrixSpec, row: int) -> Generator[Pass, Accumulator, None]:

@@ -141,7 +141,8 @@ class StressModel(Settled):
         """What mapping so many rows allocates besides the result."""
         width = max(len(self._anchors), self.n_features)
         index = 0 if self.points is None else 3 * self.points.nbytes
-        return 10 * max(TILE_BYTES, 8 * width) + index
+        anchors = 0 if self.points is None else 3 * 8 * len(self._anchors) * self.n_features
+        return 10 * max(TILE_BYTES, 8 * width) + index + anchors
 
     def scores_by_columns(self, n_rows: int) -> Accumulator | None:
         """It needs whole rows."""

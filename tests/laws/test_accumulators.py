@@ -33,6 +33,7 @@ from streamdr.accumulators import (
     Stress,
     Submatrix,
     Survey,
+    Visible,
 )
 from streamdr.accumulators.holdout import Holdout
 from streamdr.accumulators.stress import PairWeights
@@ -57,6 +58,7 @@ ALONG = {
     "loadings": "columns",
     "scores": "columns",
     "pairwise": "rows",
+    "visible": "rows",
     "latent": "rows",
     "sample": "rows",
     "several": "rows",
@@ -94,7 +96,7 @@ CLASSES = (
     "by_fold",
 )
 """What learns from labels."""
-TAKE_HOLES = ("pairwise", "latent", "sample", "several")
+TAKE_HOLES = ("pairwise", "visible", "latent", "sample", "several")
 HIDDEN = Holdout(0.2, seed=4)
 
 
@@ -127,6 +129,7 @@ def examples(kind: str, data: np.ndarray) -> list[Accumulator]:
         "loadings": lambda: [Loadings(wide), Loadings(wide, scale=True)],
         "scores": lambda: [Scores(N, rng.normal(size=D), tall)],
         "pairwise": lambda: [Pairwise(D), Pairwise(D, HIDDEN)],
+        "visible": lambda: [Visible(D, HIDDEN), Visible(D, Holdout(0.9, 3, (0, 2)))],
         "latent": lambda: [
             Latent([one]),
             Latent([two]),

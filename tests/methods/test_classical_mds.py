@@ -547,3 +547,12 @@ def test_nothing_is_left_of_a_model_that_was_refused(tmp_path):
     good = ClassicalMDS(metric="precomputed").fit(CITIES)
     good.save(tmp_path / "m.zarr")
     assert store.load_model(tmp_path / "m.zarr").model.n_outputs == 2
+
+
+@pytest.mark.parametrize("solver", ["covariance", "exact", "krylov"])
+def test_rounding_of_single_precision_is_no_dimension(solver):
+    rng = np.random.default_rng(0)
+    places = rng.integers(-50, 51, (300, 3)) * 8.0 + 1.0
+    rows = (places @ rng.integers(-50, 51, (3, 12))).astype(np.float32)  # exact, of rank 3
+    with pytest.raises(ParameterError, match="only 3 of the distances' eigenvalues are positive"):
+        streamdr.ClassicalMDS(4, solver=solver).fit(rows)

@@ -89,7 +89,7 @@ def test_values_that_are_held_out_are_as_good_as_missing_in_a_mixture():
     factors, shares, hidden = components(x, [2, 1]), np.array([0.6, 0.4]), Holdout(0.3, 1)
     full, blind = Latent(factors, shares, hidden), Latent(factors, shares)
     full.update(Block(Span(0, 40), x))
-    blind.update(Block(Span(0, 40), np.where(hidden.chosen(np.arange(40), 5), np.nan, x)))
+    blind.update(Block(Span(0, 40), np.where(hidden.chosen(np.arange(40), x), np.nan, x)))
     assert full.log_likelihood == blind.log_likelihood
     for mine, other in zip(full.statistics, blind.statistics, strict=True):
         require_close(mine, other)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import plain_mds as plain
 import pytest
+import scipy.spatial.distance
 import sklearn.decomposition
 import zarr
 
 import streamdr
-from streamdr import MDS, ClassicalMDS, LandmarkMDS, fitting
+from streamdr import MDS, ClassicalMDS, LandmarkMDS, distances, fitting
 from streamdr.errors import DataError, ParameterError
 from streamdr.settings import Execution
 from streamdr.sources import open_source
@@ -357,3 +358,14 @@ def test_more_landmarks_than_rows_are_all_rows(rows):
 def test_points_in_one_place_are_refused():
     with pytest.raises((ParameterError, DataError)):
         LandmarkMDS(2, n_landmarks=5).fit(np.full((20, 4), 3.0))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cityblock", "cosine"])
+def test_pairs_are_as_far_apart_however_few_are_looked_at_together(monkeypatch, metric):
+    points = np.random.default_rng(0).standard_normal((50, 7))
+    pairs = np.random.default_rng(1).integers(0, 50, (333, 2))
+    whole = distances.pair_distances(metric, points, pairs)
+    monkeypatch.setattr(distances, "_PAIR_BYTES", 300)
+    np.testing.assert_array_equal(distances.pair_distances(metric, points, pairs), whole)
+    apart = scipy.spatial.distance.cdist(points, points, metric)[pairs[:, 0], pairs[:, 1]]
+    np.testing.assert_allclose(whole, apart, rtol=1e-12, atol=1e-12)

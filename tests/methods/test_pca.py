@@ -262,8 +262,8 @@ def test_shift_leaves_and_scale_squares_the_variances(shift, factor, rows, colum
 
 
 BAD = {
-    "n_components": [0, -1, 1.5, 1.0, 0.0, "most", True, [3]],
-    "whiten": ["yes", True],
+    "n_components": [0, -1, 1.5, 0.0, "most", True, [3]],
+    "whiten": ["yes", 1],
     "solver": ["svd"],
     "ddof": [2, -1],
     "precision": ["half"],
@@ -305,5 +305,5 @@ def test_data_that_cannot_serve_is_refused():
     assert "whole number" in refusal(streamdr.PCA(0.5, solver="krylov"), data)
     assert "'mle' needs at least as many rows as columns" in refusal(streamdr.PCA("mle"), data.T)
     assert "overflow" in refusal(streamdr.PCA(1), (data * 1e25).astype(np.float32))
-    with pytest.raises(DataError, match="weigh 0 in all"):
+    with pytest.raises(DataError, match="every weight is zero"):
         streamdr.PCA(1).fit(da.from_array(data), sample_weight=np.zeros(10))

@@ -110,27 +110,50 @@ def test_bic_counts_parameters_of_observed_features_and_rows_with_values():
 
 
 def test_about_the_given_part_of_all_values_is_held_out_anywhere():
-    chosen = Holdout(0.3, 1).chosen(np.arange(10_000), 20)
+    chosen = Holdout(0.3, 1).chosen(np.arange(10_000), np.zeros((10_000, 20)))
     assert chosen.mean() == pytest.approx(0.3, abs=5 * np.sqrt(0.21 / 200_000))
     np.testing.assert_allclose(chosen.mean(axis=0), 0.3, atol=5 * np.sqrt(0.21 / 10_000))
     pairs = np.corrcoef(chosen.T) - np.eye(20)
     assert np.abs(pairs).max() < 5 / np.sqrt(10_000), "columns have nothing to do with each other"
     assert abs(np.corrcoef(chosen[1:].ravel(), chosen[:-1].ravel())[0, 1]) < 5 / np.sqrt(200_000)
-    other = Holdout(0.3, 2).chosen(np.arange(10_000), 20)
+    other = Holdout(0.3, 2).chosen(np.arange(10_000), np.zeros((10_000, 20)))
     assert (chosen & other).mean() == pytest.approx(0.09, abs=0.01), "another seed holds out others"
 
 
 @pytest.mark.parametrize("fraction", [1e-12, 0.5, 1 - 1e-12])
 def test_the_extremes_of_what_is_held_out(fraction):
-    assert Holdout(fraction, 0).chosen(np.arange(1000), 5).mean() == pytest.approx(fraction, abs=0.05)
+    held = Holdout(fraction, 0).chosen(np.arange(1000), np.zeros((1000, 50)))
+    assert held.mean() == pytest.approx(fraction, abs=0.05)
 
 
 def test_the_same_values_are_held_out_however_rows_are_read():
-    whole = Holdout(0.2, 3).chosen(np.arange(1000), 7)
+    values = with_holes(np.random.default_rng(1).normal(size=(1000, 7)), "most")
+    whole = Holdout(0.2, 3).chosen(np.arange(1000), values)
     rows = np.random.default_rng(0).permutation(1000)
-    np.testing.assert_array_equal(Holdout(0.2, 3).chosen(rows, 7), whole[rows])
+    np.testing.assert_array_equal(Holdout(0.2, 3).chosen(rows, values[rows]), whole[rows])
     far = np.arange(2**40, 2**40 + 3)  # numbers of rows that no memory holds
-    np.testing.assert_array_equal(Holdout(0.2, 3).chosen(far[1:], 7), Holdout(0.2, 3).chosen(far, 7)[1:])
+    np.testing.assert_array_equal(
+        Holdout(0.2, 3).chosen(far[1:], values[1:3]), Holdout(0.2, 3).chosen(far, values[:3])[1:]
+    )
+
+
+@pytest.mark.parametrize("method", ["em", "minibatch"])
+@pytest.mark.parametrize("fraction", [0.2, 0.9])
+def test_no_column_and_no_row_loses_its_last_value_to_the_holdout(method, fraction):
+    rng = np.random.default_rng(4)
+    for seed in range(4):
+        x = with_holes(low_rank(60, 6, 2), "most")
+        x[:, 2:4] = np.nan  # two columns of one value each, and rows of one value
+        x[seed, 2], x[seed + 7, 3] = 1.0, 2.0
+        x[30:40, 1:] = np.nan
+        x[30:40, 0] = rng.normal(size=10)
+        holdout = Holdout(fraction, seed)
+        held = holdout.chosen(np.arange(60), x)
+        some = ~np.isnan(x).all(axis=1)
+        assert (~np.isnan(x) & ~held).any(axis=1)[some].all()
+        model = in_memory(PPCA(1, method=method, holdout=fraction, random_state=seed, max_iter=3), x)
+        assert np.isfinite(model.mean).all()
+        assert np.isfinite(model.impute(x)).all()
 
 
 @pytest.mark.parametrize("mask", ["a tenth", "most"])
@@ -141,7 +164,7 @@ def test_held_out_density_is_that_of_values_given_the_others_of_their_rows(mask,
     weights = np.random.default_rng(0).integers(0, 3, size=80).astype(float) if weighted else None
     model = in_memory(PPCA(2, method="em", holdout=0.25, random_state=4), x, weights)
     assert model.converged, "so that what was judged is what came out"
-    hidden = Holdout(0.25, 4).chosen(np.arange(80), 6) & ~np.isnan(x)
+    hidden = Holdout(0.25, 4).chosen(np.arange(80), x) & ~np.isnan(x)
     mean, whole = np.nan_to_num(model.mean), model.get_covariance()
     share, count, nats, squares = 0.0, 0.0, 0.0, 0.0
     for i in range(80):
@@ -155,13 +178,13 @@ def test_held_out_density_is_that_of_values_given_the_others_of_their_rows(mask,
     assert any(f"{count:,.0f} values were held out" in note for note in model.notes())
 
 
-def test_a_feature_whose_only_value_is_held_out_was_never_observed():
+def test_a_feature_whose_only_value_would_be_held_out_keeps_it():
     x = with_holes(low_rank(80, 6, 2), "a tenth")
-    hidden = Holdout(0.2, 0).chosen(np.arange(80), 6)
+    hidden = Holdout(0.2, 0).chosen(np.arange(80), x)
     x[:, 2] = np.nan
     x[np.flatnonzero(hidden[:, 2])[0], 2] = 1.0
     model = in_memory(PPCA(2, method="em", holdout=0.2), x)
-    assert np.isnan(model.mean[2])
+    assert model.mean[2] == pytest.approx(1.0, abs=1e-6)
     assert model.converged
     assert model.new_features == 0
 

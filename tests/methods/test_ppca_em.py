@@ -590,7 +590,7 @@ def test_wide_data_starts_from_a_sample_of_rows_and_ends_the_same():
 
 def test_held_out_values_say_nothing_to_the_fit():
     x = with_holes(low_rank(100, 6, 2), "a tenth")
-    hidden = Holdout(0.2, 5).chosen(np.arange(100), 6)
+    hidden = Holdout(0.2, 5).chosen(np.arange(100), x)
     model = fitted(x, holdout=0.2, random_state=5)
     blind = fitted(np.where(hidden, np.nan, x))
     np.testing.assert_array_equal(model.get_covariance(), blind.get_covariance())

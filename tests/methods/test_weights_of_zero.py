@@ -1,0 +1,133 @@
+"""Rows of weight zero are as good as not there: for every method that takes weights, in every type."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import streamdr
+from streamdr.accumulators import Moments
+from streamdr.blocks import Block, Span
+from streamdr.errors import StreamdrError
+
+SOLVERS = ("covariance", "gram", "krylov")
+DTYPES = ("float64", "float32", "uint8")
+
+
+def weighted_rows(dtype, n=60, d=8, seed=0):
+    """Rows of which a third has no weight. Column 2 is constant among the others."""
+    rng = np.random.default_rng(seed)
+    rows = rng.uniform(0, 250, (n, d)).astype(dtype)
+    weights = rng.uniform(0.1, 3, n)
+    weights[::3] = 0.0
+    rows[weights > 0, 2] = 7.123
+    rows[weights == 0, 2] = 249
+    return rows, weights
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_column_that_is_constant_among_rows_that_count_is_constant(solver, dtype):
+    rows, weights = weighted_rows(dtype)
+    with pytest.raises(streamdr.errors.ParameterError, match="column 2 is constant"):
+        streamdr.PCA(2, scale=True, solver=solver).fit(rows, sample_weight=weights)
+    fitted = streamdr.PCA(3, solver=solver).fit(rows, sample_weight=weights)
+    np.testing.assert_allclose(fitted.components_[:, 2], 0.0, atol=1e-12)
+    assert fitted.var_[2] <= 1e-25
+    without = streamdr.PCA(3, solver=solver).fit(rows[weights > 0], sample_weight=weights[weights > 0])
+    np.testing.assert_allclose(fitted.explained_variance_, without.explained_variance_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 25])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_so_it_is_in_many_blocks(chunk, dtype):
+    # Blocks in which a few rows count, one row, or none.
+    rows, weights = weighted_rows(dtype)
+    weights[10:18] = 0.0
+    moments = Moments(rows.shape[1])
+    for span in Span(0, len(rows)).split(chunk):
+        moments.update(Block(span, rows[span.slice], weights=weights[span.slice]))
+    assert moments.count == np.count_nonzero(weights)
+    assert moments.scatter[2, 2] <= 1e-25
+    np.testing.assert_allclose(moments.scatter[2], 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("weight", [1.0, 3.0, 1e-3, 1e6])
+def test_one_row_of_weight_is_one_row(solver, dtype, weight):
+    rows, weights = weighted_rows(dtype)
+    weights[:] = 0.0
+    weights[5] = weight
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for parameters in ({}, {"scale": True}, {"ddof": 0}):
+            with pytest.raises(streamdr.errors.DataError, match="only 1 row has any weight"):
+                streamdr.PCA(2, solver=solver, **parameters).fit(rows, sample_weight=weights)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_the_rank_is_that_of_rows_that_count(solver):
+    rows, weights = weighted_rows("float32", n=40, d=30)
+    weights[5:] = 0.0
+    fitted = streamdr.PCA(6, solver=solver).fit(rows, sample_weight=weights)
+    assert fitted.rank_ == np.count_nonzero(weights) - 1
+    with pytest.raises(streamdr.errors.ParameterError, match="rank"):
+        streamdr.PCA(6, solver=solver, whiten=True).fit(rows, sample_weight=weights)
+
+
+LABELLED = {
+    "lda": lambda: streamdr.LDA(),
+    "lda shrunk": lambda: streamdr.LDA(shrinkage="auto"),
+    "f score": lambda: streamdr.SelectFScore(3),
+    "correlation": lambda: streamdr.SelectCorrelation(3),
+    "mutual information": lambda: streamdr.SelectMutualInfo(3),
+    "forward": lambda: streamdr.SelectForward(3),
+}
+UNLABELLED = {
+    "pca": lambda: streamdr.PCA(3),
+    "correlations": lambda: streamdr.PCA(3, scale=True),
+    "ppca": lambda: streamdr.PPCA(2),
+    "ppca by em": lambda: streamdr.PPCA(2, method="em"),
+}
+
+
+def outcome(estimator, *given, **weights):
+    """What a fit comes to: its numbers, or the class of its refusal."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        warnings.filterwarnings("ignore", category=UserWarning)
+        try:
+            fitted = estimator.fit(*given, **weights)
+        except StreamdrError as refused:
+            return type(refused)
+    model = fitted.model_
+    names = ("explained_variance", "loadings", "eigenvalues", "scores", "selected", "p_values")
+    return {name: getattr(model, name) for name in names if getattr(model, name, None) is not None}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("varies", [True, False])
+@pytest.mark.parametrize("name", [*LABELLED, *UNLABELLED])
+def test_rows_without_weight_change_nothing(name, dtype, varies):
+    rows, weights = weighted_rows(dtype, n=90)
+    if varies:
+        rows[:, 2] = rows[::-1, 1]
+    kept = weights > 0
+    labels = (np.arange(90) // 3 % 3).astype(np.int64)
+    rows[:, 0] += (10 * labels).astype(dtype)
+    labels[~kept] = 7  # a class of no weight
+    given = ([rows, labels], [rows[kept], labels[kept]]) if name in LABELLED else ([rows], [rows[kept]])
+    make = (LABELLED | UNLABELLED)[name]
+    if name in ("mutual information", "forward"):
+        # Folds and cuts are drawn by the numbers of rows: those that are left must keep theirs.
+        assert outcome(make(), *given[0], sample_weight=weights)
+        return
+    with_zeros = outcome(make(), *given[0], sample_weight=weights)
+    without = outcome(make(), *given[1], sample_weight=weights[kept])
+    assert with_zeros.keys() == without.keys() if isinstance(without, dict) else with_zeros is without
+    if isinstance(without, dict):
+        for field, values in without.items():
+            np.testing.assert_allclose(
+                with_zeros[field], values, rtol=1e-5, atol=1e-5 * np.abs(values).max(), err_msg=field
+            )
