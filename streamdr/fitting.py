@@ -7,28 +7,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from streamdr.accumulators import Accumulator, copied
 from streamdr.blocks import Array, Span
 from streamdr.engines import Recovery, Threads, engine_for
 from streamdr.errors import DataError, Interrupted, MissingValuesError
 from streamdr.ledger import Ledger
-from streamdr.memory import Plan, TransformPlan, give_back, plan, plan_transform
+from streamdr.memory import Plan, TransformPlan, give_back, plan, plan_transform, seen_by
 from streamdr.methods import Method, Model, Pass, Passes
-from streamdr.methods.base import Picks
 from streamdr.methods.rows import EMBEDDING, RowOutput, RowView
 from streamdr.progress import Progress, Silent
 from streamdr.remote.folder import folder_at
-from streamdr.runner import Runner, in_order
+from streamdr.runner import Advance, Runner, in_order
 from streamdr.segments import BLOCK_BYTES
 from streamdr.settings import Execution
 from streamdr.sources.base import Source
-from streamdr.sources.picked import PickedSource
 from streamdr.store import (
     Fence,
     Place,
@@ -53,6 +52,8 @@ class Fitted:
     plan: Plan
     bytes_read: int
     seconds: float
+    statistics: Accumulator | None = None
+    """All that the model was made from, where that is one pass over the rows, and was to be kept."""
 
 
 @dataclass(frozen=True)
@@ -86,15 +87,18 @@ def fit(
     fresh: bool = False,
     planned: Callable[[Plan], None] = lambda plan: None,
     start: Model | None = None,
+    keep_bytes: int = 0,
 ) -> Fitted:
     """Run the passes that a method asks for, and return its model.
 
-    `start` is the model of an earlier fit to the first of these rows, for methods that iterate.
+    `start` is the model of an earlier fit to the first of these rows, for methods that iterate. Statistics
+    of up to `keep_bytes` are kept beside the model, where they are those of one pass over the rows.
 
     Resuming needs no code of its own: a pass that the ledger knows is answered at once, so a generator
     that is started again arrives where it was. `fresh` does not look at what earlier runs left there.
     """
     began, stop = time.monotonic(), stop or threading.Event()
+    execution = _placed(execution, source)
     chosen = plan(method, source, execution)
     planned(chosen)
     source.validate()
@@ -104,55 +108,111 @@ def fit(
             engine, source, chosen.window, progress or Silent(), stop, ledger, execution.checkpoint_seconds
         )
         passes = chosen.route.method.passes(source.spec, start)
-        request = next(passes)
+        request, kept = next(passes), _Kept(keep_bytes)
         while True:
             try:
-                request = _answered(passes, request, runner)
+                request = _answered(passes, request, runner, kept)
             except StopIteration as finished:
                 if ledger is not None:
                     ledger.prune()
                 seconds = time.monotonic() - began
-                return Fitted(finished.value, chosen, runner.bytes_read, seconds)
+                return Fitted(finished.value, chosen, runner.bytes_read, seconds, kept.statistics)
 
 
-def _answered(passes: Passes, request: Pass, runner: Runner) -> Pass:
+class _Kept:
+    """A copy of a pass's statistics: the solve may overwrite them. Nothing where there are several passes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.statistics: Accumulator | None = None
+        self._most_bytes = most_bytes
+        self._passes = 0
+
+    def take(self, request: Pass, full: Accumulator) -> None:
+        """Keep what a pass has found, if it is the first one."""
+        self._passes += 1
+        alone = self._passes == 1 and request.axis == "rows" and request.part is None
+        held = sum(array.nbytes for array in full.arrays().values())
+        self.statistics = copied(full) if alone and held <= self._most_bytes else None
+
+
+def _placed(execution: Execution, source: Source) -> Execution:
+    """The execution on the cluster that computes the source, unless another place was asked for.
+
+    What a cluster holds already comes to this process block by block, whatever the place.
+    """
+    if source.stays:
+        return replace(execution, scheduler="threads", cluster=None, tls=None)
+    if execution.scheduler is not None or execution.cluster is not None or source.client is None:
+        return execution
+    return replace(execution, scheduler=source.client)
+
+
+def _answered(passes: Passes, request: Pass, runner: Runner, kept: _Kept) -> Pass:
     """Run a pass, and return the next one that is asked for."""
+    missing: MissingValuesError | None = None
     try:
         full = runner.run(request)
-    except MissingValuesError as missing:
-        following = passes.throw(missing)  # which raises it again where nothing can be done without the value
-        runner.progress.message(f"values are missing: going on with {following.label}")
-        return following
+    except MissingValuesError as error:
+        # Whoever goes on without the value holds the error: its frames would keep a block, and more, alive.
+        missing = error.with_traceback(None)
     give_back()
-    return passes.send(full)
+    if missing is None:
+        kept.take(request, full)
+        return passes.send(full)
+    following = passes.throw(missing)  # which raises it again where nothing can be done without the value
+    runner.progress.message(f"values are missing: going on with {following.label}")
+    return following
+
+
+class Outlook(NamedTuple):
+    """How many bytes a stage would read: at least, and at most."""
+
+    least: int
+    most: int
 
 
 def outlook(
     method: Method, source: Source, execution: Execution, *, fresh: bool = False, start: Model | None = None
-) -> int:
-    """How many bytes a fit would read, at most: nothing for what the ledger knows."""
-    chosen = plan(method, source, execution)
-    every = source.spec.n_rows * source.spec.line_bytes("rows")
+) -> Outlook:
+    """What a fit would read: nothing for what the ledger knows.
+
+    What an exact route reads is known. One that iterates may be done after the first pass that it has to
+    read, or go on to its last.
+    """
+    route = plan(method, source, execution).route
+    every = source.spec.n_rows * source.stored_line_bytes("rows")
+    further = 0 if route.fallback is None else route.fallback.passes * every
+    left = route.passes * every - further
     if execution.ledger is None or fresh:
-        return chosen.route.passes * every
+        return Outlook(left if route.exact else min(every, left), left + further)
     stop = threading.Event()
     with one_blas_thread(), closing(Threads(1, stop)) as engine:
         ledger = Ledger(folder_at(execution.ledger))
-        runner = Runner(engine, source, chosen.window, Silent(), stop, ledger)
-        passes = chosen.route.method.passes(source.spec, start)
+        runner = Runner(engine, source, 1, Silent(), stop, ledger)
+        passes = route.method.passes(source.spec, start)
         request = next(passes)
-        left = chosen.route.passes * every
         while True:
             left -= runner.bytes_of(request)
             full, unread = runner.remembered(request)
             if full is None:
-                return unread + max(left, 0)
-            if left <= 0:
-                return 0
+                most = unread + max(left, 0)
+                return Outlook(most if route.exact else unread, most + further)
+            if left <= 0:  # what takes no missing values has met none
+                return Outlook(0, further if request.empty.holes else 0)
             try:
                 request = passes.send(full)
             except StopIteration:
-                return 0
+                return Outlook(0, 0)
+
+
+def transform_outlook(source: Source, unchanged_rows: int) -> Outlook:
+    """What a transform would read where so many rows of an earlier one may be kept.
+
+    Whether they are is known when the model is: some of them are mapped once more to tell.
+    """
+    sample = min(unchanged_rows, _SAMPLE_ROWS)
+    row_bytes, n_rows = source.stored_line_bytes("rows"), source.spec.n_rows
+    return Outlook((n_rows - unchanged_rows + sample) * row_bytes, (n_rows + sample) * row_bytes)
 
 
 def transform(
@@ -169,19 +229,21 @@ def transform(
     progress: Progress | None = None,
     stop: threading.Event | None = None,
     fence: Fence | None = None,
+    process_bytes: int | None = None,
 ) -> Transformed:
     """Write a source's embedding, or what else a model says of rows, to `target`: whole or not at all.
 
     `attributes` are recorded with it, and say, with the source's fingerprint, which unfinished work of
     a killed run is this one's to continue. Rows of an earlier output that are `kept` are not read.
+    `process_bytes` is what the process held before there was a model, where that is known.
     """
     began, stop, progress = time.monotonic(), stop or threading.Event(), progress or Silent()
     require_features(model, source)
-    if isinstance(model, Picks):
-        source, model = PickedSource(source, model.reads), model.narrowed()
-    view = kind.of(model)
-    output = np.dtype(kind.dtype or dtype or source.spec.working)
-    chosen = plan_transform(view, source, execution, output, None if kept is None else kept.chunk_rows)
+    view, source = seen_by(model, source, kind)
+    output = view.stored(dtype, source.spec)
+    give_back()
+    chunk_rows = None if kept is None else kept.chunk_rows
+    chosen = plan_transform(view, source, execution, output, chunk_rows, process_bytes=process_bytes)
     kept = kept if chosen.axis == "rows" else None
     source.validate()
     row_bytes = view.n_outputs * output.itemsize
@@ -190,7 +252,7 @@ def transform(
     shape, dims = view.frame(source.spec.n_rows, source.sample_shape, source.dims)
     identity = repr((kind.name, sorted(attributes.items()), fingerprint, output.str, chosen.chunk_rows, kept))
     key = hashlib.sha256(identity.encode()).hexdigest()[:32]
-    with stage(target, overwrite=overwrite, key=key, fence=fence) as staging:
+    with stage(target, kind=kind.name, overwrite=overwrite, key=key, fence=fence) as staging:
         create_rows(
             staging.path,
             kind.name,
@@ -225,12 +287,11 @@ def movement(view: RowView, source: Source, written: Any, rows: int) -> tuple[fl
 
     It is measured where it is largest, on the rows that were written first. None where that tells nothing.
     """
-    row_bytes = source.spec.line_bytes("rows")
-    sample = Span(0, min(rows, _SAMPLE_ROWS, max(1, BLOCK_BYTES // row_bytes)))
+    sample = Span(0, min(rows, _SAMPLE_ROWS, max(1, BLOCK_BYTES // source.spec.line_bytes("rows"))))
     values = source.block(sample, holes=view.holes).values
     old = np.asarray(written[sample.slice], np.float64).reshape(len(sample), view.n_outputs)
     new = np.asarray(view.transform(values), np.float64)
-    return view.kind.change(values, old, new), len(sample) * row_bytes
+    return view.kind.change(values, old, new), len(sample) * source.stored_line_bytes("rows")
 
 
 def require_features(model: Model, source: Source) -> None:
@@ -272,18 +333,29 @@ def _write_by_rows(
     if rows_done:
         runner.progress.message(f"resuming {label}: {rows_done:,} rows are already written")
     recovery.begin(rows_done)
-    row_bytes = spec.line_bytes("rows")
+    row_bytes = runner.source.stored_line_bytes("rows")
     shared, source = engine.share(view), engine.share(runner.source)
     tasks = (
-        (_project, shared, source, path, head, list(span.split(chosen.block_rows)), dtype, engine.stopped)
+        (
+            _project,
+            shared,
+            source,
+            path,
+            head,
+            list(span.split(chosen.block_rows)),
+            dtype,
+            engine.stopped,
+            engine.count,
+        )
         for head, span in zip(heads, new, strict=True)
     )
     runner.progress.start(label, spec.n_rows, rows_done, float(row_bytes))
+    shown = Advance(engine, runner.progress, spec.n_rows - rows_done)
     try:
-        with closing(in_order(recovery, tasks, runner.stop)) as handles:
+        with closing(in_order(recovery, tasks, runner.stop, shown.look)) as handles:
             for span, _ in zip(new, recovery.watch(handles, new), strict=True):
                 runner.bytes_read += len(span) * row_bytes
-                runner.progress.advance(len(span))
+                shown.take(len(span))
     finally:
         runner.progress.finish()
     return spec.n_rows - recovery.first
@@ -305,6 +377,7 @@ def _project(
     blocks: Sequence[Span],
     dtype: np.dtype[Any],
     stopped: Callable[[], bool],
+    count: Callable[[int], None],
 ) -> None:
     """The task: read and map block after block, and write the chunk that they make with its head."""
     start = blocks[0].start - len(head)
@@ -318,6 +391,7 @@ def _project(
         rows[here] = view.transform(block.values)
         if view.overlooks(block.values) or not view.is_sound(rows[here]):
             block.suspect()
+        count(len(span))
     write_rows(path, start, view.shaped(rows, source.sample_shape), view.kind.name)
 
 

@@ -1,9 +1,10 @@
 """The memory plan: what a run will take, computed from shapes before a byte is read, and kept to.
 
-The peak is the interpreter and its libraries; for each worker a block, what decoding it takes, and the
-update's scratch; and the larger of two: the accumulators that are filling or waiting to merge, with one a
-level of the counter, or the full accumulator and the arrays of the solve. Reading is over when solving
-begins, but the allocator may not yet have given back what blocks took, so both are counted.
+A route has phases, and the peak is that of the phase that takes most: the interpreter and its libraries; what
+the method holds; and the larger of two. While reading: for each worker a block, what decoding it takes, and
+the update's scratch, and the accumulators that are filling or waiting to merge, with one a level of the
+counter. While solving: the full accumulator and the arrays of the solve, for which blocks and scratch have
+made room (`scratch.release`, `give_back`).
 """
 
 from __future__ import annotations
@@ -17,22 +18,30 @@ from typing import Any
 
 import numpy as np
 
-from streamdr.blocks import Axis
+from streamdr.blocks import Axis, MatrixSpec
 from streamdr.engines import available_cores
 from streamdr.errors import MemoryLimitError
 from streamdr.methods import Method, Model, Route
-from streamdr.methods.base import UsesScratch, require_labels
-from streamdr.methods.rows import RowView
+from streamdr.methods.base import Foreseeable, Phase, Picks, require_labels
+from streamdr.methods.rows import RowOutput, RowView
 from streamdr.segments import RADIX, Cut, cut
 from streamdr.settings import Execution
-from streamdr.sizes import format_bytes
+from streamdr.sizes import format_bytes, format_seconds
 from streamdr.sources.base import Source
+from streamdr.sources.part import PartSource
+from streamdr.sources.picked import PickedSource
 
 BASELINE = 140 << 20
 """Python with numpy, scipy, zarr and the rest loaded, and what they keep for themselves."""
 _FREE_SHARE = 0.8
 _SMALL_ACCUMULATOR = 64 << 20
 _OUTPUT_CHUNK = 1 << 20
+_WRITTEN = 3
+"""How often a chunk of the output exists while it is written: as rows, as bytes, and with its checksum."""
+_SMALL_ARRAYS = 1 << 20
+"""What a model may have besides its outline: a number for each iteration, for each candidate and the like."""
+_DIFFERENCE = 16 << 20
+"""By how much one process may be larger than another that does the same."""
 _CHUNK_BLOCKS = 16
 """The most blocks that make one chunk: rows of a single number must not wait for a million others."""
 _FLOPS = 6e10
@@ -50,11 +59,16 @@ class Plan:
     workers: int
     window: int
     blocks: Cut
+    """How the first phase is cut."""
     limit: int
     parts: dict[str, int]
-    """The peak, by what takes it."""
+    """The peak, by what takes it, in the phase that takes most."""
     seconds: float
-    """A modelled time, to compare routes by."""
+    """A modelled time at the most passes, to compare routes by."""
+    usual_seconds: float = 0.0
+    """A modelled time at the usual number of passes."""
+    fallback_seconds: float | None = None
+    """The same for what the route goes on with when it finds a value missing."""
     reason: str = ""
 
     @property
@@ -90,79 +104,112 @@ class TransformPlan:
 
 
 def plan_transform(
-    model: Model | RowView,
+    view: RowView,
     source: Source,
     execution: Execution,
     dtype: np.dtype[Any],
     chunk_rows: int | None = None,
+    *,
+    process_bytes: int | None = None,
 ) -> TransformPlan:
     """Read by rows where a block of rows fits in the limit, by columns where only that does.
 
-    `chunk_rows` is given where the output has its chunks already.
+    `chunk_rows` is given where the output has its chunks already. `process_bytes` is what the process held
+    before there was a model, where that is known: what a fit has left is free by now, or the model itself.
     """
     limit = execution.memory_limit or int(_FREE_SHARE * available_memory())
     wanted = execution.workers or available_cores()
-    drafts = [
-        draft(model, source, execution, dtype, chunk_rows, limit, workers)
-        for draft in (_by_rows, _by_columns)
-        for workers in range(wanted, 0, -1)
-        if draft is _by_rows or model.scores_by_columns(source.spec.n_rows) is not None
-    ]
+    held = _model_bytes(view)
+    if process_bytes is None:
+        base = max(BASELINE + held, resident())
+    else:
+        base = max(BASELINE, process_bytes) + held
+    base += held  # what it derives from its arrays, in the type of the rows
+    drafts = [_by_rows(view, source, execution, dtype, chunk_rows, workers) for workers in _fewer(wanted)]
+    if view.maps_by_columns:
+        drafts += [_by_columns(view, source, execution, workers) for workers in _fewer(wanted)]
+    drafts = [replace(draft, peak=base + draft.peak, limit=limit) for draft in drafts]
     for draft in drafts:
         if draft.peak <= limit:
             return draft
     smallest = min(drafts, key=lambda draft: draft.peak)
     raise MemoryLimitError(
-        f"{source.name}: transforming {source.spec.n_rows} x {source.spec.n_cols} takes "
+        f"{source.name}: writing the {view.kind.title} of {source.spec.n_rows} x {source.spec.n_cols} takes "
         f"{format_bytes(smallest.peak)} even with one worker, and the memory limit is {format_bytes(limit)}: "
-        f"raise memory_limit, or store the data in smaller chunks (now {source.chunks[0]} rows x "
-        f"{source.chunks[1]} columns)"
+        f"raise memory_limit to {advised(smallest.peak)} MiB, or store the data in smaller chunks (now "
+        f"{source.chunks[0]} rows x {source.chunks[1]} columns)"
     )
+
+
+def foresee_transform(
+    method: Method, source: Source, execution: Execution, kind: RowOutput, dtype: str | None
+) -> TransformPlan | None:
+    """The plan of writing what a model that is yet to be fitted will make of rows, at most.
+
+    None where a method does not say how large its models may become. `method` is that of a route.
+    """
+    if not isinstance(method, Foreseeable):
+        return None
+    held = max(BASELINE, resident()) + _SMALL_ARRAYS
+    plans = []
+    for model in method.outlines(source.spec):
+        view, seen = seen_by(model, source, kind)
+        output = view.stored(dtype, seen.spec)
+        plans.append(plan_transform(view, seen, execution, output, process_bytes=held))
+    return max(plans, key=lambda chosen: chosen.peak)
+
+
+def seen_by(model: Model, source: Source, kind: RowOutput) -> tuple[RowView, Source]:
+    """A model as what makes an output, and as much of the source as it looks at."""
+    if isinstance(model, Picks):
+        return kind.of(model.narrowed()), PickedSource(source, model.reads)
+    return kind.of(model), source
+
+
+def advised(peak: int) -> int:
+    """The limit, in MiB, that a plan of such a peak keeps, in another process too, which may be larger."""
+    return math.ceil((peak + (_DIFFERENCE if resident() > BASELINE else 0)) / 2**20)
+
+
+def _fewer(workers: int) -> range:
+    return range(workers, 0, -1)
 
 
 def _by_rows(
-    model: Model | RowView,
+    view: RowView,
     source: Source,
     execution: Execution,
     dtype: np.dtype[Any],
     chunk_rows: int | None,
-    limit: int,
     workers: int,
 ) -> TransformPlan:
+    """A block, what it becomes, and the chunk that is made of it: mapped, or written."""
     data = source.spec
     rows = min(cut(data, source.chunks, "rows", 0, source.labour).block, data.n_rows)
-    out_bytes = model.n_outputs * dtype.itemsize
+    out_bytes = view.n_outputs * dtype.itemsize
     blocks = min(math.ceil(_OUTPUT_CHUNK / (rows * out_bytes)), _CHUNK_BLOCKS)
     chunk_rows = chunk_rows or min(rows * blocks, data.n_rows)
-    here = workers if execution.in_process else 1
-    block = rows * data.line_bytes("rows")
-    mapped = rows * model.n_outputs * data.working.itemsize
-    scratch = model.scratch_bytes(rows) if isinstance(model, UsesScratch) else 0
-    task = 2 * block + source.overhead(rows, data.n_cols) + scratch + 2 * mapped + 2 * chunk_rows * out_bytes
-    peak = max(BASELINE, resident()) + here * task + 2 * _model_bytes(model)
-    return TransformPlan("rows", workers, 2 * workers, rows, chunk_rows, peak, limit)
+    here = min(workers, math.ceil(data.n_rows / chunk_rows)) if execution.in_process else 1
+    line = data.line_bytes("rows")
+    mapped = rows * view.n_outputs * (data.working.itemsize + 2)  # and whether each of it is finite
+    chunk = chunk_rows * out_bytes
+    mapping = view.scratch_bytes(rows, line) + mapped + chunk
+    reading = rows * line + source.overhead(rows, data.n_cols) + source.checking_bytes(rows, data.n_cols)
+    task = reading + max(mapping, _WRITTEN * chunk)
+    return TransformPlan("rows", workers, 2 * workers, rows, chunk_rows, here * task, 0)
 
 
-def _by_columns(
-    model: Model | RowView,
-    source: Source,
-    execution: Execution,
-    dtype: np.dtype[Any],
-    chunk_rows: int | None,
-    limit: int,
-    workers: int,
-) -> TransformPlan:
+def _by_columns(view: RowView, source: Source, execution: Execution, workers: int) -> TransformPlan:
     data = source.spec
-    scores = 8 * data.n_rows * model.n_outputs
+    scores = 8 * data.n_rows * view.n_outputs
     blocks = cut(data, source.chunks, "columns", scores)
-    columns = min(blocks.block, blocks.length)
-    here = workers if execution.in_process else 1
-    task = 2 * columns * data.line_bytes("columns") + source.overhead(data.n_rows, columns) + scores
+    columns = blocks.longest
+    here = min(workers, len(blocks)) if execution.in_process else 1
+    reading = source.overhead(data.n_rows, columns) + source.checking_bytes(data.n_rows, columns)
+    task = 2 * columns * data.line_bytes("columns") + reading + scores
     levels = math.ceil(math.log(max(len(blocks), 2), RADIX)) + 2
-    peak = max(BASELINE, resident()) + here * task + (2 * workers + levels + 1) * scores
-    return TransformPlan(
-        "columns", workers, 2 * workers, 0, data.n_rows, peak + 2 * _model_bytes(model), limit
-    )
+    peak = here * task + (2 * workers + levels + 1) * scores
+    return TransformPlan("columns", workers, 2 * workers, 0, data.n_rows, peak, 0)
 
 
 def _model_bytes(model: Any) -> int:
@@ -221,26 +268,62 @@ def _widest(route: Route, source: Source, execution: Execution, limit: int) -> P
 
 
 def _draft(route: Route, source: Source, execution: Execution, limit: int, workers: int) -> Plan:
+    largest = max(phase.accumulator_bytes for phase in route.phases)
+    window = 2 * workers if largest <= _SMALL_ACCUMULATOR else workers
+    phases = [_phase(phase, source, execution, workers, window) for phase in route.phases]
+    parts = max((parts for _, parts in phases), key=lambda parts: sum(parts.values()))
+    data, other = source.spec, route.fallback
+    return Plan(
+        route,
+        workers,
+        window,
+        phases[0][0],
+        limit,
+        parts,
+        seconds=_seconds(route, data, route.passes) / workers,
+        usual_seconds=_seconds(route, data, route.usual_passes or route.passes) / workers,
+        fallback_seconds=None if other is None else _seconds(other, data, other.usual_passes) / workers,
+    )
+
+
+def _phase(
+    phase: Phase, source: Source, execution: Execution, workers: int, window: int
+) -> tuple[Cut, dict[str, int]]:
+    """How a phase is cut, and what it takes."""
+    if phase.part is not None:
+        source = PartSource(source, phase.part)
     data = source.spec
-    blocks = cut(data, source.chunks, route.axis, route.accumulator_bytes, route.labour)
-    lines = min(blocks.block, blocks.length)
-    block = lines * data.line_bytes(route.axis)
-    shape = (lines, data.n_cols) if route.axis == "rows" else (data.n_rows, lines)
-    window = 2 * workers if route.accumulator_bytes <= _SMALL_ACCUMULATOR else workers
-    levels = math.ceil(math.log(max(len(blocks), 2), RADIX)) + 1
+    empty = phase.accumulator_bytes if phase.empty_bytes is None else phase.empty_bytes
+    blocks = cut(data, source.chunks, phase.axis, empty, phase.labour)
+    lines = blocks.longest
+    block = lines * data.line_bytes(phase.axis)
+    shape = (lines, data.n_cols) if phase.axis == "rows" else (data.n_rows, lines)
     # Threads share this process; processes of a cluster each keep to the limit on their own.
-    here = workers if execution.in_process else 1
+    here = min(workers, len(blocks)) if execution.in_process else 1
+    scratch = round(phase.scratch_per_block * block) + phase.scratch_bytes
+    if phase.most_scratch_bytes is not None:
+        scratch = min(scratch, phase.most_scratch_bytes)
+    levels = math.ceil(math.log(max(len(blocks), 2), RADIX)) + 1
     waiting = min(window, len(blocks)) + min(levels, blocks.whole) + len(blocks.tail())
+    filling = min(waiting, len(blocks)) * phase.accumulator_bytes
+    if phase.together_bytes is not None:
+        filling = min(filling, phase.together_bytes)
     parts = {
         "interpreter": max(BASELINE, resident()),
         "blocks": here * (block + source.overhead(*shape)),
-        "scratch": here * (round(route.scratch_per_block * block) + route.scratch_bytes),
-        "accumulators": route.gathered_bytes + waiting * route.accumulator_bytes,
+        "scratch": here * (scratch + source.checking_bytes(*shape)),
+        "accumulators": phase.gathered_bytes + filling,
+        "held": phase.held_bytes,
     }
-    solve = route.gathered_bytes + route.accumulator_bytes + route.solve_bytes
-    parts["solve"] = max(0, solve - parts["accumulators"])
-    seconds = route.flops / _FLOPS + route.passes * data.n_rows * data.line_bytes("rows") / _READ
-    return Plan(route, workers, window, blocks, limit, parts, seconds / workers)
+    solve = phase.gathered_bytes + phase.accumulator_bytes + phase.solve_bytes
+    reading = parts["blocks"] + parts["scratch"] + parts["accumulators"]
+    parts["solve"] = max(0, solve - reading)
+    return blocks, parts
+
+
+def _seconds(route: Route, data: MatrixSpec, passes: int) -> float:
+    """The modelled time of one worker."""
+    return route.flops / _FLOPS + passes * data.n_rows * data.line_bytes("rows") / _READ
 
 
 def _preference(draft: Plan) -> float:
@@ -257,15 +340,15 @@ def _reason(best: Plan, drafts: list[Plan]) -> str:
             verdicts.append(f"{draft.route.name} would take {format_bytes(draft.peak)}")
         else:
             iterative = "" if draft.route.exact else ", iterative"
-            verdicts.append(f"{draft.route.name} {draft.seconds:.3g} s{iterative}")
-    return f"{best.route.name}: about {best.seconds:.3g} s, where {', '.join(verdicts)}"
+            verdicts.append(f"{draft.route.name} takes {format_seconds(draft.usual_seconds)}{iterative}")
+    return f"{best.route.name}: {format_seconds(best.usual_seconds)}, where {'; '.join(verdicts)}"
 
 
 def _refusal(drafts: list[Plan], source: Source, limit: int) -> str:
     smallest = min(drafts, key=lambda draft: draft.peak)
     needs = "; ".join(f"{draft.route.name} {format_bytes(draft.peak)}" for draft in drafts)
     where = ", ".join(f"{name} {format_bytes(size)}" for name, size in smallest.parts.items())
-    advice = f"raise memory_limit to {math.ceil(smallest.peak / 2**20)} MiB"
+    advice = f"raise memory_limit to {advised(smallest.peak)} MiB"
     if smallest.parts["blocks"] > smallest.peak / 2:
         rows, cols = source.chunks
         advice += f", or store the data in smaller chunks (now {rows} rows x {cols} columns)"

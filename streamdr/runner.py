@@ -17,12 +17,13 @@ import numpy as np
 
 from streamdr.accumulators import Accumulator, copied
 from streamdr.blocks import Axis, Block, Span
-from streamdr.checkpoints import Checkpoints, NoNotes, Notes
+from streamdr.checkpoints import Checkpoints, NoNotes, Notes, input_name
 from streamdr.engines import Engine, Handle, LostError, Recovery
 from streamdr.errors import DataError, Interrupted
 from streamdr.ledger import Ledger
 from streamdr.methods import Pass
 from streamdr.progress import Progress
+from streamdr.scratch import release
 from streamdr.segments import Tally, Work, cut
 from streamdr.sources.base import Source
 from streamdr.sources.part import PartSnapshot, PartSource
@@ -33,6 +34,7 @@ Task = tuple[Callable[..., Any], *tuple[Any, ...]]
 _POLL_SECONDS = 0.2
 _LOOK_BYTES = 4 << 20
 _WORD_SECONDS = 5.0
+_LOOK_SECONDS = 1.0
 
 
 def fold(
@@ -42,6 +44,7 @@ def fold(
     axis: Axis,
     segments: Sequence[Sequence[Span]],
     stopped: Callable[[], bool],
+    count: Callable[[int], None],
 ) -> Accumulator:
     """The task: read, update and drop block after block; several segments merge as they would apart.
 
@@ -57,6 +60,7 @@ def fold(
             block = source.loan(span, axis, holes=empty.holes)
             with np.errstate(over="ignore", invalid="ignore"):  # the solve says so, in words that help
                 accumulator.update(block)
+            count(len(span))
         if total is None:
             total = accumulator
         else:
@@ -66,11 +70,12 @@ def fold(
 
 
 def in_order(
-    recovery: Recovery, tasks: Iterator[Task], stop: threading.Event
+    recovery: Recovery, tasks: Iterator[Task], stop: threading.Event, waiting: Callable[[], None]
 ) -> Generator[Handle, None, None]:
     """Run tasks, at most a window of them begun and not yet taken, and yield their handles in order.
 
-    A failure is raised in its turn: of several bad blocks, the first is the one that is named.
+    `waiting` is called a few times a second while the next one is not finished. A failure is raised in its
+    turn: of several bad blocks, the first is the one that is named.
     """
     engine = recovery.engine
     flying: deque[Handle] = deque()
@@ -85,8 +90,41 @@ def in_order(
             if finished:
                 engine.check(flying[0])
                 yield flying.popleft()
+            else:
+                waiting()
     finally:
         engine.cancel(flying)
+
+
+class Advance:
+    """Moves progress on by the lines of whole tasks and, while one takes long, by those of its blocks.
+
+    Only what whole tasks did is kept when a run is stopped. Blocks are counted where the engine can.
+    """
+
+    def __init__(self, engine: Engine, progress: Progress, lines: int) -> None:
+        self._engine = engine
+        self._progress = progress
+        self._lines = lines
+        self._before = engine.counted()
+        self._taken = self._shown = 0
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+
+    def take(self, lines: int) -> None:
+        """So many lines are done and merged."""
+        self._taken += lines
+        self._show(self._taken)
+
+    def look(self) -> None:
+        """Show how far tasks are that have not ended, if nothing was shown for a while."""
+        if time.monotonic() >= self._next_look:
+            self._show(min(self._engine.counted() - self._before, self._lines))
+
+    def _show(self, done: int) -> None:
+        if done > self._shown:
+            self._progress.advance(done - self._shown)
+            self._shown = done
+        self._next_look = time.monotonic() + _LOOK_SECONDS
 
 
 @dataclass
@@ -147,7 +185,10 @@ class Runner:
         tally, notes = self._recall(request, source)
         recovery.begin(tally.lines)
         if work := tally.work(self.engine.run):
-            self._read(request, source, tally, work, notes, recovery)
+            try:
+                self._read(request, source, tally, work, notes, recovery)
+            finally:
+                release()
         full: Accumulator = self.engine.result(tally.total())
         return full
 
@@ -159,14 +200,14 @@ class Runner:
         tally, _ = self._recall(request, source)
         lines = sum(part.lines for part in tally.work(self.engine.run))
         full = None if lines else self.engine.result(tally.total())
-        return full, lines * source.spec.line_bytes(request.axis)
+        return full, lines * source.stored_line_bytes(request.axis)
 
     def bytes_of(self, request: Pass) -> int:
         """How much a pass reads of which nothing is remembered."""
         if request.at_hand is not None:
             return 0
-        spec = self._source(request).spec
-        return spec.n_rows * spec.line_bytes("rows")
+        source = self._source(request)
+        return source.spec.n_rows * source.stored_line_bytes("rows")
 
     def _source(self, request: Pass) -> Source:
         return self.source if request.part is None else PartSource(self.source, request.part)
@@ -189,7 +230,7 @@ class Runner:
         recovery: Recovery,
     ) -> None:
         parts = tally.cut
-        line_bytes = source.spec.line_bytes(parts.axis)
+        line_bytes = source.stored_line_bytes(parts.axis)
         start = parts.length - sum(part.lines for part in work)
         if start:
             self.progress.message(f"resuming {request.label} at {parts.axis[:-1]} {start:,}")
@@ -203,17 +244,19 @@ class Runner:
                 parts.axis,
                 [parts.blocks(span) for span in part.spans],
                 self.engine.stopped,
+                self.engine.count,
             )
             for part in work
         )
         spans = (Span(part.spans[0].start, part.spans[-1].stop) for part in work)
         self.progress.start(request.label, parts.length, start, float(line_bytes), parts.axis)
+        shown = Advance(self.engine, self.progress, parts.length - start)
         try:
-            with closing(in_order(recovery, tasks, self.stop)) as handles:
+            with closing(in_order(recovery, tasks, self.stop, shown.look)) as handles:
                 for part, handle in zip(work, recovery.watch(handles, spans, parts.axis), strict=True):
                     tally.take(part, handle)
                     self.bytes_read += part.lines * line_bytes
-                    self.progress.advance(part.lines)
+                    shown.take(part.lines)
                     notes.save_when_due()
             self._require_unchanged(notes)
         finally:
@@ -224,10 +267,15 @@ class Runner:
     def _notes(self, request: Pass, source: Source, tally: Tally[Handle]) -> Notes:
         if self.ledger is None or self._snapshot is None:
             return NoNotes()
+        snapshot = PartSnapshot(self._snapshot, source) if isinstance(source, PartSource) else self._snapshot
+        key = self.ledger.key(request.empty, input_name(source, snapshot, request.axis), tally.cut)
+        if key is None:
+            return NoNotes()
         return Checkpoints(
             self.ledger,
+            key,
             source,
-            PartSnapshot(self._snapshot, source) if isinstance(source, PartSource) else self._snapshot,
+            snapshot,
             request.empty,
             tally,
             self.engine,

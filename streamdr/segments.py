@@ -59,6 +59,11 @@ class Cut:
         """How many lines a whole segment holds."""
         return self.block * self.segment
 
+    @property
+    def longest(self) -> int:
+        """How many lines the longest block has: blocks grow, and lines may be too few for whole ones."""
+        return min(self._block_at(self.length), self.length)
+
     def span(self, number: int) -> Span:
         """The lines of a whole segment."""
         return Span(number * self.segment_lines, (number + 1) * self.segment_lines)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streamdr.addresses import Place, parse_place
+from streamdr.cluster_arguments import MOST_LOCAL_WORKERS, MOST_WORKERS, check_arguments, opening
 from streamdr.errors import ParameterError
 from streamdr.sizes import parse_bytes
 
@@ -25,6 +26,12 @@ ClusterName = Literal[
     "KubeCluster",
     "Coiled",
 ]
+
+
+OPEN_TO_OTHERS = (
+    "anyone who reaches that port can run code there. Use TLS (execution.tls: ca, cert and key), or set "
+    "execution.insecure: true where the network itself keeps others out"
+)
 
 
 @dataclass(frozen=True)
@@ -62,8 +69,7 @@ class Adaptive:
     minimum: int = 0
 
     def __post_init__(self) -> None:
-        if self.maximum < 1:
-            raise ParameterError("maximum", f"{self.maximum} is not at least 1")
+        require_count("maximum", self.maximum, MOST_WORKERS)
         if not 0 <= self.minimum <= self.maximum:
             raise ParameterError(
                 "minimum", f"{self.minimum} is not between 0 and {self.maximum}, the maximum"
@@ -81,7 +87,8 @@ class Cluster:
         HTCondorCluster, OARCluster or MoabCluster, of dask-jobqueue), KubeCluster (of dask-kubernetes) or
         Coiled (of coiled).
     arguments : mapping or None
-        What its class takes, as its own documentation says. They may be secret and are never shown.
+        What its class takes, as its own documentation says: cores, memory, queue, walltime, image and the
+        like. What would run code or open ports is refused. Values are never shown.
     workers : int or None
         How many workers to ask for; null for what the arguments say.
     adaptive : mapping or None
@@ -94,8 +101,13 @@ class Cluster:
     adaptive: Adaptive | None = None
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ParameterError("workers", f"{self.workers} is not at least 1")
+        local = self.name == "LocalCluster"
+        most = MOST_LOCAL_WORKERS if local else MOST_WORKERS
+        if self.workers is not None:
+            require_count("workers", self.workers, most)
+        if self.adaptive is not None and self.adaptive.maximum > most:
+            raise ParameterError("adaptive", _beyond(self.adaptive.maximum, most))
+        check_arguments(self.name, self.arguments or {})
         if self.workers is not None and self.adaptive is not None:
             raise ParameterError(
                 "adaptive", "stands beside workers, which is a fixed number: give one of them"
@@ -124,6 +136,9 @@ class Execution:
 
     def __post_init__(self) -> None:
         require_one_place(self.scheduler, self.cluster, self.tls)
+        require_private(self.cluster, self.insecure)
+        if self.workers is not None:
+            require_count("workers", self.workers, MOST_LOCAL_WORKERS)
 
     @property
     def in_process(self) -> bool:
@@ -144,6 +159,31 @@ def require_one_place(scheduler: Any, cluster: Cluster | None, tls: TLS | None) 
             "tls",
             "is for a cluster, or for a scheduler whose address begins with tls://; nothing here uses it",
         )
+
+
+def require_private(cluster: Cluster | None, insecure: bool) -> None:
+    """Refuse a cluster that would listen to other machines in the clear, unless that was said to be right."""
+    if cluster is None or insecure:
+        return
+    if cluster.name == "KubeCluster":
+        what = "KubeCluster would listen on the network without encryption"
+    elif (name := opening(cluster.name, cluster.arguments or {})) is not None:
+        what = f"with the argument {name!r} {cluster.name} would listen to other machines"
+    else:
+        return
+    raise ParameterError("cluster", f"{what}, and {OPEN_TO_OTHERS}")
+
+
+def require_count(parameter: str, number: int, most: int) -> None:
+    """Refuse numbers of workers that nobody has: below 1, or beyond what was ever started."""
+    if number < 1:
+        raise ParameterError(parameter, f"{number} is not at least 1")
+    if number > most:
+        raise ParameterError(parameter, _beyond(number, most))
+
+
+def _beyond(number: int, most: int) -> str:
+    return f"{number} is more than {most}, the most that are ever started; give as many as there are cores"
 
 
 _current: ContextVar[Execution] = ContextVar("streamdr_execution")

@@ -6,6 +6,7 @@ import re
 from fractions import Fraction
 
 from streamdr.errors import ParameterError
+from streamdr.safe_text import redact_value
 
 SIZE = r"^([0-9]{1,18}(?:\.[0-9]{1,18})?) *(?:([kKmMgGtTpP])([iI]?))?[bB]?$"
 """A number and perhaps a unit, in the regular expressions that Python and JSON Schema share."""
@@ -22,7 +23,7 @@ def parse_bytes(size: int | str) -> int:
     if amount < 1:
         raise ParameterError(
             "memory_limit",
-            f"{str(size)[:40]!r} is not an amount of memory; write bytes as a whole number, "
+            f"{redact_value(str(size))[:40]!r} is not an amount of memory; write bytes as a whole number, "
             "or a size such as '500MB', '1.5 GB' or '2GiB'",
         )
     return amount
@@ -35,3 +36,17 @@ def format_bytes(amount: float) -> str:
             return f"{amount:.3g} {unit}"
         amount /= 1024
     return f"{amount:.3g} GiB" if amount < 1000 else f"{amount / 1024:.3g} TiB"
+
+
+def format_seconds(seconds: float) -> str:
+    """An estimated time as people say it, to two digits at most."""
+    if seconds < 1:
+        return "under a second"
+    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return (
+                f"about {seconds / length:.2g} {unit}"
+                if seconds < 100 * length
+                else f"about {seconds / length:.0f} {unit}"
+            )
+    return f"about {seconds:.2g} s" if seconds < 100 else f"about {seconds:.0f} s"

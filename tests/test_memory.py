@@ -167,7 +167,7 @@ def test_auto_goes_by_shape_cost_and_limit(stores, tmp_path):
 def test_the_parts_make_the_peak(stores):
     chosen = plan(stores["tall"], memory_limit=500 * MIB)
     assert chosen.peak == sum(chosen.parts.values())
-    assert chosen.parts.keys() == {"interpreter", "blocks", "scratch", "accumulators", "solve"}
+    assert chosen.parts.keys() == {"interpreter", "blocks", "scratch", "accumulators", "held", "solve"}
 
 
 def test_what_the_process_already_holds_is_counted(stores, monkeypatch):

@@ -9,7 +9,8 @@ import pytest
 import zarr
 from distributed import Client, LocalCluster
 
-from streamdr import fitting, segments
+from streamdr import fitting, runner, segments
+from streamdr.engines.threads import Threads
 from streamdr.errors import DataError, Interrupted
 from streamdr.methods import PCA
 from streamdr.progress import Silent
@@ -155,3 +156,25 @@ def test_the_first_bad_block_is_the_one_named(path, workers):
     array[700, 3], array[2500, 1] = np.nan, np.inf
     with pytest.raises(DataError, match="row 700, column 3"):
         fit(METHODS[0], path, workers=workers)
+
+
+def test_a_long_task_is_seen_to_move(monkeypatch):
+    """The Gram matrix of wide data may be one task for minutes."""
+    now, seen = [0.0], []
+    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
+    engine = Threads(1, threading.Event())
+    progress = Silent()
+    progress.advance = seen.append
+    shown = runner.Advance(engine, progress, 100)
+    for _ in range(5):
+        engine.count(10)
+        now[0] += 0.6
+        shown.look()
+    assert seen == [20, 20]
+    shown.take(50)
+    engine.count(100)  # as when lost work was done twice
+    now[0] += 2
+    shown.look()
+    shown.take(50)
+    assert seen == [20, 20, 10, 50]
+    engine.close()

@@ -1,0 +1,304 @@
+"""Every method on data of every shape: narrow types, missing values, chunks in both directions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from memory_stores import STORES
+
+
+@dataclass(frozen=True)
+class Case:
+    """One method, with parameters, on one store."""
+
+    name: str
+    store: str
+    method: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    labels: str | None = None
+    weights: str | None = None
+    quick: bool = False
+    """Whether it is tried by default."""
+
+    @property
+    def shape(self) -> str:
+        """Tall, wide, or both."""
+        n_rows, n_cols = STORES[self.store].shape
+        return "tall" if n_rows >= 16 * n_cols else "wide" if n_cols >= 4 * n_rows else "both"
+
+
+STORED = {"metric": "precomputed"}
+CASES = [
+    Case("pca tall", "tall", "pca", {"n_components": 10}),
+    Case("pca tall bytes", "tall bytes", "pca", {"n_components": 10}),
+    Case("pca tall columns", "tall columns", "pca", {"n_components": 0.9, "scale": True}),
+    Case("pca tall doubles weights", "tall doubles", "pca", {"n_components": 10}, weights="classes"),
+    Case("pca wide", "wide", "pca", {"n_components": 5}),
+    Case("pca wide bytes", "wide bytes", "pca", {"n_components": 5}, quick=True),
+    Case("pca wide rows double", "wide rows", "pca", {"n_components": 5, "precision": "double"}),
+    Case("pca wide rows all", "wide rows", "pca", {}),
+    Case("pca both covariance", "both", "pca", {"n_components": 5, "solver": "covariance"}),
+    Case(
+        "pca both krylov",
+        "both bytes",
+        "pca",
+        {"n_components": 5, "solver": "krylov", "max_passes": 3, "tol": 0.0},
+    ),
+    Case(
+        "pca wide krylov",
+        "wide bytes",
+        "pca",
+        {"n_components": 5, "solver": "krylov", "max_passes": 3, "tol": 0.0},
+    ),
+    Case("pca both shorts", "both shorts", "pca", {"n_components": 5}),
+    Case(
+        "pca both double",
+        "both shorts",
+        "pca",
+        {"n_components": 5, "precision": "double", "solver": "covariance"},
+    ),
+    Case("ppca tall", "tall", "ppca", {"n_components": 5}),
+    Case("ppca tall holes", "tall holes", "ppca", {"n_components": 5, "max_iter": 2}),
+    Case("ppca tall byte holes", "tall byte holes", "ppca", {"n_components": 5, "max_iter": 2}),
+    Case(
+        "ppca tall holes list", "tall holes", "ppca", {"n_components": [2, 10], "max_iter": 2, "holdout": 0.1}
+    ),
+    Case("ppca wide holes", "wide holes", "ppca", {"n_components": 5, "max_iter": 2}, quick=True),
+    Case("ppca wide byte holes", "wide byte holes", "ppca", {"n_components": 5, "max_iter": 2}),
+    Case(
+        "ppca wide minibatch",
+        "wide byte holes",
+        "ppca",
+        {"n_components": 5, "max_iter": 2, "method": "minibatch"},
+    ),
+    Case("ppca both holes", "both holes", "ppca", {"n_components": 10, "max_iter": 2}),
+    Case(
+        "ppca both half holes",
+        "both half holes",
+        "ppca",
+        {"n_components": 10, "max_iter": 2, "method": "minibatch", "holdout": 0.1},
+    ),
+    Case(
+        "mixture tall holes",
+        "tall holes",
+        "ppca_mixture",
+        {"n_components": 3, "n_mixtures": 2, "max_iter": 2},
+    ),
+    Case(
+        "mixture tall byte holes",
+        "tall byte holes",
+        "ppca_mixture",
+        {"n_components": 3, "n_mixtures": 3, "max_iter": 2},
+    ),
+    Case(
+        "mixture wide byte holes",
+        "wide byte holes",
+        "ppca_mixture",
+        {"n_components": 3, "n_mixtures": 2, "max_iter": 2},
+    ),
+    Case(
+        "mixture both holes",
+        "both holes",
+        "ppca_mixture",
+        {"n_components": 3, "n_mixtures": 2, "max_iter": 2},
+    ),
+    Case(
+        "kernel tall nystrom",
+        "tall bytes",
+        "kernel_pca",
+        {"n_components": 5, "n_landmarks": 400, "approximation": "nystrom"},
+    ),
+    Case(
+        "kernel tall random",
+        "tall columns",
+        "kernel_pca",
+        {"n_components": 5, "n_landmarks": 400, "approximation": "random_features"},
+    ),
+    Case(
+        "kernel tall double",
+        "tall doubles",
+        "kernel_pca",
+        {"n_components": 5, "n_landmarks": 300, "approximation": "nystrom"},
+    ),
+    Case(
+        "kernel tall search",
+        "tall",
+        "kernel_pca",
+        {
+            "n_components": 5,
+            "n_landmarks": 200,
+            "kernel": {"search": {"rbf": {"gamma": [0.001, 0.01]}, "linear": {}}, "folds": 3},
+        },
+    ),
+    Case(
+        "kernel wide nystrom",
+        "wide bytes",
+        "kernel_pca",
+        {"n_components": 5, "n_landmarks": 200, "approximation": "nystrom"},
+    ),
+    Case("kernel wide exact", "wide rows", "kernel_pca", {"n_components": 5, "approximation": "exact"}),
+    Case(
+        "kernel both nystrom",
+        "both bytes",
+        "kernel_pca",
+        {"n_components": 5, "n_landmarks": 500, "approximation": "nystrom"},
+    ),
+    Case(
+        "kernel both inverse",
+        "both",
+        "kernel_pca",
+        {
+            "n_components": 5,
+            "n_landmarks": 300,
+            "approximation": "nystrom",
+            "kernel": "rbf",
+            "fit_inverse_transform": True,
+        },
+    ),
+    Case(
+        "kernel both laplacian",
+        "few bytes",
+        "kernel_pca",
+        {"n_components": 5, "n_landmarks": 300, "approximation": "nystrom", "kernel": "laplacian"},
+    ),
+    Case("kernel few exact", "few", "kernel_pca", {"n_components": 5, "approximation": "exact"}, quick=True),
+    Case(
+        "kernel few sigmoid",
+        "few bytes",
+        "kernel_pca",
+        {"n_components": 5, "approximation": "exact", "kernel": "sigmoid"},
+    ),
+    Case(
+        "kernel precomputed",
+        "distances",
+        "kernel_pca",
+        {"n_components": 5, "approximation": "exact", "kernel": "precomputed"},
+    ),
+    Case("sparse tall", "tall bytes", "sparse_kernel_pca", {"n_components": 5}),
+    Case("sparse wide", "wide bytes", "sparse_kernel_pca", {"n_components": 5}),
+    Case("sparse both", "both shorts", "sparse_kernel_pca", {"n_components": 5}),
+    Case("lda tall bytes", "tall bytes", "lda", {}, labels="classes"),
+    Case(
+        "lda tall columns auto",
+        "tall columns",
+        "lda",
+        {"shrinkage": "auto", "max_classes": 10},
+        labels="classes",
+    ),
+    Case("lda both", "both bytes", "lda", {"shrinkage": 0.1}, labels="classes"),
+    Case(
+        "lda both shorts", "both shorts", "lda", {"shrinkage": 0.1, "precision": "double"}, labels="classes"
+    ),
+    Case("lda wide", "wide few", "lda", {"shrinkage": 0.1}, labels="classes"),
+    Case("mutual info tall bytes", "tall bytes", "select_mutual_info", {"k": 5}, labels="classes"),
+    Case("mutual info tall numbers", "tall columns", "select_mutual_info", {"k": 5}, labels="numbers"),
+    Case(
+        "mutual info wide", "wide bytes", "select_mutual_info", {"k": 5, "max_classes": 10}, labels="classes"
+    ),
+    Case(
+        "mutual info both cv", "few", "select_mutual_info", {"k": "cv", "max_classes": 10}, labels="classes"
+    ),
+    Case("mutual info both", "both bytes", "select_mutual_info", {"k": 50}, labels="numbers"),
+    Case("f score tall bytes", "tall bytes", "select_f_score", {"k": 5}, labels="classes"),
+    Case("f score wide", "wide bytes", "select_f_score", {"k": 5000, "max_classes": 10}, labels="classes"),
+    Case("f score both", "both shorts", "select_f_score", {"k": 500}, labels="numbers"),
+    Case("f score cv", "few", "select_f_score", {"k": "cv"}, labels="numbers"),
+    Case("correlation tall", "tall columns", "select_correlation", {"k": 5}, labels="numbers"),
+    Case("correlation wide", "wide rows", "select_correlation", {"k": 50}, labels="numbers"),
+    Case(
+        "correlation both",
+        "both bytes",
+        "select_correlation",
+        {"k": 50, "precision": "double"},
+        labels="numbers",
+    ),
+    Case("forward tall bytes", "tall bytes", "select_forward", {"k": 5}, labels="numbers"),
+    Case(
+        "forward tall classes",
+        "tall columns",
+        "select_forward",
+        {"k": 3, "max_classes": 10},
+        labels="classes",
+    ),
+    Case("forward both", "few", "select_forward", {"k": 3}, labels="numbers"),
+    Case("forward wide", "wide few", "select_forward", {"k": 3, "n_folds": 2}, labels="numbers"),
+    Case("classical tall bytes", "tall bytes", "classical_mds"),
+    Case("classical both", "both bytes", "classical_mds", quick=True),
+    Case("classical both shorts", "both shorts", "classical_mds"),
+    Case("classical few exact", "few", "classical_mds", {"solver": "exact", "metric": "cityblock"}),
+    Case("classical wide exact", "few wide", "classical_mds", {"solver": "exact", "metric": "cosine"}),
+    Case(
+        "classical wide krylov",
+        "few wide",
+        "classical_mds",
+        {"solver": "krylov", "max_passes": 3, "metric": "cosine"},
+    ),
+    Case("classical bytes krylov", "few bytes", "classical_mds", {"solver": "krylov", "max_passes": 3}),
+    Case("classical distances exact", "distances", "classical_mds", {**STORED, "solver": "exact"}),
+    Case(
+        "classical distances krylov",
+        "many distances",
+        "classical_mds",
+        {**STORED, "solver": "krylov", "max_passes": 3},
+    ),
+    Case(
+        "classical distance bytes krylov",
+        "distance bytes",
+        "classical_mds",
+        {**STORED, "solver": "krylov", "max_passes": 3},
+    ),
+    Case("landmark tall bytes", "tall bytes", "landmark_mds"),
+    Case("landmark both", "both bytes", "landmark_mds", quick=True),
+    Case("landmark both shorts", "both shorts", "landmark_mds", {"metric": "cosine"}),
+    Case("landmark wide", "wide bytes", "landmark_mds", {"n_landmarks": 200}),
+    Case("landmark distances", "many distances", "landmark_mds", {**STORED}),
+    Case("landmark distance bytes", "distance bytes", "landmark_mds", {**STORED}),
+    Case("metric few", "few tall", "metric_mds", {"max_iter": 3}),
+    Case(
+        "metric few memory",
+        "few bytes",
+        "metric_mds",
+        {"max_iter": 3, "algorithm": "smacof", "storage": "memory"},
+    ),
+    Case(
+        "metric few stream",
+        "few bytes",
+        "metric_mds",
+        {"max_iter": 2, "algorithm": "smacof", "storage": "stream"},
+    ),
+    Case("metric wide", "few wide", "metric_mds", {"max_iter": 2, "algorithm": "smacof"}),
+    Case("metric both stochastic", "both bytes", "metric_mds", {"algorithm": "stochastic", "n_epochs": 2}),
+    Case(
+        "metric distances memory",
+        "distances",
+        "metric_mds",
+        {**STORED, "max_iter": 3, "algorithm": "smacof", "storage": "memory"},
+    ),
+    Case(
+        "metric distances stream",
+        "many distances",
+        "metric_mds",
+        {**STORED, "max_iter": 1, "algorithm": "smacof", "storage": "stream"},
+    ),
+    Case(
+        "metric distances stochastic",
+        "distance bytes",
+        "metric_mds",
+        {**STORED, "algorithm": "stochastic", "n_epochs": 2},
+    ),
+    Case("nonmetric few", "few tall", "nonmetric_mds", {"max_iter": 2, "n_init": 1}),
+    Case("nonmetric wide", "few wide", "nonmetric_mds", {"max_iter": 2, "n_init": 2}),
+    Case(
+        "nonmetric distances memory",
+        "distances",
+        "nonmetric_mds",
+        {**STORED, "max_iter": 2, "n_init": 1, "storage": "memory"},
+    ),
+    Case(
+        "nonmetric distance bytes stream",
+        "distance bytes",
+        "nonmetric_mds",
+        {**STORED, "max_iter": 1, "n_init": 1, "storage": "stream"},
+    ),
+]

@@ -1,0 +1,53 @@
+"""One run in a process of its own: what it planned to take, and what it took. Prints one JSON object."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+from streamdr import fitting, memory
+from streamdr.methods import METHODS
+from streamdr.methods.rows import ROW_OUTPUTS
+from streamdr.settings import Execution
+from streamdr.sources import open_source
+
+
+def main(request: dict) -> dict:
+    """Fit, and write everything of rows that was asked for."""
+    place = Path(request["place"])
+    execution = Execution(
+        memory_limit=request["limit"],
+        workers=request["workers"],
+        ledger=place / "ledger",
+        checkpoint_seconds=0.2,
+    )
+    before = memory.resident()
+    source = open_source(request["store"], **request["options"])
+    fitted = fitting.fit(METHODS[request["method"]](**request["parameters"]), source, execution)
+    stages = {"fit": {"planned": fitted.plan.peak, "peak": memory.peak_resident()}}
+    for kind in ROW_OUTPUTS:
+        if kind.name not in request["outputs"]:
+            continue
+        memory.give_back()
+        memory.forget_peak()
+        view, seen = memory.seen_by(fitted.model, source, kind)
+        output = view.stored(None, seen.spec)
+        planned = memory.plan_transform(view, seen, execution, output, process_bytes=before)
+        fitting.transform(
+            fitted.model,
+            source,
+            place / kind.name,
+            execution,
+            kind=kind,
+            attributes={},
+            process_bytes=before,
+        )
+        stages[kind.name] = {"planned": planned.peak, "peak": memory.peak_resident()}
+    return stages
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    sys.stdout.write(json.dumps(main(json.loads(sys.argv[1]))))

@@ -1,0 +1,102 @@
+"""Stores of every shape: cheap to write, since one block's values are there over and over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import zarr
+from zarr.codecs import BloscCodec
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A matrix and how it is stored."""
+
+    shape: tuple[int, int]
+    chunks: tuple[int, int]
+    dtype: str = "f4"
+    missing: bool = False
+    """Whether a tenth of the values are missing: NaN, or -1 where there is no NaN."""
+    distances: bool = False
+
+
+STORES = {
+    "tall": Layout((120_000, 128), (8192, 128)),
+    "tall bytes": Layout((300_000, 128), (32_768, 128), "u1"),
+    "tall columns": Layout((60_000, 512), (20_000, 64), "f2"),
+    "tall doubles": Layout((60_000, 128), (4096, 128), "f8"),
+    "tall holes": Layout((60_000, 256), (8192, 256), "f4", missing=True),
+    "tall byte holes": Layout((120_000, 128), (32_768, 128), "i1", missing=True),
+    "wide": Layout((300, 120_000), (300, 4096)),
+    "wide bytes": Layout((500, 100_000), (500, 2000), "i1"),
+    "wide rows": Layout((400, 100_000), (8, 100_000), "f2"),
+    "wide holes": Layout((300, 60_000), (300, 4096), "f4", missing=True),
+    "wide byte holes": Layout((500, 100_000), (500, 2000), "i1", missing=True),
+    "both": Layout((12_000, 3_000), (1000, 500)),
+    "both bytes": Layout((20_000, 2_000), (5_000, 250), "u1"),
+    "both shorts": Layout((12_000, 3_000), (12_000, 100), "i2"),
+    "both holes": Layout((8_000, 2_500), (2_000, 500), "f4", missing=True),
+    "both half holes": Layout((8_000, 2_500), (500, 2_500), "f2", missing=True),
+    "few": Layout((2_500, 1_000), (500, 250), "f4"),
+    "few bytes": Layout((2_500, 2_000), (2_500, 100), "u1"),
+    "few wide": Layout((1_200, 20_000), (300, 5_000), "f2"),
+    "wide few": Layout((500, 2_500), (125, 500), "f2"),
+    "few tall": Layout((4_000, 32), (1000, 32), "f4"),
+    "distances": Layout((3_000, 3_000), (500, 500), "f4", distances=True),
+    "distance bytes": Layout((4_000, 4_000), (4_000, 200), "u1", distances=True),
+    "many distances": Layout((8_000, 8_000), (250, 8_000), "u2", distances=True),
+}
+
+
+def options(name: str) -> dict:
+    """How a store is opened: with the number that stands for a missing value, where there is no NaN."""
+    layout = STORES[name]
+    return {"missing_value": -1} if layout.missing and layout.dtype[0] == "i" else {}
+
+
+def make(path, name: str):
+    """Write a store."""
+    layout = STORES[name]
+    array = zarr.create_array(
+        path,
+        shape=layout.shape,
+        chunks=layout.chunks,
+        dtype=layout.dtype,
+        compressors=BloscCodec(cname="lz4", clevel=1),
+    )
+    rng = np.random.default_rng(0)
+    rows, cols = layout.chunks
+    if layout.distances:
+        points = rng.standard_normal((layout.shape[0], 3))
+        squares = (points**2).sum(axis=1)
+        for row in range(0, layout.shape[0], rows):
+            here = slice(row, row + rows)
+            values = np.sqrt(np.maximum(squares[here, None] + squares - 2 * points[here] @ points.T, 0.0))
+            values[np.arange(len(values)), np.arange(row, row + len(values))] = 0.0
+            array[here] = values if layout.dtype[0] == "f" else np.rint(20 * values)
+        return path
+    piece = rng.standard_normal((rows, 8)) @ rng.standard_normal((8, cols)) + rng.standard_normal(
+        (rows, cols)
+    )
+    if layout.dtype[0] != "f":
+        piece = np.clip(np.rint(12 * piece + (50 if layout.missing else 60)), 0, 127)
+    if layout.missing:
+        piece[rng.random((rows, cols)) < 0.1] = np.nan if layout.dtype[0] == "f" else -1
+    piece = piece.astype(layout.dtype)
+    for row in range(0, layout.shape[0], rows):
+        for column in range(0, layout.shape[1], cols):
+            turned = np.roll(piece, column // cols, axis=0)
+            array[row : row + rows, column : column + cols] = turned[
+                : layout.shape[0] - row, : layout.shape[1] - column
+            ]
+    return path
+
+
+def make_labels(path, n_rows: int, kind: str):
+    """A label (or a weight) a row: one of ten numbers, or any number."""
+    rng = np.random.default_rng(1)
+    values = rng.integers(0, 10, n_rows) if kind == "classes" else rng.standard_normal(n_rows)
+    array = zarr.create_array(path, shape=(n_rows,), chunks=(min(n_rows, 50_000),), dtype=values.dtype)
+    array[:] = values
+    return path

@@ -1,0 +1,153 @@
+"""The memory limit is kept: peak <= planned <= limit, by every method, on data of every shape.
+
+Limits are relative to the least that a refusal advises: that itself must do, and more must be kept, too.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import memory_measure
+import numpy as np
+import pytest
+from memory_cases import CASES, Case
+from memory_stores import STORES, make, make_labels, options
+
+from streamdr import fitting, memory
+from streamdr.errors import MemoryLimitError
+from streamdr.methods import METHODS
+from streamdr.methods.base import Choosy
+from streamdr.methods.rows import ROW_OUTPUTS, RowOutput
+from streamdr.settings import Execution
+from streamdr.sources import open_source
+
+MIB = 1 << 20
+FACTORS = {"least": 1.0, "half as much more": 1.5, "four times": 4.0}
+QUICK = [case for case in CASES if case.quick]
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory):
+    """Stores that are written when they are first asked for."""
+    root = tmp_path_factory.mktemp("stores")
+
+    def opened(case: Case) -> tuple[Path, dict]:
+        path = root / case.store.replace(" ", "-")
+        if not path.exists():
+            make(path, case.store)
+        given = options(case.store)
+        for what in ("labels", "weights"):
+            kind = getattr(case, what)
+            if kind is None:
+                continue
+            beside = root / f"{path.name}-{kind}"
+            if not beside.exists():
+                make_labels(beside, STORES[case.store].shape[0], kind)
+            given[what] = str(beside)
+        return path, given
+
+    return opened
+
+
+def outputs(method) -> list[RowOutput]:
+    """What models of a method can make of rows. PCA that keeps all of a low rank has no likelihood."""
+    lacks = method.lacks if isinstance(method, Choosy) else lambda what: None
+    able = [kind for kind in ROW_OUTPUTS if kind.made_by(method.model) and lacks(kind.method) is None]
+    everything = method.name == "pca" and method.n_components is None
+    return [kind for kind in able if not (everything and kind.name == "log_likelihood")]
+
+
+def advised(refused: MemoryLimitError) -> int:
+    return int(str(refused).split("raise memory_limit to ")[1].split(" MiB")[0]) * MIB
+
+
+def least(method, source) -> int:
+    """The limit that refusals advise, of the fit and of each output, in a fresh process."""
+    with pytest.raises(MemoryLimitError) as refused:
+        memory.plan(method, source, Execution(memory_limit=1, workers=2))
+    limit = advised(refused.value)
+    for kind in outputs(method):
+        while True:
+            execution = Execution(memory_limit=limit, workers=2)
+            try:
+                route = memory.plan(method, source, execution).route
+                assert memory.foresee_transform(route.method, source, execution, kind, None) is not None
+                break
+            except MemoryLimitError as refusal:
+                limit = max(advised(refusal), limit + MIB)
+    return limit
+
+
+def keep_the_promise(case: Case, factor: float, stores, tmp_path, table) -> None:
+    path, given = stores(case)
+    method = METHODS[case.method](**case.parameters)
+    limit = int(factor * least(method, open_source(path, **given)))
+    request = {
+        "store": str(path),
+        "options": given,
+        "method": case.method,
+        "parameters": case.parameters,
+        "outputs": [kind.name for kind in outputs(method)],
+        "workers": 2,
+        "limit": limit,
+        "place": str(tmp_path),
+    }
+    words = [sys.executable, memory_measure.__file__, json.dumps(request)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    stages = json.loads(done.stdout)
+    for name, stage in stages.items():
+        table.append((case.name, name, limit, stage["planned"], stage["peak"]))
+    planned = 0
+    for name, stage in stages.items():
+        assert stage["planned"] <= limit, name
+        # What an earlier output took and the allocator keeps is still there: the promise is of the process.
+        planned = max(planned, stage["planned"])
+        assert stage["peak"] <= planned, f"{name}: the plan was too low"
+
+
+@pytest.fixture(autouse=True)
+def fresh_interpreter(monkeypatch):
+    """Plan as in a fresh process, whatever the tests before have left in this one."""
+    monkeypatch.setattr(memory, "resident", lambda: 0)
+
+
+@pytest.mark.parametrize("case", QUICK, ids=[case.name for case in QUICK])
+def test_a_few_keep_the_promise(case, stores, tmp_path, table):
+    keep_the_promise(case, 1.0, stores, tmp_path, table)
+
+
+@pytest.mark.memory
+@pytest.mark.parametrize("factor", FACTORS.values(), ids=FACTORS.keys())
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_every_method_keeps_the_promise(case, factor, stores, tmp_path, table):
+    keep_the_promise(case, factor, stores, tmp_path, table)
+
+
+def test_every_method_is_tried_on_tall_and_wide_data_and_on_what_is_both():
+    shapes = {name: {case.shape for case in CASES if case.method == name} for name in METHODS}
+    assert all(tried >= {"tall", "wide", "both"} for tried in shapes.values()), shapes
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_model_is_no_larger_than_its_outline(name):
+    case = next(case for case in CASES if case.method == name)
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((90, 12)) @ rng.standard_normal((12, 12))
+    labels = rng.integers(0, 3, 90) if case.labels == "classes" else rng.standard_normal(90)
+    source = open_source(rows, labels=labels if case.labels else None)
+    small = {key: min(value, 5) if key.startswith("n_") else value for key, value in case.parameters.items()}
+    method = METHODS[name](**small)
+    fitted = fitting.fit(method, source, Execution(workers=1))
+    outlines = fitted.plan.route.method.outlines(source.spec)
+    for kind in outputs(method):
+        view, seen = memory.seen_by(fitted.model, source, kind)
+        views = [memory.seen_by(outline, source, kind)[0] for outline in outlines]
+        assert view.n_outputs <= max(each.n_outputs for each in views)
+        rows_bytes = seen.spec.line_bytes("rows")
+        most = max(each.scratch_bytes(90, rows_bytes) for each in views)
+        assert view.scratch_bytes(90, rows_bytes) <= most
+        assert view.maps_by_columns == views[0].maps_by_columns

@@ -1,0 +1,59 @@
+"""What outputs of rows will take is in the plan; what cannot be written is refused before the fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from command_line import streamdr, succeed, write_config, write_store
+
+METHOD = {"name": "pca", "n_components": 3}
+WIDE = {"denoised": "out/d.zarr", "embedding": "out/z.zarr"}
+
+
+@pytest.fixture
+def wide(tmp_path):
+    """Rows so wide, in chunks of columns, that a fit and an embedding by columns take less than rows do."""
+    rng = np.random.default_rng(0)
+    write_store(tmp_path / "x.zarr", rng.integers(0, 100, (400, 60_000)).astype("u1"), chunks=(400, 1000))
+    return tmp_path
+
+
+def plan(place, limit, **output):
+    write_config(
+        place, input={"path": "x.zarr"}, method=METHOD, output=output, execution={"memory_limit": limit}
+    )
+    return streamdr("plan", "config.yaml", "--json", cwd=place)
+
+
+def test_the_plan_has_the_peak_of_every_output(wide):
+    report = plan(wide, "2GiB", **WIDE).report
+    assert report["transforms"].keys() == {"embedding", "denoised"}
+    for each in report["transforms"].values():
+        assert 0 < each["peak"] <= report["limit"]
+        assert each["workers"] >= 1
+    assert report["transforms"]["denoised"]["peak"] > report["transforms"]["embedding"]["peak"]
+    text = succeed("plan", "config.yaml", cwd=wide).out
+    assert "denoised" in text
+    succeed("run", "config.yaml", cwd=wide)
+    after = succeed("plan", "config.yaml", "--json", cwd=wide).report
+    assert after["transforms"] == {}, "nothing is left to be written"
+
+
+def test_what_cannot_be_written_is_refused_by_plan_and_by_run_before_the_fit(wide):
+    planned = plan(wide, "400MiB", **WIDE)
+    assert planned.code != 0
+    (error,) = planned.errors
+    assert "denoised values" in error
+    assert "raise memory_limit to" in error
+    ran = streamdr("run", "config.yaml", cwd=wide)
+    assert (ran.code, ran.errors) == (planned.code, planned.errors)
+    assert not (wide / "out").exists(), "nothing was fitted"
+    assert plan(wide, "400MiB", embedding="out/z.zarr").code == 0
+
+
+def test_the_advice_of_a_refusal_is_enough_for_the_whole_run(wide):
+    (error,) = plan(wide, "400MiB", **WIDE).errors
+    advised = error.split("raise memory_limit to ")[1].split(" MiB")[0]
+    assert plan(wide, f"{advised}MiB", **WIDE).code == 0
+    report = succeed("run", "config.yaml", "--json", cwd=wide).report
+    assert report["peak_rss"] <= int(advised) << 20
