@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
-WORKERS_GONE_SECONDS = 20
+WORKERS_GONE_SECONDS = 120
 """How long to wait, at most, for the end of processes that were told of it."""
 
 
 @contextmanager
-def process(*words: str, directory: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def process(
+    *words: str, directory: Path | None = None, prefix: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
     """A program that runs as long as this context, and its descendants with it."""
     started = subprocess.Popen(
-        [sys.executable, "-m", *words],
+        [*prefix, sys.executable, "-m", *words],
         cwd=directory,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -69,13 +72,20 @@ def descendants(pid: int | None = None) -> set[int]:
 
 
 def alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def gone(pids: set[int]) -> bool:
-    """Whether processes ended, within the time that it may take."""
-    members = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    return not psutil.wait_procs(members, timeout=WORKERS_GONE_SECONDS)[1]
+    """Whether processes ended, within the time that it may take. Not everybody's parent asks how they did."""
+    deadline = time.monotonic() + WORKERS_GONE_SECONDS
+    while any(map(alive, pids)):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def certificates(place: Path, authority: str) -> dict[str, str]:

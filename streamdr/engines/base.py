@@ -41,6 +41,13 @@ class Engine(Protocol):
     stopped: Callable[[], bool]
     """What a long task asks now and then: whether to give up."""
 
+    @property
+    def count(self) -> Callable[[int], None]:
+        """What a long task calls after each block, with how many lines it was of."""
+
+    def counted(self) -> int:
+        """How many lines tasks have counted so far: 0 for ever where tasks are too far away to say."""
+
     def share(self, value: Any) -> Any:
         """Send a large argument once, for many tasks."""
 

@@ -5,28 +5,39 @@ A name stands for one class of one package. Nothing else is ever imported on a c
 
 from __future__ import annotations
 
+import copy
 import math
+import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any, Literal
 
 import dask
-from distributed import Client, Nanny, SpecCluster
+from distributed import Client, Nanny, Security, SpecCluster
 
-from streamdr.engines.connecting import CONNECT_SECONDS, OPEN_TO_OTHERS, certificates, is_loopback, join
+from streamdr.engines.connecting import CONNECT_SECONDS, certificates, join
 from streamdr.engines.dask_cluster import Dask, Staff
+from streamdr.engines.folders import private_folder
 from streamdr.errors import EngineError, ParameterError
-from streamdr.settings import Cluster, Execution
+from streamdr.settings import TLS, Cluster, Execution, require_private
 
 ALLOWED_FAILURES = 2
 """How many workers a task may take with it before dask holds it to be the cause. The next one is the last."""
 _START_SECONDS = 120.0
 _RESTART_SECONDS = 3.0
 """How long a worker's process may be missing before its nanny is taken to have given up."""
+_SETTINGS = {"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}
+_NO_PAGES: dict[str, list[str]] = {
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
+"""Pages about tasks and workers, that everybody on a machine could read."""
 _CEILING = 2
 """A worker is ended when it takes twice what it promised to keep to: the machine comes first."""
 
@@ -78,32 +89,38 @@ def dask_engine(execution: Execution, workers: int, stop: Event) -> Iterator[Das
             yield Dask(client, _staff(wanted, started), stop)
 
 
-def start(cluster: Cluster, execution: Execution, workers: int) -> Any:
-    """A cluster of a known kind, running and scaled. It is closed as a context."""
+@contextmanager
+def start(cluster: Cluster, execution: Execution, workers: int) -> Iterator[Any]:
+    """A cluster of a known kind, running and scaled, that ends with this context."""
     kind = KNOWN[cluster.name]
     given = cluster.arguments or {}
-    _require_private(kind, cluster, execution)
-    arguments = {**_defaults(kind, cluster, execution, workers), **given}
+    require_private(cluster, execution.insecure)
     try:
         build = getattr(import_module(kind.module), kind.attribute)
     except ImportError as error:
         raise ParameterError(
             "cluster", f"{cluster.name} needs {kind.package}: pip install {kind.package}"
         ) from error
-    try:
-        with dask.config.set({"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}):
-            started = build(**arguments)
-        if cluster.adaptive is not None:
-            started.adapt(minimum=cluster.adaptive.minimum, maximum=cluster.adaptive.maximum)
-        elif cluster.workers is not None:
-            started.scale(cluster.workers)
-    except Exception as error:
-        # Not chained: what a library says of its arguments may show them.
-        said = without_values(f"{type(error).__name__}: {error}", given)
-        raise EngineError(
-            f"{cluster.name} could not be started: {said}; check execution.cluster.arguments"
-        ) from None
-    return started
+    with ExitStack() as stack:
+        arguments = {
+            **_defaults(kind, cluster, execution, workers),
+            **given,
+            **_enforced(kind, given, execution, stack),
+        }
+        try:
+            with dask.config.set(_SETTINGS if "dashboard_address" in given else _SETTINGS | _NO_PAGES):
+                started = stack.enter_context(build(**arguments))
+            if cluster.adaptive is not None:
+                started.adapt(minimum=cluster.adaptive.minimum, maximum=cluster.adaptive.maximum)
+            elif cluster.workers is not None:
+                started.scale(cluster.workers)
+        except Exception as error:
+            # Not chained: what a library says of its arguments may show them.
+            said = without_values(f"{type(error).__name__}: {error}", given)
+            raise EngineError(
+                f"{cluster.name} could not be started: {said}; check execution.cluster.arguments"
+            ) from None
+        yield started
 
 
 def _staff(cluster: Cluster, started: Any) -> Staff:
@@ -150,29 +167,61 @@ def without_values(text: str, secret: Any) -> str:
 
 
 def _defaults(kind: Kind, cluster: Cluster, execution: Execution, workers: int) -> dict[str, Any]:
-    defaults: dict[str, Any] = {}
-    if kind.privacy in ("loopback", "certificates") and execution.tls is not None:
-        defaults |= {"security": certificates(execution.tls), "protocol": "tls://"}
-    if kind.privacy == "loopback":
-        # Nothing of this cluster is reachable from outside the machine, a dashboard included.
-        defaults |= {"host": "127.0.0.1", "dashboard_address": None, "threads_per_worker": 1}
-        defaults["scheduler_kwargs"] = {"dashboard_address": "127.0.0.1:0"}  # its health page, which stays
-        defaults["n_workers"] = 0 if cluster.adaptive else cluster.workers or workers
-        if execution.memory_limit is not None:
-            defaults["memory_limit"] = _CEILING * execution.memory_limit
+    """What a configuration may say otherwise."""
+    if kind.privacy != "loopback":
+        return {}
+    defaults: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": None}
+    defaults["n_workers"] = 0 if cluster.adaptive else cluster.workers or workers
+    if execution.memory_limit is not None:
+        defaults["memory_limit"] = _CEILING * execution.memory_limit
     return defaults
 
 
-def _require_private(kind: Kind, cluster: Cluster, execution: Execution) -> None:
-    """Refuse to start what others on the network could use, unless that was said to be right."""
-    given = cluster.arguments or {}
-    encrypted = kind.privacy != "none" and (execution.tls is not None or given.get("security") is True)
-    if encrypted or execution.insecure or kind.privacy == "its own":
-        return
+def _enforced(kind: Kind, given: Mapping[str, Any], execution: Execution, stack: ExitStack) -> dict[str, Any]:
+    """What keeps others out, whatever a configuration says: keys, loopback, folders of our own."""
+    enforced: dict[str, Any] = {}
+    opened = execution.insecure and (kind.privacy == "certificates" or _is_open(given))
+    if kind.privacy in ("loopback", "certificates") and (execution.tls is not None or not opened):
+        shared = given.get("shared_temp_directory", "~") if kind.privacy == "certificates" else None
+        enforced |= {"security": _keys(execution.tls, shared, stack), "protocol": "tls://"}
     if kind.privacy == "loopback":
-        host = str(given.get("host", "127.0.0.1")).rpartition("://")[2]
-        if "interface" not in given and is_loopback(host):
-            return
-    raise ParameterError(
-        "cluster", f"{cluster.name} would listen on the network without encryption, and {OPEN_TO_OTHERS}"
-    )
+        folder = private_folder(given.get("local_directory"), stack)
+        enforced |= {"local_directory": str(folder), "config": _worker_settings()}
+        if not _is_open(given):
+            enforced["host"] = "127.0.0.1"
+        if "dashboard_address" not in given:
+            enforced["scheduler_kwargs"] = {"dashboard_address": "127.0.0.1:0"}  # an empty page, which stays
+    elif kind.privacy == "certificates":
+        # No pages: anybody could read them.
+        enforced["scheduler_options"] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+        enforced["worker_extra_args"] = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+    return enforced
+
+
+def _is_open(given: Mapping[str, Any]) -> bool:
+    return "host" in given or "interface" in given
+
+
+def _keys(tls: TLS | None, shared: str | None, stack: ExitStack) -> Security:
+    """The keys that were given, or keys that are made for this cluster and forgotten with it.
+
+    They stay in memory, or in a folder of this user alone where other machines have to find them.
+    """
+    if tls is not None:
+        return certificates(tls)
+    made = Security.temporary()
+    if shared is None:
+        return made
+    above = os.path.expanduser(os.path.expandvars(shared))
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix=".streamdr-keys-", dir=above)))
+    files = {name: folder / f"{name}.pem" for name in ("ca", "cert", "key")}
+    for name, text in zip(files, (made.tls_ca_file, made.tls_worker_cert, made.tls_worker_key), strict=True):
+        files[name].touch(mode=0o600)
+        files[name].write_text(text, encoding="ascii")
+    return certificates(TLS(**{name: str(file) for name, file in files.items()}))
+
+
+def _worker_settings() -> dict[str, Any]:
+    """All of dask's settings here, for workers that are started at any time, without pages of their own."""
+    with dask.config.set(_NO_PAGES):
+        return copy.deepcopy(dict(dask.config.config))

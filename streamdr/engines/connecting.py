@@ -16,16 +16,12 @@ from distributed.comm import parse_address
 from distributed.comm.addressing import parse_host_port
 
 from streamdr.errors import EngineError, ParameterError
-from streamdr.settings import TLS, Execution
+from streamdr.files import read_regular
+from streamdr.settings import OPEN_TO_OTHERS, TLS, Execution
 
 CONNECT_SECONDS = 10.0
 _ENCRYPTED = ("tls", "wss")
 _LARGEST_FILE = 1 << 20
-
-OPEN_TO_OTHERS = (
-    "anyone who reaches that port can run code there. Use TLS (execution.tls: ca, cert and key), or set "
-    "execution.insecure: true where the network itself keeps others out"
-)
 
 
 def join(scheduler: str, execution: Execution) -> Client:
@@ -53,14 +49,13 @@ def scheduler_address(scheduler: str) -> str:
         return scheduler
     path = Path(scheduler)
     try:
-        with path.open("rb") as file:
-            address = json.loads(file.read(_LARGEST_FILE))["address"]
+        address = json.loads(read_regular(path, _LARGEST_FILE))["address"]
     except OSError as error:
         raise EngineError(
             f"{scheduler}: cannot be read: {error.strerror}; start the scheduler first: dask scheduler "
             f"--scheduler-file {scheduler}"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise EngineError(f"{scheduler}: is not the file of a dask scheduler: it has no address") from error
     if not isinstance(address, str):
         raise EngineError(f"{scheduler}: is not the file of a dask scheduler: its address is no text")

@@ -7,6 +7,7 @@ not do so for: tasks that are blamed for the deaths of workers, and everything w
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import sys
 import time
@@ -21,12 +22,14 @@ from distributed import CancelledError, Client, Future, KilledWorker, WorkerPlug
 from threadpoolctl import threadpool_limits
 
 from streamdr.engines.base import KilledError, LostError, merged
-from streamdr.errors import EngineError, Interrupted
+from streamdr.engines.identity import ForeignWorkerError, difference, identity, run_as
+from streamdr.errors import EngineError, Interrupted, StreamdrError
 from streamdr.segments import RUN
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as in malloc.h
 _KEPT = 32 << 20
 _POLL_SECONDS = 0.2
+_LOOK_SECONDS = 2.0
 _RECONNECT_SECONDS = 12.0
 """A little longer than a client itself tries to find its scheduler again."""
 
@@ -68,11 +71,17 @@ class Dask:
 
     def __init__(self, client: Client, staff: Staff, stop: Event) -> None:
         self.stopped = _never
+        self.count: Callable[[int], None] = _uncounted
         self._client = client
         self._staff = staff
         self._stop = stop
+        self._attendance = Attendance(client, staff.patience)
         self._prepare()
         self.workers: int = max(staff.expected, sum(client.nthreads().values()))
+
+    def counted(self) -> int:
+        """None: workers tell of whole tasks only."""
+        return 0
 
     def share(self, value: Any) -> Future:
         """Send a value once, and copy it from worker to worker."""
@@ -85,7 +94,7 @@ class Dask:
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future:
         """Start a task."""
         with self._noticing_loss():
-            return self._client.submit(function, *arguments, pure=False)
+            return self._client.submit(run_as, identity(), function, *arguments, pure=False)
 
     def merge(self, earlier: Future, later: Future) -> Future:
         """Merge on a worker, into a copy: a task must not change what it was given, dask may run it twice."""
@@ -105,6 +114,7 @@ class Dask:
         if ended := _ended(handle, timeout):
             return ended
         self._staff.replace()
+        self._attendance.check()
         return False
 
     def check(self, handle: Future) -> None:
@@ -154,52 +164,64 @@ class Dask:
             raise LostError(
                 f"{_address(self._client)}: results were lost with the workers that held them"
             ) from error
-        except Exception:
+        except Exception as error:
             if self._client.status in ("connecting", "closing", "closed"):
                 raise LostError(
                     f"{_address(self._client)}: the connection to the dask scheduler was lost"
                 ) from None
+            if not isinstance(error, StreamdrError):
+                # Code of another version may not even know what it was sent.
+                _require_same_code(self._client)
             raise
+
+
+class Attendance:
+    """Ends a run whose workers have all left, as by a cut of the network, instead of waiting for ever."""
+
+    def __init__(self, client: Client, patience: float) -> None:
+        self._client = client
+        self._patience = patience
+        self._deserted_at = math.inf
+        self._next_look = 0.0
+
+    def check(self) -> None:
+        """Look, now and then, whether there is a worker; raise when there has been none for too long."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_SECONDS
+        try:
+            workers = self._client.sync(self._client.scheduler.ncores, callback_timeout=_LOOK_SECONDS)
+        except (OSError, TimeoutError):
+            return  # a scheduler that does not answer is noticed by its connection
+        self._deserted_at = math.inf if workers else min(self._deserted_at, now)
+        if now - self._deserted_at >= self._patience:
+            raise _deserted(self._client, self._patience)
 
 
 def require_workers(client: Client, staff: Staff, stop: Event) -> None:
     """Wait for a first worker, by asking for one, and see that workers run what runs here."""
-    deadline = time.monotonic() + staff.patience
+    attendance = Attendance(client, staff.patience)
     asked = client.submit(os.getpid, pure=False)
     while not _ended(asked, _POLL_SECONDS):
         if stop.is_set():
             raise Interrupted("stopped while waiting for a worker")
-        if time.monotonic() > deadline:
-            raise EngineError(
-                f"{_address(client)}: the dask scheduler has had no workers for {staff.patience:g} seconds; "
-                "start some (dask worker ADDRESS), and run again"
-            )
+        attendance.check()  # those that are busy with somebody else's tasks are waited for
         staff.replace()
     if asked.status != "finished":
         raise _disconnected(client)
-    _require_same_versions(client)
+    _require_same_code(client)
 
 
-def _require_same_versions(client: Client) -> None:
+def _require_same_code(client: Client) -> None:
     """Refuse workers whose results could differ, in the last bits or altogether, from those computed here."""
-    found = client.get_versions(packages=["streamdr"])
-    for worker, there in found["workers"].items():
-        differing = [
-            f"{name} {theirs or 'not at all'} (here {ours})"
-            for name, ours in _versions(found["client"]).items()
-            if (theirs := _versions(there)[name]) != ours
-        ]
-        if differing:
-            raise EngineError(
-                f"{worker}: this worker has {', '.join(differing)}, and results would not be the same bits; "
-                "install the same versions on every worker"
-            )
-
-
-def _versions(node: dict[str, Any]) -> dict[str, str | None]:
-    packages = node["packages"]
-    python = ".".join(packages["python"].split(".")[:2])
-    return {"streamdr": packages["streamdr"], "numpy": packages["numpy"], "python": python}
+    found = client.run(identity, on_error="return")
+    for worker, there in found.items():
+        if not isinstance(there, tuple):
+            versions = client.get_versions(packages=["streamdr"])["workers"][worker]["packages"]
+            there = tuple((name, versions.get(name) or "") for name, _ in identity())
+        if there != identity():
+            raise ForeignWorkerError(difference(worker, there, identity()))
 
 
 def _ended(future: Future, seconds: float) -> bool:
@@ -209,6 +231,13 @@ def _ended(future: Future, seconds: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def _deserted(client: Client, seconds: float) -> EngineError:
+    return EngineError(
+        f"{_address(client)}: the dask scheduler has had no workers for {seconds:g} seconds; start some "
+        "(dask worker ADDRESS), and run again"
+    )
 
 
 def _disconnected(client: Client) -> EngineError:
@@ -224,6 +253,10 @@ def _address(client: Client) -> str:
 
 def _itself(value: Any) -> Any:
     return value
+
+
+def _uncounted(lines: int) -> None:
+    """Stands for counting lines, on a worker."""
 
 
 def _never() -> bool:

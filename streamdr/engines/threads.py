@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from threading import Event
+from threading import Event, Lock
 from typing import Any
 
 from streamdr.accumulators import Accumulator
@@ -19,6 +19,17 @@ class Threads:
         self.workers = workers
         self.stopped = stop.is_set
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="streamdr")
+        self._lines = 0
+        self._counting = Lock()
+
+    def count(self, lines: int) -> None:
+        """Add the lines of a block that a task is done with."""
+        with self._counting:
+            self._lines += lines
+
+    def counted(self) -> int:
+        """How many lines all tasks are done with."""
+        return self._lines
 
     def share(self, value: Any) -> Any:
         """Threads see the value itself."""
