@@ -67,7 +67,7 @@ def ensure(path: Path, example: Example) -> None:
         return
     record = draft(path)
     recipe = None if record is None or record.get("kind") != "example" else record.get("recipe")
-    if recipe is None or {"distances": None, **recipe} != asdict(example):
+    if not isinstance(recipe, dict) or {"distances": None, **recipe} != asdict(example):
         raise DataError(f"{path}: exists, but is not this example; delete it, or choose another path")
 
 
@@ -119,7 +119,7 @@ def denoising_errors(example: Example, denoised: Array, n_components: int) -> di
 
 def _create(path: Path, example: Example) -> None:
     complete, labels = _loaded(example)
-    with Staging(path, overwrite=False) as staging:
+    with Staging(path, kind="example", overwrite=False) as staging:
         given = _spoilt(example, complete)
         if example.distances is not None:
             given = point_distances(example.distances, complete).between(complete)

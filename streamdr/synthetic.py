@@ -7,6 +7,7 @@ variance 1, and the v_k are orthonormal cosines. The covariance is sum_k lambda_
 from __future__ import annotations
 
 import math
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,6 +18,7 @@ from pydantic import Field
 from streamdr.blocks import Array
 from streamdr.errors import DataError, ParameterError
 from streamdr.progress import Progress
+from streamdr.sizes import format_bytes
 from streamdr.store.arrays import Index
 from streamdr.store.matrix import create_matrix, fill, plan_layout
 from streamdr.store.publish import Staging
@@ -115,9 +117,17 @@ class Synthetic:
 
 
 def create(path: Path, recipe: Synthetic, *, progress: Progress) -> None:
-    """Make a store of synthetic data, a chunk at a time."""
+    """Make a store of synthetic data, a chunk at a time, if the disk has room for it."""
+    needed = recipe.n_rows * recipe.n_cols * np.dtype(recipe.dtype).itemsize
+    there = next(parent for parent in path.absolute().parents if parent.exists())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise DataError(
+            f"{path}: {recipe.n_rows:,} x {recipe.n_cols:,} values take {format_bytes(needed)}, and "
+            f"its disk has {format_bytes(free)} left; ask for fewer rows, or choose another path"
+        )
     layout = plan_layout((recipe.n_rows, recipe.n_cols), np.dtype(recipe.dtype))
-    with Staging(path, overwrite=False) as staging:
+    with Staging(path, kind="synthetic", overwrite=False) as staging:
         array = create_matrix(staging.path, layout)
         fill(
             array,
@@ -138,7 +148,9 @@ def ensure(path: Path, recipe: Synthetic, *, progress: Progress) -> None:
     record = draft(path)
     if record is None or record.get("kind") != "synthetic":
         raise DataError(f"{path}: exists, but is not synthetic data; choose another path")
-    made, wanted = record.get("recipe", {}), _recorded(recipe)
+    made, wanted = record.get("recipe"), _recorded(recipe)
+    if not isinstance(made, dict):
+        raise DataError(f"{path}: exists, but its record was damaged; delete it, or choose another path")
     others = [f"{key} {made.get(key)}" for key, value in wanted.items() if made.get(key) != value]
     if others:
         raise DataError(

@@ -257,7 +257,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         ("a,b,c\n,NA,nan\n1,N/A,null\n", [[np.nan] * 3, [1, np.nan, np.nan]], ["a", "b", "c"]),
         ("a,b\n,\n1,2\n", [[np.nan, np.nan], [1, 2]], ["a", "b"]),
         ("inf,-Infinity\n1e-3,+.5\n", [[np.inf, -np.inf], [0.001, 0.5]], None),
-        (",a\n0,5\n", [[0, 5]], ["", "a"]),
+        (",a\n0,5\n", [[5]], ["a"]),  # pandas numbers its rows
+        (",a\n3,5\n", [[3, 5]], ["", "a"]),
     ],
 )
 def test_csv_as_people_write_it(tmp_path, content, expected, names):
@@ -366,7 +367,11 @@ def test_lines_are_counted_across_batches(tmp_path):
         ingest_text(tmp_path, many_lines("1,2"))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     values=hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=6)),
     delimiter=st.sampled_from(",;\t|"),
@@ -449,7 +454,7 @@ def test_the_index_of_a_data_frame_is_not_a_feature(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"id": ["p"], "a": [1.0]}, {}, "column 'id' holds string, not numbers; name the columns"),
+        ({"id": ["p"], "a": [1.0]}, {}, "column 'id' holds string, not numbers; leave it out with `exclude`"),
         ({"a": [[1.0, 2.0]]}, {}, "column 'a' holds list<.*>, not numbers"),
         ({"a": [1.0]}, {"columns": ["b"]}, "has no column 'b'; it has 'a'"),
         ({"a": pa.array([], pa.float64())}, {}, "has no rows"),

@@ -150,3 +150,10 @@ def test_impossible_recipes(tmp_path, change, parameter):
     with pytest.raises(ParameterError) as caught:
         create(tmp_path / "x.zarr", Synthetic(**(SMALL | change)), progress=quiet)
     assert caught.value.parameter == parameter
+
+
+def test_more_than_the_disk_can_hold_is_not_begun(tmp_path):
+    recipe = Synthetic(n_rows=10**12, n_cols=10**3)
+    with pytest.raises(DataError, match="its disk has"):
+        create(tmp_path / "x.zarr", recipe, progress=Silent())
+    assert not list(tmp_path.iterdir())

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,11 +18,15 @@ import numpy as np
 
 from streamdr.blocks import Array
 from streamdr.errors import ConfigError, DataError
-from streamdr.ingest.table import Batch, Options, Stream, select_columns
+from streamdr.files import open_regular
+from streamdr.ingest.columns import choose_columns
+from streamdr.ingest.table import Batch, Options, Stream
+from streamdr.store.labels import LabelKind, as_labels
 
 _BATCH_CHARACTERS = 4 * 2**20
-_LONGEST_FIRST_LINE = 2**28
+_LONGEST_LINE = 2**28
 _SNIFFED_LINES = 20
+_SAMPLED_ROWS = 1000
 _DELIMITERS = (",", "\t", ";", "|")
 _MISSING = frozenset({"", "NA", "N/A", "NULL", "null"})
 
@@ -29,11 +34,10 @@ _MISSING = frozenset({"", "NA", "N/A", "NULL", "null"})
 @contextmanager
 def open_delimited(path: Path, options: Options) -> Iterator[Stream]:
     """Open a .csv or .tsv file, gzipped or not. The delimiter and the header are found unless told."""
-    with path.open("rb") as raw, _text(path, raw) as text:
+    with open_regular(path) as raw, _text(path, raw) as text:
         with _naming(path):
-            lines = [text.readline(_LONGEST_FIRST_LINE), *text.readlines(_BATCH_CHARACTERS)]
-            if len(lines[0]) == _LONGEST_FIRST_LINE:
-                raise DataError(f"{path}: its first line does not end; check that it is delimited text")
+            lines = [text.readline(_LONGEST_LINE), *_lines(path, text)]
+            _require_line(path, lines[0])
             delimiter = _delimiter(path, lines, options.delimiter)
             reader = csv.reader(lines, delimiter=delimiter)
             first = next((row for row in reader if not _is_blank(row)), None)
@@ -41,25 +45,69 @@ def open_delimited(path: Path, options: Options) -> Iterator[Stream]:
             raise DataError(f"{path}: has no rows; check that this is the right file")
         has_header = options.header if options.header is not None else not all(map(_is_number, first))
         names = tuple(name.strip() for name in first) if has_header else None
-        used = select_columns(path, names or [str(i) for i in range(len(first))], options.columns)
+        start = reader.line_num if has_header else 0
+        with _naming(path):
+            sample = _Sample.of(lines[start:], delimiter, len(first))
+        used, labels, left_out = choose_columns(
+            path, names, len(first), options, is_number=sample.is_number, is_row_number=sample.is_row_number
+        )
+        label_kind = None if labels is None else options.label_kind or sample.label_kind(labels)
         dtype = np.dtype(np.float64)
         if options.dtype is not None and options.dtype.kind in "iu":
             dtype = options.dtype  # long ones are not exact as doubles
-        parser = _Parser(path, delimiter, len(first), used, names, dtype)
-        start = reader.line_num if has_header else 0
+        parser = _Parser(path, delimiter, len(first), used, names, dtype, labels, label_kind)
         size = path.stat().st_size
 
         def batches() -> Iterator[Batch]:
             batch, first_line, done = lines[start:], start + 1, 0
             while batch:
-                yield Batch(parser.parse(batch, first_line), raw.tell() - done)
+                values, found = parser.parse(batch, first_line)
+                yield Batch(values, raw.tell() - done, found)
                 first_line, done = first_line + len(batch), raw.tell()
                 with _naming(path):
-                    batch = text.readlines(_BATCH_CHARACTERS)
-            yield Batch(parser.parse([], first_line), size - done)
+                    batch = _lines(path, text)
+            values, found = parser.parse([], first_line)
+            yield Batch(values, size - done, found)
 
         chosen = tuple(names[i] for i in used) if names else None
-        yield Stream(len(used), dtype, batches(), total=size, unit="bytes", feature_names=chosen)
+        yield Stream(
+            len(used),
+            dtype,
+            batches(),
+            total=size,
+            unit="bytes",
+            feature_names=chosen,
+            label_kind=label_kind,
+            left_out=left_out,
+        )
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """The first lines of a file, by which is told what its columns are."""
+
+    rows: list[list[str]]
+
+    @classmethod
+    def of(cls, lines: list[str], delimiter: str, n_fields: int) -> _Sample:
+        rows = islice(csv.reader(lines, delimiter=delimiter), _SAMPLED_ROWS)
+        return cls([row for row in rows if len(row) == n_fields and not _is_blank(row)])
+
+    def is_number(self, column: int) -> bool:
+        return all(_is_number(row[column]) for row in self.rows)
+
+    def is_row_number(self, column: int) -> bool:
+        """Whether a column counts the rows, from 0 or from 1."""
+        fields = [row[column].strip() for row in self.rows]
+        return bool(fields) and any(
+            fields == [str(first + i) for i in range(len(fields))] for first in (0, 1)
+        )
+
+    def label_kind(self, column: int) -> LabelKind:
+        fields = [row[column].strip() for row in self.rows]
+        if not all(map(_is_number, fields)):
+            return "text"
+        return "int64" if all(field.lstrip("+-").isdecimal() for field in fields) else "float64"
 
 
 @dataclass(frozen=True)
@@ -70,15 +118,22 @@ class _Parser:
     used: list[int]
     names: Sequence[str] | None
     dtype: np.dtype[Any]
+    labels: int | None = None
+    label_kind: LabelKind | None = None
 
-    def parse(self, lines: list[str], first_line: int) -> Array:
-        """The numbers in consecutive lines: numpy takes plain ones, others are looked at field by field."""
+    def parse(self, lines: list[str], first_line: int) -> tuple[Array, Array | None]:
+        """The numbers in consecutive lines: numpy takes plain ones, others are looked at field by field.
+
+        And the labels, where a column holds them.
+        """
         if lines and self.dtype.kind == "f" and all(map(self._is_plain, lines)):
             usecols = None if self.used == list(range(self.n_fields)) else self.used
             try:
-                return np.loadtxt(
+                values = np.loadtxt(
                     lines, self.dtype, comments=None, delimiter=self.delimiter, usecols=usecols, ndmin=2
                 )
+                fields = (line.split(self.delimiter) for line in lines)
+                return values, self._labels(list(enumerate(fields, first_line)))
             except ValueError:
                 pass  # there is a missing value, or something that is no number: find out which, and where
         return self._parse_carefully(lines, first_line)
@@ -86,9 +141,28 @@ class _Parser:
     def _is_plain(self, line: str) -> bool:
         return line.count(self.delimiter) == self.n_fields - 1 and '"' not in line and not line.isspace()
 
-    def _parse_carefully(self, lines: list[str], first_line: int) -> Array:
+    def _labels(self, rows: list[tuple[int, list[str]]]) -> Array | None:
+        if self.labels is None or self.label_kind is None:
+            return None
+        found: list[str | float] = []
+        for line, fields in rows:
+            field = fields[self.labels].strip()
+            try:
+                if self.label_kind == "text":
+                    found.append(field)
+                else:
+                    found.append(int(field) if self.label_kind == "int64" else float(field))
+            except ValueError:
+                raise DataError(
+                    f"{self.path}: line {line}: the label {field!r} is no {self.label_kind}; mend it"
+                ) from None
+            if field in _MISSING:
+                raise DataError(f"{self.path}: line {line} has no label; give it one, or leave the row out")
+        return as_labels(found, self.label_kind)
+
+    def _parse_carefully(self, lines: list[str], first_line: int) -> tuple[Array, Array | None]:
         reader = csv.reader(lines, delimiter=self.delimiter)
-        rows = []
+        rows, read = [], []
         with _naming(self.path):
             for fields in reader:
                 line = first_line + reader.line_num - 1
@@ -100,7 +174,9 @@ class _Parser:
                         f"{self.n_fields}; mend or remove this line, or say what the delimiter is"
                     )
                 rows.append([self._number(fields[column], line, column) for column in self.used])
-        return np.array(rows, self.dtype).reshape(-1, len(self.used))
+                if self.labels is not None:
+                    read.append((line, fields))
+        return np.array(rows, self.dtype).reshape(-1, len(self.used)), self._labels(read)
 
     def _number(self, field: str, line: int, column: int) -> float:
         try:
@@ -110,7 +186,8 @@ class _Parser:
             text = field if len(field) <= 40 else f"{field[:40]}..."
             raise DataError(
                 f"{self.path}: line {line}, {name}: {text!r} cannot be read as {self.dtype}; "
-                "mend it, or leave this column out by naming the others in `columns`"
+                "mend it, leave the column out with `exclude` (or every such one with `numeric_only`), or "
+                "make it the `labels`"
             ) from None
 
 
@@ -154,7 +231,10 @@ def _delimiter(path: Path, lines: Sequence[str], told: str | None) -> str:
     sample = [line for line in lines if not line.isspace()][:_SNIFFED_LINES]
 
     def agreement(delimiter: str) -> tuple[int, int]:
-        rows = list(csv.reader(sample, delimiter=delimiter))
+        try:
+            rows = list(csv.reader(sample, delimiter=delimiter))
+        except csv.Error:  # whole lines that are too long to be a field
+            return 0, 0
         agreeing = sum(1 < len(row) == len(rows[0]) for row in rows)
         return agreeing, sum(map(_is_number, rows[-1])) if rows else 0
 
@@ -164,6 +244,22 @@ def _delimiter(path: Path, lines: Sequence[str], told: str | None) -> str:
 def _text(path: Path, raw: IO[bytes]) -> io.TextIOWrapper:
     data = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
     return io.TextIOWrapper(data, encoding="utf-8-sig")  # spreadsheets put a byte order mark first
+
+
+def _lines(path: Path, text: io.TextIOWrapper) -> list[str]:
+    """The next lines, a few megabytes of them, each of them bounded: a small file may decompress to one."""
+    lines: list[str] = []
+    left = _BATCH_CHARACTERS
+    while left > 0 and (line := text.readline(_LONGEST_LINE)):
+        _require_line(path, line)
+        lines.append(line)
+        left -= len(line)
+    return lines
+
+
+def _require_line(path: Path, line: str) -> None:
+    if len(line) == _LONGEST_LINE:
+        raise DataError(f"{path}: has a line that does not end; check that it is delimited text")
 
 
 @contextmanager

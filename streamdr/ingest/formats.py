@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from streamdr.errors import ConfigError, DataError
+from streamdr.files import require_regular
 from streamdr.ingest.table import Options, Table
 
 Opener = Callable[[Path, Options], AbstractContextManager[Table]]
@@ -24,11 +25,12 @@ class Format:
     extra: str | None = None
 
 
+_CHOICE = ("exclude", "numeric_only", "labels")
 NPY = Format("streamdr.ingest.npy", "open_npy", frozenset())
 DELIMITED = Format(
-    "streamdr.ingest.delimited", "open_delimited", frozenset({"columns", "delimiter", "header"})
+    "streamdr.ingest.delimited", "open_delimited", frozenset({"columns", "delimiter", "header", *_CHOICE})
 )
-PARQUET = Format("streamdr.ingest.parquet", "open_parquet", frozenset({"columns"}), extra="parquet")
+PARQUET = Format("streamdr.ingest.parquet", "open_parquet", frozenset({"columns", *_CHOICE}), extra="parquet")
 HDF5 = Format("streamdr.ingest.hdf5", "open_hdf5", frozenset({"dataset"}), extra="hdf5")
 
 FORMATS = {
@@ -46,10 +48,15 @@ FORMATS = {
 
 def open_table(source: Path, options: Options) -> AbstractContextManager[Table]:
     """Open a file, or a directory of Parquet files, with the reader for its suffix."""
-    if not source.exists():
-        raise DataError(f"{source}: no such file or directory; check the path")
+    if not source.is_dir():
+        try:
+            require_regular(source)
+        except FileNotFoundError:
+            raise DataError(f"{source}: no such file or directory; check the path") from None
+        except (OSError, ValueError) as error:
+            raise DataError(f"{source}: cannot be read: {error}") from error
     form = _format(source)
-    for name in ("dataset", "columns", "delimiter", "header"):
+    for name in ("dataset", "columns", "delimiter", "header", *_CHOICE):
         if getattr(options, name) is not None and name not in form.options:
             raise ConfigError(f"{source}: `{name}` means nothing for this kind of file; leave it out")
     if source.is_file() and source.stat().st_size == 0:

@@ -18,6 +18,7 @@ from streamdr.store.arrays import Index
 from streamdr.store.matrix import LARGEST_BAND_BYTES, LARGEST_CHUNK_BYTES, is_wide
 
 _CACHE_SLOTS = 100_003
+_MOST_LINKS = 100
 
 
 @contextmanager
@@ -56,10 +57,32 @@ def _find(path: Path, file: h5py.File, name: str | None) -> h5py.Dataset:
         if len(found) != 1:
             raise DataError(f"{path}: name the dataset to read with `dataset`; the file has {listing}")
         (name,) = found
+    _require_links_within(path, file, name)
     dataset = file.get(name)
     if not isinstance(dataset, h5py.Dataset):
         raise DataError(f"{path}: has no dataset {name!r}; it has {listing}")
+    if dataset.is_virtual or dataset.external is not None:
+        raise DataError(
+            f"{path}: the values of dataset {name!r} are in other files, which may be any; "
+            "copy it into one file first, say with h5repack or with h5py"
+        )
     return _with_chunk_cache(dataset)
+
+
+def _require_links_within(path: Path, file: h5py.File, name: str) -> None:
+    """Refuse a name that leads out of the file, by an external link anywhere on its way."""
+    names, here = [part for part in name.split("/") if part], ""
+    for _ in range(_MOST_LINKS):
+        if not names:
+            return
+        here, part = f"{here}/{names.pop(0)}", here
+        link = file.get(here, getlink=True)
+        if isinstance(link, h5py.ExternalLink):
+            raise DataError(f"{path}: {here!r} is a link to another file; ingest that file instead")
+        if isinstance(link, h5py.SoftLink):
+            inside = [step for step in link.path.split("/") if step and step != "."]
+            names, here = inside + names, "" if link.path.startswith("/") else part
+    raise DataError(f"{path}: links lead round and round to dataset {name!r}; name the dataset itself")
 
 
 def _with_chunk_cache(dataset: h5py.Dataset) -> h5py.Dataset:

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamdr.blocks import Array
 from streamdr.errors import DataError
+from streamdr.files import map_npy
 from streamdr.ingest.table import Grid, Options
 from streamdr.store.arrays import Index
 
@@ -18,15 +19,12 @@ from streamdr.store.arrays import Index
 def open_npy(path: Path, options: Options) -> Iterator[Grid]:
     """Open a .npy file of any numeric type, byte order and memory order."""
 
-    def mapped() -> Array:
-        return np.lib.format.open_memmap(path, mode="r")
-
     def read(region: Index) -> Array:
         # Mapped anew each time: pages of one long-lived map would pile up in the process's memory.
-        return np.array(mapped()[region])
+        return np.array(map_npy(path)[region])
 
     try:
-        array = mapped()
+        array = map_npy(path)
     except ValueError as error:
         raise DataError(f"{path}: cannot be read as .npy ({error}); save it again with numpy.save") from error
     yield Grid(array.shape, array.dtype, read)

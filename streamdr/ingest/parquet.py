@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ import pyarrow.parquet as pq
 
 from streamdr.blocks import Array
 from streamdr.errors import DataError
-from streamdr.ingest.table import Batch, Options, Stream, select_columns
+from streamdr.ingest.columns import Columns, choose_columns
+from streamdr.ingest.table import Batch, Options, Stream
+from streamdr.store.labels import LabelKind, as_labels
 
 _READ_BUFFER = 2**16
 _BATCH_BYTES = 4 * 2**20
+_SAMPLED_ROWS = 1000
 
 
 @contextmanager
@@ -26,13 +31,19 @@ def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
     parts = _parts(path)
     with _opened(parts[0]) as file:
         schema: pa.Schema = file.schema_arrow
-    names = _chosen_columns(path, schema, options.columns)
+        chosen = _chosen_columns(path, file, schema, options)
+    names = [schema.names[i] for i in chosen.used]
+    labels = None if chosen.labels is None else schema.names[chosen.labels]
+    label_kind = None if labels is None else options.label_kind or _label_kind(parts[0], schema, labels)
+    read = names if labels is None else [*names, labels]
     types = {name: schema.field(name).type for name in names}
     dtype = np.result_type(*(_numpy_type(parts[0], name, types[name]) for name in names))
     n_rows = 0
     for part in parts:
         with _opened(part) as file:
-            _require_same_types(part, file.schema_arrow, parts[0], types)
+            _require_same_types(
+                part, file.schema_arrow, parts[0], {name: schema.field(name).type for name in read}
+            )
             n_rows += file.metadata.num_rows
             if dtype.kind != "f" and _has_missing(file, names):
                 dtype = np.dtype(np.float64)
@@ -40,12 +51,26 @@ def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
 
     def batches() -> Iterator[Batch]:
         for part in parts:
+            done = 0
             with _opened(part) as file:
-                for batch in file.iter_batches(batch_rows, columns=names, use_threads=False):
+                for batch in file.iter_batches(batch_rows, columns=read, use_threads=False):
                     values = _values(batch, names, dtype)
-                    yield Batch(values, len(values))
+                    found = None
+                    if labels is not None and label_kind is not None:
+                        found = _labels(part, batch.column(labels), label_kind, done)
+                    done += len(values)
+                    yield Batch(values, len(values), found)
 
-    yield Stream(len(names), dtype, batches(), total=n_rows, unit="rows", feature_names=tuple(names))
+    yield Stream(
+        len(names),
+        dtype,
+        batches(),
+        total=n_rows,
+        unit="rows",
+        feature_names=tuple(names),
+        label_kind=label_kind,
+        left_out=chosen.left_out,
+    )
 
 
 def _parts(path: Path) -> list[Path]:
@@ -78,25 +103,75 @@ def _opened(part: Path) -> Iterator[pq.ParquetFile]:
         raise DataError(f"{part}: cannot be read as Parquet ({error}); was it copied whole?") from error
 
 
-def _chosen_columns(path: Path, schema: pa.Schema, wanted: Sequence[str] | None) -> list[str]:
-    """The wanted columns; by default all but those that pandas uses to number its rows."""
-    chosen = [schema.names[i] for i in select_columns(path, schema.names, wanted)]
-    if wanted is None and schema.pandas_metadata:
-        index = schema.pandas_metadata["index_columns"]
-        chosen = [name for name in chosen if name not in index]
-    if not chosen:
+def _chosen_columns(path: Path, file: pq.ParquetFile, schema: pa.Schema, options: Options) -> Columns:
+    """The columns that the options ask for; by default all but those that pandas uses to number its rows."""
+    index = schema.pandas_metadata["index_columns"] if schema.pandas_metadata else []
+    by_default = [name for name in schema.names if name not in index]
+    if options.columns is None and options.labels not in index and len(by_default) < len(schema.names):
+        options = replace(options, exclude=(*(options.exclude or ()), *map(escape, _among(index, schema))))
+
+    def is_row_number(column: int) -> bool:
+        if schema.names[column] in index or not pa.types.is_integer(schema.field(column).type):
+            return False
+        batch = next(file.iter_batches(_SAMPLED_ROWS, columns=[schema.names[column]]), None)
+        found = [] if batch is None else batch.column(0).to_pylist()
+        return bool(found) and any(found == list(range(i, i + len(found))) for i in (0, 1))
+
+    if not by_default:
         raise DataError(f"{path}: has no columns; check that this is the right file")
-    return chosen
+    return choose_columns(
+        path,
+        schema.names,
+        len(schema.names),
+        options,
+        is_number=lambda column: _is_number(schema.field(column).type),
+        is_row_number=is_row_number,
+    )
+
+
+def _among(index: Sequence[Any], schema: pa.Schema) -> list[str]:
+    return [name for name in index if isinstance(name, str) and name in schema.names]
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_decimal(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    )
+
+
+def _label_kind(part: Path, schema: pa.Schema, name: str) -> LabelKind:
+    kind = schema.field(name).type
+    values = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_string(values) or pa.types.is_large_string(values) or pa.types.is_string_view(values):
+        return "text"
+    if pa.types.is_integer(values) or pa.types.is_boolean(values):
+        return "int64"
+    if pa.types.is_floating(values):
+        return "float64"
+    raise DataError(f"{part}: column {name!r} holds {kind}, which are no labels; give text or numbers")
+
+
+def _labels(part: Path, column: pa.Array, kind: LabelKind, first_row: int) -> Array:
+    values = column.to_pylist()
+    if None in values:
+        row = first_row + values.index(None)
+        raise DataError(f"{part}: row {row} has no label; give it one, or leave the row out")
+    try:
+        return as_labels(values, kind)
+    except (TypeError, ValueError, OverflowError):
+        raise DataError(f"{part}: its labels are not of the type {kind}, as those before are") from None
 
 
 def _numpy_type(part: Path, name: str, kind: pa.DataType) -> np.dtype[Any]:
     if pa.types.is_decimal(kind):
         return np.dtype(np.float64)
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+    if _is_number(kind):
         numpy_type: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
         return numpy_type
     raise DataError(
-        f"{part}: column {name!r} holds {kind}, not numbers; name the columns to ingest in `columns`"
+        f"{part}: column {name!r} holds {kind}, not numbers; leave it out with `exclude` (or every such one "
+        "with `numeric_only`), or make it the `labels`"
     )
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from streamdr.blocks import Array
-from streamdr.errors import ConfigError, DataError
 from streamdr.store.arrays import Index
+from streamdr.store.labels import LabelKind
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,16 @@ class Options:
     delimiter: str | None = None
     header: bool | None = None
     dtype: np.dtype[Any] | None = None
+    exclude: tuple[str, ...] | None = None
+    """Columns to leave out, by name or by a pattern such as id_*."""
+    numeric_only: bool | None = None
+    """Whether to leave out columns that are not numbers."""
+    labels: str | None = None
+    """The column that holds a label for each row."""
+    expected: tuple[str, ...] | None = None
+    """The columns of the store that rows are appended to."""
+    label_kind: LabelKind | None = None
+    """What the labels of that store are."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,7 @@ class Batch(NamedTuple):
 
     values: Array
     extent: int
+    labels: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -54,25 +64,16 @@ class Stream:
     """What the extents of all batches add up to: rows where they are known, else bytes of the file."""
     unit: Literal["rows", "bytes"]
     feature_names: tuple[str, ...] | None = None
+    label_kind: LabelKind | None = None
+    """What labels are, where rows bring them along."""
+    left_out: tuple[str, ...] = ()
+    """Columns that nobody asked to leave out, and that were."""
 
 
 Table = Grid | Stream
 
 
-def select_columns(source: Path, names: Sequence[str], wanted: Sequence[str] | None) -> list[int]:
-    """The positions of the wanted columns, in the order in which they were asked for; all by default."""
-    if wanted is None:
-        return list(range(len(names)))
-    if not wanted:
-        raise ConfigError("columns is empty; name at least one, or leave it out to ingest all")
-    for name in wanted:
-        if name not in names:
-            raise DataError(f"{source}: has no column {name!r}; it has {_some(names)}")
-        if names.count(name) > 1:
-            raise DataError(f"{source}: has {names.count(name)} columns named {name!r}; rename all but one")
-    return [names.index(name) for name in wanted]
-
-
-def _some(names: Sequence[str], limit: int = 12) -> str:
+def some(names: Sequence[str], limit: int = 12) -> str:
+    """A few names, for a message."""
     shown = ", ".join(map(repr, names[:limit]))
     return f"{shown} and {len(names) - limit:,} more" if len(names) > limit else shown
