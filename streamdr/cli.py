@@ -7,12 +7,14 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from streamdr import console, terminal
+from streamdr.safe_text import keep_keys_secret
 
 if TYPE_CHECKING:
     from streamdr.config import Run
@@ -26,6 +28,7 @@ app = typer.Typer(
     epilog="Start with: streamdr run configs/quickstart.yaml",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
 )
 # The base of what typer raises for a command line that means nothing, whichever click it brings along.
@@ -49,7 +52,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and n
 def top(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-    show_help: Annotated[bool, typer.Option("--help", help="Show this message and exit.")] = False,
+    show_help: Annotated[bool, typer.Option("--help", "-h", help="Show this message and exit.")] = False,
     traceback: Annotated[bool, typer.Option("--traceback", hidden=True)] = False,
 ) -> None:
     """Handle what is not about any one command."""
@@ -83,7 +86,7 @@ def fit(config: Config, sets: Sets = None, fresh: Fresh = False, as_json: Json =
 def transform(config: Config, sets: Sets = None, fresh: Fresh = False, as_json: Json = False) -> int:
     """Write the embedding, and what else is asked for of rows, by the saved model. Run again to resume."""
     job = Job([config], sets or [], fresh, as_json)
-    return job.carry_out(lambda pipeline, stage: pipeline.transform(stage), terminal.transformed)
+    return job.carry_out(lambda pipeline, stage: pipeline.transform(stage), terminal.transformed, fits=False)
 
 
 @app.command()
@@ -150,7 +153,8 @@ def verify(config: Config, sets: Sets = None, as_json: Json = False) -> int:
 
         return verification.verify(stage)
 
-    return Job([config], sets or [], fresh=False, as_json=as_json).carry_out(check, terminal.verified)
+    job = Job([config], sets or [], fresh=False, as_json=as_json)
+    return job.carry_out(check, terminal.verified, fits=False)
 
 
 @app.command()
@@ -245,6 +249,29 @@ def schema(
     return console.conclude(work, lambda report: json.dumps(report, indent=2), as_json=as_json)
 
 
+class Shell(StrEnum):
+    """A shell that completion is written for."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
+
+
+@app.command()
+def completion(
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+) -> int:
+    """Print a script that completes commands and options.
+
+    In bash: streamdr completion bash > ~/.local/share/bash-completion/completions/streamdr
+    """
+    from streamdr import completion
+
+    commands = completion.commands_of(typer.main.get_command(app))
+    typer.echo(completion.script(shell.value, commands), nl=False)
+    return 0
+
+
 @app.command()
 def ingest(
     source: Annotated[
@@ -258,6 +285,18 @@ def ingest(
     columns: Annotated[
         str | None, typer.Option(help="CSV, Parquet: the columns to keep, as in a,b,c.")
     ] = None,
+    exclude: Annotated[
+        str | None, typer.Option(help="CSV, Parquet: the columns to leave out, as in name,id_*.")
+    ] = None,
+    numeric_only: Annotated[
+        bool, typer.Option("--numeric-only", help="CSV, Parquet: leave out columns that are not numbers.")
+    ] = False,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="CSV, Parquet: the column of labels, text or numbers; it becomes the array labels."
+        ),
+    ] = None,
     dtype: Annotated[str | None, typer.Option(help="The type to store, such as float32.")] = None,
     chunk_rows: Annotated[int | None, typer.Option(help="Rows of a chunk; by default 16 MB of them.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="CSV: the character between fields.")] = None,
@@ -265,9 +304,12 @@ def ingest(
         bool | None, typer.Option("--header/--no-header", help="CSV: whether the first line is names.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what was ingested before.")] = False,
+    append: Annotated[
+        bool, typer.Option("--append", help="Add the rows to what was ingested before, all or none of them.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
-    """Turn a file into a zarr store.
+    """Turn a file into a zarr store, or append its rows to one.
 
     The store is chunked for streaming. Memory stays bounded, whatever the size of the file.
     """
@@ -286,11 +328,15 @@ def ingest(
             local_path(dest),
             dataset=dataset,
             columns=None if columns is None else next(csv.reader([columns])),
+            exclude=None if exclude is None else next(csv.reader([exclude])),
+            numeric_only=numeric_only,
+            labels=labels,
             dtype=dtype,
             chunk_rows=chunk_rows,
             delimiter=delimiter,
             header=header,
             overwrite=overwrite,
+            append=append,
             progress=Stoppable(for_stream(sys.stderr), stop),
         )
         return {"command": "ingest", **asdict(report), "path": str(report.path)}
@@ -308,13 +354,15 @@ class Job:
     fresh: bool
     as_json: bool
 
-    def carry_out(self, act: Callable[[Any, Stage], Report], render: Callable[[Report], str]) -> int:
+    def carry_out(
+        self, act: Callable[[Any, Stage], Report], render: Callable[[Report], str], *, fits: bool = True
+    ) -> int:
         """Do a part of the pipeline, in a process that signals can stop."""
 
         def load() -> list[Run]:
             from streamdr import config
 
-            return [config.load(self.configs[0], self.sets)]
+            return [config.load(self.configs[0], self.sets, fits=fits)]
 
         return self._carry_out(load, lambda pipeline, stages: act(pipeline, stages[0]), render)
 
@@ -360,6 +408,9 @@ def _prepare_process() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file's name may be any bytes
+    for word in sys.argv[1:]:
+        for value in (word, word.partition("=")[2]):
+            keep_keys_secret(value)
 
 
 def main() -> None:
@@ -369,9 +420,9 @@ def main() -> None:
         code = app(prog_name="streamdr", standalone_mode=False)
     except _UsageError as error:
         help_command = f"{error.ctx.command_path} --help" if error.ctx else "streamdr --help"
-        message = f"{error.format_message()} See `{help_command}`."
+        message = f"{console.without_secrets(error.format_message())} See `{help_command}`."
         code = console.fail("UsageError", message, 2, as_json="--json" in sys.argv)
-    except typer.Abort:  # Ctrl-C in a command that is too short to be stopped with care
+    except (typer.Abort, KeyboardInterrupt):  # Ctrl-C in a command that is too short to be stopped with care
         code = 130
     except Exception as error:
         code = console.fail_with(error, as_json="--json" in sys.argv)

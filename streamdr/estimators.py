@@ -7,6 +7,7 @@ one immutable `model_`; its arrays show under the names that people know, `compo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -15,7 +16,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_feature_names_in,
-    _check_sample_weight,
     assert_all_finite,
     check_consistent_length,
     check_is_fitted,
@@ -29,16 +29,21 @@ from streamdr.blocks import Array, Span, working_dtype
 from streamdr.classifiers import Classifier
 from streamdr.errors import ParameterError
 from streamdr.lazy import RowMap, is_streamed, mapped
-from streamdr.methods import Method, OnePass, Streaming, Supervised
+from streamdr.methods import Method, OnePass, Stream, Streaming, Supervised
 from streamdr.segments import BLOCK_BYTES
 from streamdr.selectors import Selector
 from streamdr.settings import current
 from streamdr.sources import Source, open_source
+from streamdr.sources.frames import is_frame, require_numbers, single_matrix
 
 if TYPE_CHECKING:
     _Method = Method
 else:
     _Method = object
+
+
+_KEPT_BYTES = 32 << 20
+"""Statistics of a fit that are up to so large are kept, for `partial_fit` to go on from."""
 
 
 def _of_models_that(name: str) -> Any:
@@ -50,7 +55,9 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     """What scikit-learn expects of a transformer, for any method and for data of any size."""
 
     model_: Any
+    stream_: Stream
     n_features_in_: int
+    n_rows_: int
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to the rows of X: an array, or a path, zarr array, dask array or DataArray, which is streamed.
@@ -59,29 +66,66 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         form, for methods that learn from labels; others ignore it.
         """
         source = self._source(X, y, sample_weight, first=True)
-        self.__dict__.pop("stream_", None)
-        self.model_ = fitting.fit(self, source, current()).model
+        for name in ("stream_", "_summed"):
+            self.__dict__.pop(name, None)
+        kept = _KEPT_BYTES if hasattr(self, "partial_fit") else 0
+        fitted = fitting.fit(self, source, current(), keep_bytes=kept)
+        self.model_ = fitted.model
         self.n_rows_ = source.spec.n_rows
+        route = fitted.plan.route
+        if fitted.statistics is not None and route.passes == 1:
+            self._summed = fitted.statistics, source.spec, route.method
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fold more rows in. The model is solved for when it is next asked for, from all rows so far.
 
-        It continues earlier calls of `partial_fit`; `fit` starts over.
+        It continues earlier calls of `partial_fit`, and an earlier `fit`, as far as that has kept its
+        statistics: those of one pass over the rows, of up to 32 MiB, until they are pickled or saved. Where
+        it has not, that is an error. `fit` starts over.
         """
-        begun = "stream_" in vars(self)
-        source = self._source(X, y, sample_weight, first=not begun)
+        fitted = self.__sklearn_is_fitted__()
+        source = self._source(X, y, sample_weight, first=not fitted)
         data = source.spec
-        if not begun:
+        if "stream_" in vars(self):
+            stream, done = self.stream_, self.n_rows_
+        elif fitted:
+            stream, done = self._resumed(), self.n_rows_
+        else:
             own = self.stream(data.n_cols) if isinstance(self, Streaming) else None
-            self.stream_ = OnePass(self, data) if own is None else own
-            self.n_rows_ = 0
-        self.__dict__.pop("model_", None)
+            stream, done = OnePass(self, data) if own is None else own, 0
         with fitting.one_blas_thread():
             for span in _blocks(data.n_rows, data.line_bytes("rows")):
-                self.stream_.update(source.block(span, holes=self._takes_holes))
-                self.n_rows_ += len(span)
+                stream.update(source.block(span, holes=self._takes_holes))
+                done += len(span)
+        for name in ("model_", "_summed"):
+            self.__dict__.pop(name, None)
+        self.stream_, self.n_rows_ = stream, done
         return self
+
+    def _resumed(self) -> Stream:
+        """What `fit` has left, to go on from."""
+        if isinstance(self, Streaming):
+            own: Stream | None = self.stream(self.n_features_in_, self.model_, self.n_rows_)
+            if own is not None:
+                return own
+        if "_summed" in vars(self):
+            statistics, data, method = self._summed
+            stream = OnePass(method, data)
+            if stream.resume(statistics, data.n_rows):
+                return stream
+        raise ParameterError(
+            "partial_fit",
+            f"this {type(self).__name__} was fitted by fit, which has kept nothing that rows could be added "
+            "to, and partial_fit would forget the rows of fit. Only statistics of one pass over the rows, of "
+            f"up to {_KEPT_BYTES >> 20} MiB, are kept (for PCA, with solver='covariance'), and they are not "
+            "saved and not pickled. Give all rows to partial_fit of a new estimator, or all of them to fit",
+        )
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        state.pop("_summed", None)  # far larger than the model
+        return state
 
     def transform(self, X: Any) -> Any:
         """Map rows to their embedding: numpy to numpy, lazy to lazy (dask), a DataArray to a labelled one."""
@@ -189,6 +233,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         )
 
     @property
+    def n_samples_seen_(self) -> int:
+        """How many rows the model was fitted to, in all calls of `partial_fit` since the first."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute 'n_samples_seen_'")
+        return int(self.n_rows_)
+
+    @property
     def _n_features_out(self) -> int:
         return int(self.model_.n_outputs)
 
@@ -225,9 +276,23 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _validated(self, X: Any, *, first: bool = False) -> Array:
         if isinstance(X, np.ma.MaskedArray):  # scikit-learn would take what is masked for values
             X = np.ma.filled(X.astype(working_dtype(X.dtype)), np.nan)
-        finite = "allow-nan" if self._takes_holes else True
-        rows: Array = validate_data(self, X, reset=first, dtype="numeric", ensure_all_finite=finite)
+        X = single_matrix(X)
+        if is_frame(X):
+            require_numbers(X)
+        rows: Array = validate_data(self, _flat(X), reset=first, dtype="numeric", ensure_all_finite=False)
+        if rows.dtype.kind == "f":  # looked at here, since scikit-learn's advice is not of our methods
+            source = self._in_memory(rows)
+            for span in _blocks(len(rows), max(1, rows[:1].nbytes)):
+                source.block(span, holes=self._takes_holes)
         return rows
+
+    def _in_memory(self, rows: Array, **beside: Any) -> Source:
+        """Rows that are in memory, with the names of their columns if they have any."""
+        source = open_source(rows, **beside)
+        names = vars(self).get("feature_names_in_")
+        if names is not None:
+            source.feature_names = tuple(str(name) for name in names)
+        return source
 
     def _labels(self, y: Any, X: Array) -> Any:
         """Labels of rows that are in memory, as scikit-learn wants them checked."""
@@ -268,8 +333,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if not is_streamed(X):
             X = self._validated(X, first=first)
             if sample_weight is not None:
-                sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
-            return open_source(X, weights=sample_weight, labels=self._labels(y, X))
+                sample_weight = _weights(sample_weight, len(X))
+            return self._in_memory(X, weights=sample_weight, labels=self._labels(y, X))
         source = open_source(X, weights=sample_weight, labels=y)
         if first:
             self.n_features_in_ = source.spec.n_cols
@@ -409,9 +474,28 @@ def _shows(model: type, name: str) -> bool:
     return name in model.__dataclass_fields__ or isinstance(getattr(model, name, None), property)  # type: ignore[attr-defined]
 
 
+def _flat(X: Any) -> Any:
+    """An array of more than two dimensions as a matrix: its trailing dimensions are features."""
+    if isinstance(X, list | tuple):
+        with suppress(ValueError):  # it is ragged, which scikit-learn says
+            X = np.asarray(X)
+    if isinstance(X, np.ndarray) and X.ndim > 2 and X.size:
+        return X.reshape(len(X), -1)
+    return X
+
+
 def _as_column(function: Callable[[Array], Array]) -> RowMap:
     """A map that gives one value a row, as one that gives one column."""
     return lambda rows: function(rows)[:, None]
+
+
+def _weights(given: Any, n_rows: int) -> Array:
+    """One number a row, or one for all: whether they can be weights is looked at where they are read."""
+    try:
+        weights = np.asarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ParameterError("sample_weight", f"weights are numbers, one a row: {error}") from error
+    return np.full(n_rows, float(weights)) if weights.ndim == 0 else weights
 
 
 def _blocks(n_rows: int, row_bytes: int) -> list[Span]:

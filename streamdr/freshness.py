@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
+import numpy as np
+
 from streamdr import store
 from streamdr.addresses import Place, parse_place
 from streamdr.config import Run
 from streamdr.errors import DataError, StoreError
+from streamdr.methods import Method
 from streamdr.methods.rows import RowOutput
 from streamdr.sources import Source
 from streamdr.sources.snapshot import Snapshot
@@ -40,7 +43,7 @@ class Wanted:
         given = self.run.input
         return {
             "method": self.run.method.name,
-            "parameters": store.to_json(asdict(cast(Any, self.run.method))),
+            "parameters": _parameters(self.run.method),
             "input": {
                 "path": self.source.name,
                 "sample_axis": given.sample_axis,
@@ -103,14 +106,14 @@ def model_state(wanted: Wanted, place: Place, *, fresh: bool = False) -> ModelSt
     except StoreError as error:
         absent = not store.exists(place)
         return ModelState(False, "there is none yet" if absent else f"what is there is of no use ({error})")
-    facts: Mapping[str, Any] = saved.record["extra"]
+    facts = _facts(saved.record["extra"])
     if fresh:
         return ModelState(False, _FRESH, ours=facts.get("recipe") == wanted.recipe)
     if facts.get("request") == wanted.request:
         return ModelState(True, "it was fitted to this input in this way", ours=True, saved=saved)
     recipe = facts.get("recipe")
     if recipe != wanted.recipe:
-        return ModelState(False, _changes(recipe, wanted.recipe))
+        return ModelState(False, _changes(recipe, wanted.recipe, _added(wanted.run.method)))
     _require_comparable(facts, wanted.source, str(place))
     start = saved.model if _unchanged_rows(facts, wanted.snapshot, wanted.source) else None
     return ModelState(False, _input_change(facts, wanted), ours=True, start=start)
@@ -126,8 +129,10 @@ def rows_state(
     except StoreError as error:
         absent = not store.exists(place)
         return State(False, "there is none yet" if absent else f"what is there is of no use ({error})")
-    dtype = kind.dtype or wanted.run.output.dtype
-    facts: Mapping[str, Any] = record.get("made_from") or {}
+    dtype = np.dtype(wanted.run.output.dtype) if wanted.run.output.dtype else None
+    if kind.dtype is not None:  # it may be that of the model's labels
+        dtype = None if model is None else kind.of(model.model).dtype
+    facts = _facts(record.get("made_from"))
     ours = facts.get("recipe") == wanted.recipe
     if fresh:
         return State(False, _FRESH, ours)
@@ -142,6 +147,19 @@ def rows_state(
     if record.get("model_digest") != model.record["digest"]:
         return State(False, "the model has changed since", ours)
     return State(True, "it was made of this input by this model", ours=True)
+
+
+def _facts(recorded: Any) -> Mapping[str, Any]:
+    """What `Wanted.facts` recorded with an output; nothing where that is not what it records."""
+    whole = recorded.get("whole_chunks") if isinstance(recorded, Mapping) else None
+    sound = isinstance(whole, Mapping) and (
+        all(type(recorded.get(name)) is int for name in ("n_rows", "n_cols"))
+        and all(isinstance(recorded.get(name), str) for name in ("request", "dtype"))
+        and type(whole.get("rows")) is int
+        and whole["rows"] >= 0
+        and isinstance(whole.get("digest"), str)
+    )
+    return recorded if sound else {}
 
 
 def _require_comparable(facts: Mapping[str, Any], source: Source, output: str) -> None:
@@ -175,6 +193,19 @@ def _input_change(facts: Mapping[str, Any], wanted: Wanted) -> str:
     return f"{added:,} rows were appended to the input" if added else "the input has changed"
 
 
+def _parameters(method: Method) -> dict[str, Any]:
+    """The parameters of a method, without those that earlier versions did not have and did not need."""
+    values: dict[str, Any] = store.to_json(asdict(cast(Any, method)))
+    added = _added(method)
+    return {key: value for key, value in values.items() if key not in added or value != added[key]}
+
+
+def _added(method: Method) -> Mapping[str, Any]:
+    """The parameters that earlier versions did not have, with what stands for what they did."""
+    added: Mapping[str, Any] = getattr(method, "added_parameters", {})
+    return added
+
+
 def _labelling(source: Source, column: int | str | None) -> dict[str, Any]:
     """Where labels are from, if there are any: inputs that have none are recorded as ever."""
     if column is not None:
@@ -182,15 +213,18 @@ def _labelling(source: Source, column: int | str | None) -> dict[str, Any]:
     return {} if source.labels is None else {"labels": source.labels.name}
 
 
-def _changes(old: Any, new: Mapping[str, Any]) -> str:
+def _changes(old: Any, new: Mapping[str, Any], added: Mapping[str, Any]) -> str:
     """In words, what differs between the recipe of an output and the one that is wanted."""
     if not isinstance(old, Mapping):
         return "what is there was made outside of a run"
     if old.get("method") != new["method"]:
         return f"the method was {old.get('method')} and is {new['method']}"
     for group, what in (("parameters", ""), ("input", "input.")):
-        was, now = old.get(group) or {}, new[group]
+        was, now = old.get(group), new[group]
+        if not isinstance(was, Mapping):
+            break
         for key in [*now, *was]:
-            if was.get(key) != now.get(key):
-                return f"{what}{key} was {was.get(key)} and is {now.get(key)}"
+            before, after = (given.get(key, added.get(key)) for given in (was, now))
+            if before != after:
+                return f"{what}{key} was {before} and is {after}"
     return "it was made in another way"

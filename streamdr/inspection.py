@@ -14,7 +14,7 @@ from streamdr.methods.rows import ROW_OUTPUTS, RowKind
 from streamdr.segments import cut
 from streamdr.sources import Source, open_source
 from streamdr.sources.arrays import open_npy
-from streamdr.sources.locate import Located, arrays_below, is_array, locate
+from streamdr.sources.locate import Located, arrays_below, is_array, locate, stale_copy
 from streamdr.sources.missing import find_missing, present_chunks
 from streamdr.sources.objects import node_at
 from streamdr.sources.stores import Directory, Node
@@ -33,11 +33,14 @@ def inspect(place: Place) -> Report:
     for kind in ROW_OUTPUTS:
         if record.get("kind") == kind.name:
             return _rows(place, kind.name)
-    if isinstance(place, Address):
-        return _store(place, node_at(place), record)
-    if place.is_dir():
-        return _store(place, Directory(place.absolute(), str(place)), record)
-    return _file(place)
+    try:
+        if isinstance(place, Address):
+            return _store(place, node_at(place), record)
+        if place.is_dir():
+            return _store(place, Directory(place.absolute(), str(place)), record)
+        return _file(place)
+    except OSError as error:
+        raise DataError(f"{place}: cannot be read: {error}; check the path") from error
 
 
 def _model(place: Place) -> Report:
@@ -66,7 +69,7 @@ def _rows(place: Place, kind: RowKind) -> Report:
         "n_rows": record["n_rows"],
         "n_outputs": record["n_outputs"],
         "shape": list(array.shape),
-        "dims": list(array.metadata.dimension_names),
+        "dims": list(array.dims),
         "dtype": str(array.dtype),
         "chunks": list(array.chunks),
         "stored_bytes": store.stored_bytes(place),
@@ -95,7 +98,12 @@ def _origin(record: Report) -> str | None:
 
 def _array(node: Node, name: str | None, shown: str) -> Report:
     try:
-        return {"name": shown, "problem": None, **_described(locate(node, name))}
+        found = locate(node, name)
+        if found.metadata.is_text and len(found.metadata.grid.shape) == 1:
+            told = "holds text: labels, which input.labels can name"
+            return {"name": shown, "problem": told, "labels": found.metadata.grid.shape[0]}
+        stale = None if name is None else stale_copy(node, name, found.metadata)
+        return {"name": shown, "problem": None, "stale_copy": stale, **_described(found)}
     except DataError as error:
         return {"name": shown, "problem": str(error)}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,5 +200,5 @@ def _possible(name: str, request: Request) -> Kind:
 def _require_apart(request: Request) -> None:
     """Refuse to write into what is read: a picture in a store would damage it."""
     for place in (request.model, *request.given().values()):
-        if isinstance(place, Path) and request.out.resolve().is_relative_to(place.resolve()):
+        if isinstance(place, Path) and Path(realpath(request.out)).is_relative_to(realpath(place)):
             raise ConfigError(f"{request.out}: lies in {place}, which is read; write the picture elsewhere")

@@ -12,6 +12,7 @@ from streamdr import examples, fitting, memory, store
 from streamdr.errors import ParameterError, StoreError
 from streamdr.fitting import Kept
 from streamdr.freshness import ModelState, State, Wanted, model_state, rows_state
+from streamdr.memory import TransformPlan
 from streamdr.methods import Model
 from streamdr.methods.rows import EMBEDDING, RowOutput, RowView
 from streamdr.reports import (
@@ -44,7 +45,7 @@ def fit(stage: Stage, planned: Planned = _tell_nobody) -> Report:
     if state.fresh:
         stage.tidy([stage.model])
         return fit_report(stage, wanted.source, state, began)
-    stage.check_output(stage.model, state)
+    stage.check_output(stage.model, "model", state)
     with stage.leased([stage.model]) as fence:
         return _fit(stage, planned, fence)
 
@@ -52,8 +53,10 @@ def fit(stage: Stage, planned: Planned = _tell_nobody) -> Report:
 @placing_errors
 def transform(stage: Stage) -> Report:
     """Map the input through the saved model and publish what is asked for of rows, unless it is there."""
+    before = memory.resident()
     targets = list(stage.rows.values()) or [stage.embedding]  # which says that it is not set
-    saved, wanted = _saved_model(stage), stage.wanted()
+    saved = _saved_model(stage)
+    wanted = stage.wanted(saved.model)
     fitting.require_features(saved.model, wanted.source)
     states = _row_states(stage, wanted, saved)
     if all(state.fresh for state in states.values()):
@@ -61,12 +64,13 @@ def transform(stage: Stage) -> Report:
         return _up_to_date(stage, wanted, saved, states)
     _check_outputs(stage, states)
     with stage.leased(targets) as fence:
-        return _transform(stage, fence)
+        return _transform(stage, fence, before)
 
 
 @placing_errors
 def run_all(stage: Stage, planned: Planned = _tell_nobody) -> Report:
     """Fit, then transform where the configuration asks for an embedding, or for anything else of rows."""
+    before = memory.resident()
     began, wanted = time.monotonic(), stage.wanted()
     state = model_state(wanted, stage.model, fresh=stage.fresh)
     states = _row_states(stage, wanted, state.saved)
@@ -78,12 +82,13 @@ def run_all(stage: Stage, planned: Planned = _tell_nobody) -> Report:
         return run_report(stage, reports)
     # Whatever stands in the way of the second stage is better known before the first.
     if not state.fresh:
-        stage.check_output(stage.model, state)
+        stage.check_output(stage.model, "model", state)
     _check_outputs(stage, states)
+    _transform_plans(stage, wanted, state, states)
     with stage.leased(stage.outputs) as fence:
         reports = {"fit": _fit(stage, planned, fence)}
         if states:
-            reports["transform"] = _transform(stage, fence)
+            reports["transform"] = _transform(stage, fence, before)
     return run_report(stage, reports)
 
 
@@ -122,13 +127,19 @@ def rehearse(stage: Stage, allowed: Stage | None = None) -> Report:
     wanted = stage.wanted()
     state = model_state(wanted, stage.model, fresh=stage.fresh)
     if not state.fresh:
-        stage.check_output(stage.model, state)
-    _check_outputs(stage, _row_states(stage, wanted, state.saved))
+        stage.check_output(stage.model, "model", state)
+    states = _row_states(stage, wanted, state.saved)
+    _check_outputs(stage, states)
     with naming(wanted.source):
         chosen = memory.plan(stage.run.method, wanted.source, stage.execution())
         stages = _stages(allowed or stage, wanted, state)
+    transforms = _transform_plans(stage, wanted, state, states)
     wanted.source.validate()
-    return {**plan_report(wanted.source, chosen), "up_to_date": state.fresh, "stages": stages}
+    return {
+        **plan_report(wanted.source, chosen, transforms),
+        "up_to_date": state.fresh,
+        "stages": stages,
+    }
 
 
 @placing_errors
@@ -193,10 +204,34 @@ def _row_states(stage: Stage, wanted: Wanted, saved: SavedModel | None) -> dict[
     }
 
 
+def _transform_plans(
+    stage: Stage, wanted: Wanted, model: ModelState, states: Mapping[RowOutput, State]
+) -> dict[RowOutput, TransformPlan]:
+    """How each output that is to be written will be, by the model that is there or the one that will be.
+
+    What cannot be written within the memory limit is refused: better before a fit than after it.
+    """
+    source, execution, dtype = wanted.source, stage.execution(), stage.run.output.dtype
+    plans: dict[RowOutput, TransformPlan] = {}
+    with naming(source):
+        for kind, state in states.items():
+            if state.fresh:
+                continue
+            if model.fresh and model.saved is not None:
+                view, seen = memory.seen_by(model.saved.model, source, kind)
+                plans[kind] = memory.plan_transform(view, seen, execution, view.stored(dtype, seen.spec))
+                continue
+            route = memory.plan(stage.run.method, source, execution).route
+            foreseen = memory.foresee_transform(route.method, source, execution, kind, dtype)
+            if foreseen is not None:
+                plans[kind] = foreseen
+    return plans
+
+
 def _check_outputs(stage: Stage, states: Mapping[RowOutput, State]) -> None:
     for kind, state in states.items():
         if not state.fresh:
-            stage.check_output(stage.rows[kind], state)
+            stage.check_output(stage.rows[kind], kind.name, state)
 
 
 def _up_to_date(stage: Stage, wanted: Wanted, saved: SavedModel, states: Mapping[RowOutput, State]) -> Report:
@@ -208,14 +243,16 @@ def _up_to_date(stage: Stage, wanted: Wanted, saved: SavedModel, states: Mapping
     return transform_report(stage, outputs)
 
 
-def _transform(stage: Stage, fence: Fence) -> Report:
+def _transform(stage: Stage, fence: Fence, process_bytes: int) -> Report:
     """One output after the other, each of the input as it is then."""
-    return transform_report(stage, {kind.name: _write(stage, kind, fence) for kind in stage.rows})
+    return transform_report(
+        stage, {kind.name: _write(stage, kind, fence, process_bytes) for kind in stage.rows}
+    )
 
 
-def _write(stage: Stage, kind: RowOutput, fence: Fence) -> Report:
-    began, wanted = time.monotonic(), stage.wanted()
-    saved, place = _saved_model(stage), stage.rows[kind]
+def _write(stage: Stage, kind: RowOutput, fence: Fence, process_bytes: int) -> Report:
+    began, saved, place = time.monotonic(), _saved_model(stage), stage.rows[kind]
+    wanted = stage.wanted(saved.model)
     view = kind.of(saved.model)
     state = rows_state(wanted, kind, place, saved, fresh=stage.fresh)
     if state.fresh:
@@ -241,6 +278,7 @@ def _write(stage: Stage, kind: RowOutput, fence: Fence) -> Report:
         progress=stage.progress,
         stop=stage.stop,
         fence=fence,
+        process_bytes=process_bytes,
     )
     return {
         **rows_report(stage, wanted, view, state, began),
@@ -257,6 +295,10 @@ def _against_the_truth(stage: Stage, kind: RowOutput, model: Model) -> Report:
     if example is None:
         return {}
     if kind.name == "imputed" and example.missing:
+        stage.progress.message(
+            "all is written; comparing with column means and with scikit-learn's IterativeImputer, which "
+            "takes about a minute"
+        )
         return {"filling": examples.filling_errors(example, store.open_rows(stage.rows[kind], kind.name)[:])}
     if kind.name == "denoised" and example.noise:
         rows, number = store.open_rows(stage.rows[kind], kind.name)[:], model.summary()["n_components"]
@@ -302,14 +344,16 @@ def _saved_model(stage: Stage) -> SavedModel:
 
 
 def _stages(stage: Stage, wanted: Wanted, model: ModelState) -> list[Report]:
-    spec, to_fit = wanted.source.spec, 0
+    source, to_fit = wanted.source, fitting.Outlook(0, 0)
     if not model.fresh:
         to_fit = fitting.outlook(
             stage.run.method, wanted.source, stage.execution(), fresh=stage.fresh, start=model.start
         )
     stages = [stage_report(stage, "fit", stage.model, model, to_fit)]
     for kind, state in _row_states(stage, wanted, model.saved).items():
-        to_map = 0 if state.fresh else (spec.n_rows - state.unchanged_rows) * spec.line_bytes("rows")
+        to_map = (
+            fitting.Outlook(0, 0) if state.fresh else fitting.transform_outlook(source, state.unchanged_rows)
+        )
         name = "transform" if kind == EMBEDDING else kind.name
         stages.append(stage_report(stage, name, stage.rows[kind], state, to_map))
     return stages

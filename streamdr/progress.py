@@ -11,10 +11,18 @@ from contextlib import suppress
 from statistics import median
 from typing import TYPE_CHECKING, Literal, Protocol, TextIO
 
+from streamdr.safe_text import one_line
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
+
+_NARROW_COLUMNS = 60
+"""On a terminal that is narrower, words take the place of the bar."""
+_PERCENT_COLUMNS = 6
+_BAR_COLUMNS = 18
+"""The columns that the percentage takes, and what it takes with a short bar beside it."""
 
 Clock = Callable[[], float]
 Unit = Literal["rows", "columns", "bytes"]
@@ -76,7 +84,7 @@ class Meter:
     def __init__(
         self, label: str, total: int, done: int, bytes_per_row: float, unit: Unit, clock: Clock
     ) -> None:
-        self.label = label
+        self.label = one_line(label)
         self.total = total
         self.done = done
         self.unit = unit
@@ -181,7 +189,7 @@ class Lines:
         """Write the text as a line."""
         # A run outlives whoever was reading its log.
         with suppress(OSError):
-            print(text, file=self._stream, flush=True)
+            print(one_line(text), file=self._stream, flush=True)
 
 
 class Bar:
@@ -203,18 +211,21 @@ class Bar:
     ) -> None:
         """Draw an empty bar, or one that is filled as far as an earlier process came."""
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+        from rich.table import Column
 
         self._meter = Meter(label, total_rows, done_rows, bytes_per_row, unit, self._clock)
         self._live: RichProgress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=None),
+            TextColumn(
+                "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")
+            ),
+            *([] if self._narrow else [BarColumn(bar_width=None)]),
             TaskProgressColumn(),
-            TextColumn("{task.fields[state]}", markup=False),
+            TextColumn("{task.fields[state]}", markup=False, table_column=Column(no_wrap=True)),
             console=self._console,
             expand=True,
         )
         self._task: TaskID = self._live.add_task(
-            label, total=total_rows, completed=done_rows, state=self._state()
+            self._meter.label, total=total_rows, completed=done_rows, state=self._state()
         )
         self._live.start()
 
@@ -229,12 +240,22 @@ class Bar:
 
     def message(self, text: str) -> None:
         """Write the text above the bar."""
-        self._console.print(text, soft_wrap=True)
+        self._console.print(one_line(text), soft_wrap=True)
+
+    @property
+    def _narrow(self) -> bool:
+        return bool(self._console.width < _NARROW_COLUMNS)
 
     def _state(self) -> str:
+        """What there is room for beside the label and a bar: the time left before all else."""
         meter = self._meter
+        room = self._console.width - len(meter.label) - (_PERCENT_COLUMNS if self._narrow else _BAR_COLUMNS)
         count = f"{meter.done:,}/{meter.total:,} {meter.unit}"
-        return "  ".join(filter(None, (count, meter.speed(), meter.remaining())))
+        chosen: list[str] = []
+        for fact in filter(None, (meter.remaining(), count, meter.speed())):
+            if len("  ".join([*chosen, fact])) <= room:
+                chosen.append(fact)
+        return "  ".join(chosen)
 
 
 def for_stream(stream: TextIO | None = None) -> Progress:

@@ -8,9 +8,10 @@ from typing import Any, cast
 
 from streamdr import memory, store
 from streamdr.addresses import Place
+from streamdr.fitting import Outlook
 from streamdr.freshness import ModelState, State, Wanted
-from streamdr.memory import Plan
-from streamdr.methods.rows import RowView
+from streamdr.memory import Plan, TransformPlan
+from streamdr.methods.rows import RowOutput, RowView
 from streamdr.sources import Source
 from streamdr.stage import Stage
 from streamdr.store import SavedModel
@@ -18,13 +19,14 @@ from streamdr.store import SavedModel
 Report = dict[str, Any]
 
 
-def stage_report(stage: Stage, name: str, output: Place, state: State, bytes_to_read: int) -> Report:
-    """Whether a stage has anything to do, and whether what is there is in its way."""
+def stage_report(stage: Stage, name: str, output: Place, state: State, reads: Outlook) -> Report:
+    """Whether a stage has anything to do, what it would read, and whether what is there is in its way."""
     return {
         "name": name,
         "state": "fresh" if state.fresh else "stale",
         "reason": state.reason,
-        "bytes_to_read": bytes_to_read,
+        "bytes_to_read": reads.most,
+        "least_bytes_to_read": reads.least,
         "in_the_way": not state.fresh and store.exists(output) and not stage.may_replace(state),
     }
 
@@ -101,8 +103,10 @@ def run_report(stage: Stage, reports: dict[str, Report]) -> Report:
     }
 
 
-def plan_report(source: Source, chosen: Plan) -> Report:
-    """What a fit will do, and what it will take."""
+def plan_report(
+    source: Source, chosen: Plan, transforms: Mapping[RowOutput, TransformPlan] | None = None
+) -> Report:
+    """What a fit will do, and what it and its outputs will take, where that is known."""
     data, cut = source.spec, chosen.blocks
     lines = min(cut.block, cut.length)
     by_rows = cut.axis == "rows"
@@ -116,6 +120,8 @@ def plan_report(source: Source, chosen: Plan) -> Report:
         "reason": chosen.reason,
         "workers": chosen.workers,
         "passes": chosen.route.passes,
+        "seconds": chosen.usual_seconds,
+        "if_values_are_missing": _fallback_report(chosen),
         "axis": cut.axis,
         "block_rows": lines if by_rows else data.n_rows,
         "block_columns": data.n_cols if by_rows else lines,
@@ -125,4 +131,21 @@ def plan_report(source: Source, chosen: Plan) -> Report:
         "limit": chosen.limit,
         "parts": chosen.parts,
         "fits": chosen.peak <= chosen.limit,
+        "transforms": {
+            kind.name: {
+                "title": kind.title,
+                "peak": each.peak,
+                "workers": each.workers,
+                "axis": each.axis,
+            }
+            for kind, each in (transforms or {}).items()
+        },
     }
+
+
+def _fallback_report(chosen: Plan) -> Report | None:
+    """What the chosen route goes on with when it finds a value missing."""
+    other = chosen.route.fallback
+    if other is None:
+        return None
+    return {"solver": other.name, "passes": other.passes, "seconds": chosen.fallback_seconds}

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from streamdr.errors import Interrupted
@@ -31,7 +32,6 @@ _ONE_REQUEST_SECONDS = 0.5
 # Ctrl-C reaches every process of a terminal's foreground at once, `timeout` signals a whole group. The
 # child disregards both, and learns from its parent, once and by signals that nobody else sends.
 _PASSED_ON_AS = {signal.SIGINT: signal.SIGUSR1, signal.SIGTERM: signal.SIGUSR2}
-_WATCHED = {*_PASSED_ON_AS, signal.SIGCHLD}
 _LONG_SECONDS = 3600.0
 _PR_SET_PDEATHSIG = 1
 
@@ -77,11 +77,13 @@ def supervise(
     """Do work in a child process, and return its exit code: in the child, and in the process that waits.
 
     `told` is called when a first signal has been passed on, `lost` when the child had to be killed or was
-    killed by somebody else.
+    killed by somebody else. A process that was started with SIGINT ignored goes on ignoring it, as jobs in
+    the background of a shell do; SIGTERM always stops it.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_WATCHED, *_PASSED_ON_AS.values()})
+    watched = {*stop_signals(), signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*watched, *_PASSED_ON_AS.values()})
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it would never learn of the end
     parent = os.getpid()
     child = os.fork()
@@ -93,7 +95,22 @@ def supervise(
         finally:
             # All is said. On its way out the interpreter would restore what kills it.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    return _wait(child, told, lost, grace_seconds)
+    return _wait(child, watched, told, lost, grace_seconds)
+
+
+def stop_signals() -> set[signal.Signals]:
+    """The signals that stop this process: SIGTERM, and SIGINT unless it was started with SIGINT ignored.
+
+    Linux delivers an ignored signal to whoever blocks it and waits for it: it must not be waited for.
+    """
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    return {signal.SIGTERM} if ignored else {signal.SIGTERM, signal.SIGINT}
+
+
+def on_sigterm(handler: Callable[[int, FrameType | None], object]) -> None:
+    """Call `handler` on SIGTERM, even where this process was started with SIGTERM ignored or blocked."""
+    signal.signal(signal.SIGTERM, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 @contextmanager
@@ -137,11 +154,13 @@ def _relay(stop: Stop) -> None:
         stop.request(meant[signal.Signals(signal.sigwait(meant))])
 
 
-def _wait(child: int, told: Callable[[], None], lost: Lost, grace_seconds: float) -> int:
+def _wait(
+    child: int, watched: set[signal.Signals], told: Callable[[], None], lost: Lost, grace_seconds: float
+) -> int:
     asked, asked_at = 0, math.inf
     while True:
         left = asked_at + grace_seconds - time.monotonic()
-        received = signal.sigtimedwait(_WATCHED, min(max(left, 0.0), _LONG_SECONDS))
+        received = signal.sigtimedwait(watched, min(max(left, 0.0), _LONG_SECONDS))
         number = 0 if received is None else received.si_signo
         if number == signal.SIGCHLD:
             ended, status = os.waitpid(child, os.WNOHANG)

@@ -15,12 +15,12 @@ from streamdr.addresses import Place, parse_place
 from streamdr.config import Run
 from streamdr.errors import ConfigError, DataError, ParameterError, StoreError
 from streamdr.freshness import State, Wanted
-from streamdr.methods import Supervised
+from streamdr.methods import Model, Supervised
 from streamdr.methods.rows import ROW_OUTPUTS, RowOutput
 from streamdr.progress import Progress
 from streamdr.settings import Execution
 from streamdr.sources import Source, open_source
-from streamdr.store import Fence
+from streamdr.store import Fence, Kind
 
 LEDGER = ".streamdr-ledger"
 
@@ -85,14 +85,30 @@ class Stage:
             insecure=given.insecure,
         )
 
-    def wanted(self) -> Wanted:
-        """What the configuration asks for, of the input as it is now."""
-        source = self.open()
+    def wanted(self, model: Model | None = None) -> Wanted:
+        """What the configuration asks for, of the input as it is now: to be fitted, or mapped by a model."""
+        source = self.open() if model is None else self._opened_to_map(model)
         return Wanted(self.run, source, source.snapshot())
 
     def open(self) -> Source:
         """The configured source, made on the spot where it is synthetic; with labels if they are of use."""
         return self._opened(labelled=isinstance(self.run.method, Supervised))
+
+    def _opened_to_map(self, model: Model) -> Source:
+        """The source as rows to be mapped. What only a fit needs comes along if it belongs to these rows.
+
+        The rows may be others than those of the fit: weights and labels are then those of the fit, and the
+        column of the labels may not be there.
+        """
+        given, rows = self.run.input, self._rows()
+        labelled = isinstance(self.run.method, Supervised)
+        if given.label_column is not None and rows.spec.n_cols != model.n_features:
+            rows = open_source(rows, label_column=given.label_column)
+        with suppress(DataError):
+            rows = open_source(rows, weights=given.weights)
+        with suppress(DataError):
+            rows = open_source(rows, labels=given.labels if labelled else None)
+        return rows if labelled else rows.unlabelled()
 
     def open_labelled(self) -> Source:
         """The configured source with its labels, if it has any, whatever the method makes of them."""
@@ -100,33 +116,41 @@ class Stage:
 
     def _opened(self, *, labelled: bool) -> Source:
         given = self.run.input
+        source = open_source(
+            self._rows(),
+            weights=given.weights,
+            labels=given.labels if labelled else None,
+            label_column=given.label_column,
+        )
+        return source if labelled else source.unlabelled()
+
+    def _rows(self) -> Source:
+        """The input by itself, without what stands beside it."""
+        given = self.run.input
         if given.synthetic is not None:
             synthetic.ensure(Path(given.path), given.synthetic, progress=self.progress)
         if given.example is not None:
             examples.ensure(Path(given.path), given.example)
-        source = open_source(
+        return open_source(
             given.path,
             array=given.array,
             sample_axis=given.sample_axis,
-            weights=given.weights,
-            labels=given.labels if labelled else None,
-            label_column=given.label_column,
             mask=given.mask,
             missing_value=given.missing_value,
             allow_missing_chunks=given.allow_missing_chunks,
         )
-        return source if labelled else source.unlabelled()
 
     def may_replace(self, state: State) -> bool:
         """Whether what is there may go: it was made by the same recipe, or somebody said so."""
         return state.ours or self.replace or self.run.output.overwrite
 
-    def check_output(self, target: Place, state: State) -> None:
+    def check_output(self, target: Place, kind: Kind, state: State) -> None:
         """Refuse, before anything is read, an output that could not or should not be written."""
         given = self.run.input
         inputs = (given.path, given.weights, given.labels, given.mask)
         store.check_output(
             target,
+            kind=kind,
             inputs=[parse_place(path) for path in inputs if path is not None],
             overwrite=self.may_replace(state),
             other_outputs=[output for output in self.outputs if output != target],
@@ -160,7 +184,10 @@ def placing_errors(act: Callable[Concatenate[Stage, P], R]) -> Callable[Concaten
         try:
             return act(stage, *args, **kwargs)
         except ParameterError as error:
-            raise ParameterError(error.parameter, str(stage.run.problem(error))) from error
+            if error.located:
+                raise
+            problem = stage.run.problem(error)
+            raise type(error)(error.parameter, str(problem), located=True) from error
 
     return acting
 
@@ -171,6 +198,6 @@ def naming(source: Source) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        if str(error).startswith(source.names):
+        if isinstance(error, ParameterError) or str(error).startswith(source.names):
             raise
         raise DataError(f"{source.name}: {error}") from error

@@ -9,9 +9,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from streamdr import plots, store, terminal
-from streamdr.addresses import redact
 from streamdr.errors import StreamdrError
 from streamdr.reports import Report
+from streamdr.safe_text import lines, one_line
 from streamdr.stage import Stage
 
 if TYPE_CHECKING:
@@ -58,19 +58,20 @@ def literal(text: str) -> str:
     fence = "```"
     while fence in text:
         fence += "`"
-    return f"{fence}\n{redact(text)}\n{fence}"
+    return f"{fence}\n{lines(text)}\n{fence}"
 
 
 def _page(stage: Stage, model: Any, reports: Mapping[str, Report]) -> Iterator[str]:
     method = stage.run.method.name
-    yield f"# {method} of\n\n{literal(str(stage.run.input.path))}"
+    yield f"# {method} of\n\n{literal(one_line(str(stage.run.input.path)))}"
     yield from _pictures(stage, model)
     for name, render in _RENDER.items():
         if name in reports:
             yield literal(render(reports[name]))
     if "verify" in reports:
         checks = reports["verify"]["checks"]
-        yield "## Verified\n\n" + literal("\n".join(f"{name}: {found}" for name, found in checks.items()))
+        found = "\n".join(one_line(f"{name}: {what}") for name, what in checks.items())
+        yield "## Verified\n\n" + literal(found)
 
 
 def _pictures(stage: Stage, model: Any) -> Iterator[str]:

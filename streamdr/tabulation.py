@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
+from streamdr.safe_text import one_line
 from streamdr.sizes import format_bytes
 
 Row = Mapping[str, Any]
 
 _ABSENT = "-"
+_MARKUP = re.compile(r"[|<`\[]")
+"""What would end a cell of Markdown, or make it more than text."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Column:
     def cell(self, row: Row) -> str:
         """The value of a row as people read it."""
         value = row[self.key]
-        return _ABSENT if value is None else self.show(value)
+        return _ABSENT if value is None else one_line(self.show(value))
 
 
 def told(parameters: Mapping[str, Any]) -> str:
@@ -52,6 +56,9 @@ COLUMNS = (
     Column("accuracy", "1-NN accuracy", "{:.1%}".format),
     Column("parameters", "parameters", told, words=True),
 )
+
+_TELLING = [column for column in COLUMNS if column.key in ("name", "method", "peak_rss", "trustworthiness")]
+"""Columns that every version has written: by their titles a table is known."""
 
 
 def text(rows: Sequence[Row]) -> str:
@@ -81,7 +88,7 @@ def markdown(rows: Sequence[Row]) -> str:
     lines = [
         [column.title for column in COLUMNS],
         ["---" if column.words else "---:" for column in COLUMNS],
-        *([column.cell(row).replace("|", r"\|") for column in COLUMNS] for row in rows),
+        *([_MARKUP.sub(r"\\\g<0>", column.cell(row)) for column in COLUMNS] for row in rows),
     ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
@@ -95,6 +102,21 @@ def comma_separated(rows: Sequence[Row]) -> str:
         values = [row[column.key] for column in COLUMNS]
         table.writerow([json.dumps(value) if isinstance(value, dict) else value for value in values])
     return file.getvalue()
+
+
+def is_comparison(text: str) -> bool:
+    """Whether a text is a table of a comparison, in Markdown or as values, and nothing else."""
+    if text.startswith("|"):
+        lines = text.removesuffix("\n").split("\n")
+        titles = [cell.strip() for cell in lines[0].strip("|").split("|")]
+        return {column.title for column in _TELLING} <= set(titles) and all(
+            line.startswith("| ") and line.endswith(" |") for line in lines
+        )
+    try:
+        head, *rows = csv.reader(StringIO(text))
+    except (ValueError, csv.Error):
+        return False
+    return {column.key for column in _TELLING} <= set(head) and all(len(row) == len(head) for row in rows)
 
 
 def _renamed(rows: Sequence[Row]) -> bool:

@@ -12,7 +12,8 @@ import numpy as np
 from streamdr import fitting, store
 from streamdr.addresses import Place
 from streamdr.blocks import Array, Block, Span
-from streamdr.errors import StoreError
+from streamdr.errors import DataError, StoreError
+from streamdr.freshness import Wanted
 from streamdr.methods.rows import EMBEDDING, ROW_OUTPUTS, RowOutput, RowView
 from streamdr.reports import Report
 from streamdr.sizes import format_bytes
@@ -52,12 +53,12 @@ def verify(stage: Stage) -> Report:
     run, began = stage.run, time.monotonic()
     saved = store.load_model(stage.model)
     _require_finite_model(stage.model, saved.model)
-    wanted = stage.wanted()
+    wanted = stage.wanted(saved.model)
     source = wanted.source
     fitting.require_features(saved.model, source)
     checks = {"model": f"every file has its sha256; {saved.model.n_features:,} features, as the input has"}
 
-    outputs = [_Written.of(kind, place, saved, source) for kind, place in stage.rows.items()]
+    outputs = [_Written.of(kind, place, saved, wanted) for kind, place in stage.rows.items()]
     for output in outputs:
         checks[output.view.kind.name] = output.read_whole(stage)
 
@@ -77,6 +78,10 @@ def verify(stage: Stage) -> Report:
     for output in outputs if seen.n_rows else ():
         name = "scores" if output.view.kind == EMBEDDING else f"sample of {output.view.kind.name}"
         checks[name] = output.verdict(source, run.output.refresh_tolerance)
+    if wanted.snapshot.digest(source.spec.n_rows) != source.fingerprint():
+        raise DataError(
+            f"{source.name}: changed while it was being read; run again when nothing writes to it"
+        )
     if seen.weight:
         fitted_to_it = saved.input_fingerprint == wanted.fingerprint
         checks["reconstruction error"] = _compare_errors(seen, stage.model, saved.model, fitted_to_it)
@@ -84,7 +89,7 @@ def verify(stage: Stage) -> Report:
         "command": "verify",
         "n_rows": source.spec.n_rows,
         "sampled_rows": seen.n_rows,
-        "bytes_read": seen.n_rows * source.spec.line_bytes("rows"),
+        "bytes_read": seen.n_rows * source.stored_line_bytes("rows"),
         "seconds": time.monotonic() - began,
         "model": run.output.model,
         "model_digest": saved.record["digest"],
@@ -133,7 +138,8 @@ class _Written:
     squared_size: float = 0.0
 
     @classmethod
-    def of(cls, kind: RowOutput, path: Place, saved: store.SavedModel, source: Source) -> _Written:
+    def of(cls, kind: RowOutput, path: Place, saved: store.SavedModel, wanted: Wanted) -> _Written:
+        source = wanted.source
         array, record = store.open_rows(path, kind.name), store.read_group(path, kind.name).record
         if record.get("model_digest") != saved.record["digest"]:
             raise StoreError(f"{path}: was not made by the model that is there now; transform again")
@@ -143,6 +149,11 @@ class _Written:
             there, asked = (" x ".join(f"{n:,}" for n in shape) for shape in (array.shape, expected))
             raise StoreError(
                 f"{path}: has {there} values where the input and the model ask for {asked}; transform again"
+            )
+        if record.get("input_fingerprint") != wanted.fingerprint:
+            raise StoreError(
+                f"{path}: was made of another input than {source.name}, or that has changed since; "
+                "transform again"
             )
         return cls(path, array, view)
 
@@ -165,8 +176,8 @@ class _Written:
     def rows(self, span: Span) -> Array:
         try:
             return np.asarray(self.array[span.slice]).reshape(len(span), self.view.n_outputs)
-        except ValueError as error:
-            raise StoreError(f"{self._where(span)}: {error}; transform again") from error
+        except StoreError as error:
+            raise StoreError(f"{self._where(span)}: {error.__cause__}; transform again") from error.__cause__
 
     def compare(self, block: Block) -> None:
         """Map some of the input once more."""
@@ -179,7 +190,8 @@ class _Written:
         """Whether what was mapped once more is what was written."""
         # Blocks of another length sum in another order: half of the digits must agree. And rows of an earlier
         # model may have been kept, if it was close enough on those that were looked at then.
-        coarser = max(np.finfo(self.array.dtype).eps, np.finfo(source.spec.working).eps)
+        types = [dtype for dtype in (self.array.dtype, source.spec.working) if dtype.kind == "f"]
+        coarser = max(np.finfo(dtype).eps for dtype in types)  # labels are whole numbers
         if not self._difference <= math.sqrt(coarser) + 2 * tolerance:
             raise StoreError(
                 f"{self.path}: mapped once more, the sample's rows differ by {self._difference:.2g} of their "
@@ -215,7 +227,9 @@ def _compare_errors(seen: _Seen, path: Place, model: Reconstructs, fitted_to_it:
             f"{path}: leaves {seen.mean_error:.6g} of the variance of the sample's rows, and says that "
             f"it leaves {model.reconstruction_error:.6g} of all rows, which cannot be; fit again"
         )
-    return f"{seen.mean_error:.6g} in the sample; the model says {model.reconstruction_error:.6g} of its rows"
+    other = "" if fitted_to_it else ", which were others, or have changed since"
+    said = f"the model says {model.reconstruction_error:.6g} of its rows{other}"
+    return f"{seen.mean_error:.6g} in the sample; {said}"
 
 
 def _require_finite_model(path: Place, model: Any) -> None:

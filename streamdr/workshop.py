@@ -22,9 +22,10 @@ from typing import IO, Any, Literal, Self
 
 from streamdr import addresses, console, pipeline, signals, summary, verification
 from streamdr.config import read, read_comparison
-from streamdr.errors import BusyError, ConfigError, DataError, EngineError, StreamdrError
+from streamdr.errors import BusyError, DataError, EngineError, StreamdrError
 from streamdr.progress import Progress, Unit
 from streamdr.reports import Report
+from streamdr.safe_text import lines
 from streamdr.stage import Stage
 
 Act = Literal["plan", "status", "fit", "transform", "reprocess", "compare", "verify", "summarise"]
@@ -56,12 +57,16 @@ class StageError(StreamdrError):
 
     def __init__(self, kind: str, message: str, *, exit_code: int, can_pass: bool) -> None:
         super().__init__(message)
+        self._message = message
         self.kind = kind
         """The name of the error's class."""
         self.exit_code = exit_code
         """What a command would have ended with."""
         self.can_pass = can_pass
         """Whether the same might succeed when it is tried again a little later."""
+
+    def __str__(self) -> str:
+        return lines(self._message)  # each was made safe to be shown where it came from
 
 
 class Workshop:
@@ -232,8 +237,8 @@ def _act(order: Order, progress: Progress, stop: signals.Stop) -> Report:
 def _described(error: Exception) -> Report:
     return {
         "kind": type(error).__name__,
-        "message": addresses.redact(console.message_of(error)),
-        "exit_code": 2 if isinstance(error, ConfigError) else 1,
+        "message": console.message_of(error),
+        "exit_code": console.exit_code_of(error),
         "can_pass": can_pass(error),
     }
 

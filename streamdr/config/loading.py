@@ -21,9 +21,12 @@ from streamdr.errors import ConfigError
 T = TypeVar("T")
 
 
-def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Run:
-    """Read a configuration file, with `section.key=value` overrides, into a run."""
-    return _run(_file(path), overrides, os.fspath(path))
+def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), *, fits: bool = True) -> Run:
+    """Read a configuration file, with `section.key=value` overrides, into a run.
+
+    What only a fit needs, such as labels, may be left out of a run that does not fit.
+    """
+    return _run(_file(path), overrides, os.fspath(path), fits=fits)
 
 
 def load_comparison(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Comparison:
@@ -81,11 +84,13 @@ def _runs(path: Path, overrides: Sequence[str]) -> list[Run]:
     return [_run(document, overrides, os.fspath(path))]
 
 
-def _run(document: Parsed, overrides: Sequence[str] = (), source_file: str | None = None) -> Run:
+def _run(
+    document: Parsed, overrides: Sequence[str] = (), source_file: str | None = None, *, fits: bool = True
+) -> Run:
     _prepare(document, overrides, SECTIONS)
     _refuse_instead(document, "methods", "method", "several methods are compared by `streamdr compare`")
     reader = Reader(document, source_file)
-    return _unless(reader, reader.run())
+    return _unless(reader, reader.run(fits=fits))
 
 
 def _comparison(

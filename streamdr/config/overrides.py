@@ -7,12 +7,14 @@ from typing import Any
 from streamdr.config.problems import KeyPath, Place, Problem, refusal
 from streamdr.config.wording import show
 from streamdr.config.yaml_source import Parsed, parse_yaml
+from streamdr.safe_text import redact_value
 
 
 def override(document: Parsed, argument: str) -> None:
     """Set one key, making the sections around it where there are none; the value is YAML."""
-    place = Place(f"--set {argument}")
     dotted, equals, text = argument.partition("=")
+    # The key alone: a value may be a secret, and what is wrong with it is said where it is looked at.
+    place = Place(f"--set {redact_value(dotted)}".strip())
     path = tuple(key.strip() for key in dotted.split("."))
     if not equals or not all(path):
         raise refusal(Problem(place, (), "expected key=value, such as method.n_components=10"))

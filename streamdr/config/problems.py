@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamdr.addresses import redact
 from streamdr.errors import ConfigError
+from streamdr.safe_text import redact_value
 
 KeyPath = tuple[str, ...]
 
@@ -39,10 +39,11 @@ class Problem:
 def refusal(*problems: Problem) -> ConfigError:
     """All problems as one error, a line each, in the order in which the file shows them."""
     ordered = sorted(problems, key=lambda problem: (problem.place.line, problem.place.column))
-    return ConfigError("\n".join(map(str, ordered)))
+    return ConfigError(*map(str, ordered))
 
 
 def printable(text: str, limit: int = 200) -> str:
     """The text as it is where a terminal can show it on one line, else escaped; without secrets."""
-    shown = redact(text if text.isprintable() else ascii(text))
+    shown = redact_value(text)
+    shown = shown if shown.isprintable() else ascii(shown)
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."

@@ -39,8 +39,8 @@ class Reader:
         self._source_file = source_file
         self._homes: dict[str, Collection[str]] = {}
 
-    def run(self) -> Run | None:
-        """The whole configuration of a run, unless there is any problem."""
+    def run(self, *, fits: bool = True) -> Run | None:
+        """The whole configuration of a run, unless there is any problem; labels are needed if it `fits`."""
         given = self._document.data
         self._homes = _homes("method", Output)
         meant = self._refuse_unknown(given, SECTIONS, ())
@@ -51,7 +51,7 @@ class Reader:
         execution = self._section(Execution, found.get("execution"), ("execution",))
         if method and output:
             self._refuse_unable(method, output)
-        if method and input_:
+        if method and input_ and fits:
             self._refuse_unlabelled(method, input_)
         if self.problems or not (input_ and method and output and execution):
             return None
@@ -158,8 +158,13 @@ class Reader:
         except ValidationError as error:
             stated = (problem.get("ctx", {}).get("error") for problem in error.errors())
             own = next((words for words in stated if isinstance(words, ParameterError)), None)
-            self._problem(path, mismatch(key.adapter.json_schema(), given) if own is None else str(own))
+            self._problem(path, self._mismatch(key, given) if own is None else own.message)
             return None
+
+    def _mismatch(self, key: Key, given: Any) -> str:
+        if key.name == "arguments":  # which may be secret
+            return "expected a section of keys, or null"
+        return mismatch(key.adapter.json_schema(), given)
 
     def _mapping(self, given: Any, path: KeyPath) -> dict[str, Any] | None:
         if given is None or isinstance(given, dict):
@@ -171,7 +176,7 @@ class Reader:
         try:
             return build()
         except ParameterError as error:
-            self._problem((*path, error.parameter), str(error))
+            self._problem((*path, error.parameter), error.message)
             return None
 
     def _refuse_unknown(self, given: dict[str, Any], known: Collection[str], path: KeyPath) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING
 from typing import Any
 
+from streamdr.cluster_arguments import argument_schema
 from streamdr.config.comparisons import AS, ComparisonOutput
 from streamdr.config.keys import Key, keys_of, summary
 from streamdr.config.sections import Execution, Input, Output
@@ -69,6 +70,8 @@ def _section(kind: type) -> Schema:
 def _key(key: Key) -> Schema:
     if key.section is not None:
         accepted: Schema = {"anyOf": [_section(key.section), {"type": "null"}]}
+    elif key.name == "arguments":
+        accepted = {"anyOf": [argument_schema(), {"type": "null"}]}
     else:
         accepted = key.adapter.json_schema()
     default = {} if key.default is MISSING else {"default": key.default}

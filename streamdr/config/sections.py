@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from streamdr.addresses import Shown, is_remote, parse_place
+from streamdr.addresses import Shown, expand_variables, is_remote, parse_place
+from streamdr.cluster_arguments import MOST_LOCAL_WORKERS
 from streamdr.config.problems import KeyPath, Place, Problem
 from streamdr.config.wording import did_you_mean, nearest, show
 from streamdr.config.yaml_source import Parsed
@@ -16,7 +17,7 @@ from streamdr.errors import ConfigError, ParameterError
 from streamdr.examples import Example
 from streamdr.methods import Method
 from streamdr.methods.rows import ROW_OUTPUTS
-from streamdr.settings import TLS, Cluster, require_one_place
+from streamdr.settings import TLS, Cluster, require_one_place, require_private
 from streamdr.sizes import SIZE, parse_bytes
 from streamdr.synthetic import Synthetic
 
@@ -38,14 +39,15 @@ def _scheduler(name: str) -> str:
 
 def _location(text: str) -> str:
     try:
-        return Shown.of(text)
+        expanded = expand_variables(text)
+        place = parse_place(expanded)
+        return str(place) if expanded.startswith("~") else Shown.of(expanded)
     except ConfigError as error:
         raise ParameterError("path", str(error)) from None
 
 
 Text = Annotated[str, Field(min_length=1)]
 Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]
-Count = Annotated[int, Field(ge=1)]
 Bytes = Annotated[
     int,
     BeforeValidator(parse_bytes),
@@ -62,7 +64,8 @@ class Input:
     ----------
     path : str
         The zarr store that holds the data: a path, relative to the directory where the command is run, or
-        an address such as s3://bucket/data.zarr.
+        an address such as s3://bucket/data.zarr. In every path, ~ and $NAME stand for the home directory
+        and for a variable of the environment.
     array : str or None
         The array's name, where the store is a group.
     sample_axis : int
@@ -138,8 +141,8 @@ class Output:
     probabilities : str or None
         The zarr group for how likely each row is of each class, for methods that tell classes apart.
     dtype : "float32", "float64" or None
-        The type of what is written of rows, log-likelihoods and predicted classes excepted, which are
-        float64; null for the floating type in which the data is processed.
+        The type of what is written of rows; null for the floating type in which the data is processed.
+        Log-likelihoods are float64, and predicted classes are of the labels' own type (text: float64).
     overwrite : bool
         Replace outputs that exist. Otherwise they are an error, unless the same configuration made them.
     refresh_tolerance : float
@@ -200,7 +203,7 @@ class Execution:
         run code there.
     """
 
-    workers: Count | None = None
+    workers: Annotated[int, Field(ge=1, le=MOST_LOCAL_WORKERS)] | None = None
     memory_limit: Bytes | None = None
     scheduler: Scheduler | None = None
     ledger: Location | None = None
@@ -211,6 +214,7 @@ class Execution:
 
     def __post_init__(self) -> None:
         require_one_place(self.scheduler, self.cluster, self.tls)
+        require_private(self.cluster, self.insecure)
 
 
 @dataclass(frozen=True)
@@ -241,7 +245,7 @@ class Run:
         homes = [name for name in sections if error.parameter in keys[name]]
         above = self.method_at if homes[:1] == ["method"] else tuple(homes[:1])
         path = (*above, error.parameter) if homes else ()
-        return Problem(self.document.place(path), path, str(error))
+        return Problem(self.document.place(path), path, error.message if path else str(error))
 
     def to_dict(self) -> dict[str, Any]:
         """The four sections as plain data, for records. As a configuration it reads back as this run.

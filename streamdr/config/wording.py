@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from streamdr.config.problems import printable
+from streamdr.safe_text import redact_value
 
 Schema = Mapping[str, Any]
 
@@ -20,7 +21,12 @@ _NAMES = {
     "array": "a list",
     "object": "a section of keys",
 }
-_LIMITS = {"minimum": "of at least {}", "exclusiveMinimum": "above {}", "minLength": "that is not empty"}
+_LIMITS = {
+    "minimum": "of at least {}",
+    "exclusiveMinimum": "above {}",
+    "maximum": "of at most {}",
+    "minLength": "that is not empty",
+}
 
 
 def mismatch(accepted: Schema, value: Any) -> str:
@@ -47,7 +53,7 @@ def did_you_mean(near: str | None) -> str:
 
 def show(value: Any) -> str:
     """A value as it would be written in YAML, on one line and not too long."""
-    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = repr(redact_value(value)) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return printable(text, 60)
 
 
@@ -69,7 +75,7 @@ def _phrases(option: Schema, beside: list[Schema]) -> list[str]:
         items = _options(option["items"])
         return [f"a list (each {_either([phrase for item in items for phrase in _phrases(item, items)])})"]
     limits = [said.format(option[limit]) for limit, said in _LIMITS.items() if limit in option]
-    return [" ".join([_NAMES.get(str(kind), "something else"), *limits])]
+    return [" ".join(filter(None, [_NAMES.get(str(kind), "something else"), " and ".join(limits)]))]
 
 
 def _either(phrases: list[str]) -> str:

@@ -17,9 +17,12 @@ from yaml.scanner import Scanner
 
 from streamdr.config.problems import KeyPath, Place, Problem, printable, refusal
 from streamdr.errors import ConfigError
+from streamdr.files import FileTooLargeError, read_piped
+from streamdr.safe_text import keep_keys_secret
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 16
+_PIPE_SECONDS = 10.0
 MAX_VALUES = 10_000
 """With aliases expanded: a few lines of nested aliases can stand for billions of values."""
 
@@ -68,14 +71,14 @@ def read_text(path: Path) -> str:
     """The text of a configuration file, or a ConfigError that says why it has none."""
     name = printable(str(path))
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = read_piped(path, MAX_BYTES, _PIPE_SECONDS)
+    except FileTooLargeError as error:
+        told = f"{name}: more than {MAX_BYTES // 1024} KiB is no configuration; is it the data?"
+        raise ConfigError(told) from error
     except OSError as error:
         raise ConfigError(f"{name}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # a name with a zero byte in it
         raise ConfigError(f"{name}: cannot be the name of a file") from error
-    if len(content) > MAX_BYTES:
-        raise ConfigError(f"{name}: more than {MAX_BYTES // 1024} KiB is no configuration; is it the data?")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -183,6 +186,7 @@ class _Walk:
         if node.tag == _TEXT:
             if _NOT_TEXT.search(node.value):
                 self._problem(node, path, "control characters are not text")
+            keep_keys_secret(node.value)
             return node.value
         pattern, convert = _SCALARS[node.tag]
         if not pattern.match(node.value):

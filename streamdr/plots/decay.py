@@ -53,14 +53,17 @@ def eigenvalues(model: KernelSpectrum | CovarianceSpectrum, path: Path | str | N
     above = values > 0  # a log scale has no place for the others
     if not above.any():
         raise DataError("the model has no eigenvalue above zero: there is nothing to draw")
-    figure = new_figure()
-    axes = figure.add_subplot()
+    figure = new_figure((6.4, 5.6))
+    axes, together = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     number = np.arange(1, len(values) + 1)[above]
     marker = "o" if len(values) <= 60 else ""
     axes.semilogy(number, values[above], color=BLUE, marker=marker, markersize=4, linewidth=1.5)
-    axes.set_ylabel(called, color=BLUE)
-    number_components(axes, len(values))
-    draw_cumulative(axes, ratio)
+    axes.set_ylabel(called)
+    draw_cumulative(together, ratio)
+    together.set_ylabel("explained variance,\ncumulative (%)")
+    number_components(together, len(values))
+    for one in (axes, together):
+        one.spines[["top", "right"]].set_visible(False)
     dropped = len(values) - len(number)
     zeros = f" ({dropped:,} of zero, left out)" if dropped else ""
     captured = (

@@ -100,6 +100,7 @@ class _Cloud:
     @classmethod
     def of(cls, embedding: Rows | Path | Address | str, labels: Labels | None) -> _Cloud:
         names = None
+        rows: Rows
         if isinstance(embedding, Path | Address | str):
             place = parse_place(embedding)
             name, rows = str(place), open_embedding(place)

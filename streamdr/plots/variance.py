@@ -28,10 +28,13 @@ def explained_variance(model: Variances, path: Path | str | None = None) -> Figu
     figure = new_figure()
     ratio = np.asarray(model.explained_variance_ratio)
     each = figure.add_subplot()
-    each.bar(np.arange(1, len(ratio) + 1), 100 * ratio, width=0.8 if len(ratio) <= 60 else 1.0, color=BLUE)
-    each.set_ylabel("explained variance (%)", color=BLUE)
+    width = 0.8 if len(ratio) <= 60 else 1.0
+    each.bar(np.arange(1, len(ratio) + 1), 100 * ratio, width=width, color=BLUE, label="each component")
+    each.set_ylabel("explained variance (%)")
     number_components(each, len(ratio))
     draw_cumulative(each, ratio)
+    each.spines[["top", "right"]].set_visible(False)
+    each.legend(frameon=False, loc="best")
     each.set_title(f"{count(len(ratio), 'component')}: {100 * ratio.sum():.1f} % of the variance", loc="left")
     save(figure, path)
     return figure

@@ -1,0 +1,81 @@
+"""Shell completion as a static script: the shell completes commands and options without starting Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_BASH = """\
+_streamdr() {{
+    local word=${{COMP_WORDS[COMP_CWORD]}} words="{commands}"
+    if [[ $COMP_CWORD != 1 ]]; then
+        case ${{COMP_WORDS[1]}} in
+{cases}
+            *) words="" ;;
+        esac
+    fi
+    if [[ $COMP_CWORD == 1 || $word == -* ]]; then
+        COMPREPLY=( $(compgen -W "$words" -- "$word") )
+    fi
+}}
+complete -o default -F _streamdr streamdr
+"""
+_ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command as completion sees it."""
+
+    summary: str
+    options: Mapping[str, str]
+    """What each option says of itself, by its name with the dashes."""
+
+
+def script(shell: str, commands: Mapping[str, Command]) -> str:
+    """The text that teaches a shell (bash, zsh or fish) to complete commands and options."""
+    if shell == "fish":
+        return _fish(commands)
+    cases = [
+        f'            {name}) words="{" ".join(command.options)}" ;;' for name, command in commands.items()
+    ]
+    bash = _BASH.format(cases="\n".join(cases), commands=" ".join(commands))
+    return bash if shell == "bash" else _ZSH + bash
+
+
+def commands_of(group: Any) -> dict[str, Command]:
+    """The commands of typer's group, with their options."""
+    return {
+        name: Command(command.get_short_help_str(), _options(command))
+        for name, command in group.commands.items()
+    }
+
+
+def _options(command: Any) -> dict[str, str]:
+    listed = {
+        flag: option.help or ""
+        for option in command.params
+        if option.param_type_name == "option" and not option.hidden
+        for flag in (*option.opts, *option.secondary_opts)
+    }
+    return {**listed, "--help": "Show this message and exit."}
+
+
+def _fish(commands: Mapping[str, Command]) -> str:
+    lines = []
+    for name, command in commands.items():
+        lines.append(
+            f"complete -c streamdr -n __fish_use_subcommand -f -a {name} -d {_quoted(command.summary)}"
+        )
+        for option, says in command.options.items():
+            seen = _quoted(f"__fish_seen_subcommand_from {name}")
+            long = option.removeprefix("--")
+            lines.append(f"complete -c streamdr -n {seen} -l {long} -d {_quoted(says)}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """Text in single quotes, as fish reads them."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
