@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -18,6 +17,7 @@ from pydantic import ValidationError
 from streamdr import console
 from streamdr.errors import ConfigError
 from streamdr.reports import Report
+from streamdr.signals import on_sigterm
 from streamdr.workshop import StageError
 
 F = TypeVar("F", bound=Form)
@@ -52,7 +52,8 @@ def configurations(paths: Sequence[str], sets: list[str], form: type[F]) -> list
     try:
         return [form.load(path, sets) for path in paths]
     except ValidationError as error:
-        raise ConfigError("; ".join(problem["msg"] for problem in error.errors())) from error
+        said = [problem["msg"].removeprefix("Value error, ") for problem in error.errors()]
+        raise ConfigError(*(line for message in said for line in message.split("\n"))) from None
 
 
 def main(
@@ -69,13 +70,14 @@ def main(
     words.add_argument("--json", dest="as_json", action="store_true", help="print one JSON object to stdout")
     given = words.parse_args()
     # Prefect sends itself the signal once more when it has noted the run's end.
-    signal.signal(signal.SIGTERM, _terminate)
+    on_sigterm(_terminate)
     try:
         chosen = configurations(given.configs, given.sets, form)
         state = begin(chosen, given.storage_block, given.fresh)
     except (KeyboardInterrupt, TerminationSignal) as signalled:
         code = 130 if isinstance(signalled, KeyboardInterrupt) else 143
-        again = shlex.join(["python", *(word for word in sys.argv if word != "--fresh")])
+        line = ["python", *(word for word in sys.argv if word != "--fresh")]
+        again = shlex.join(map(console.shown_word, line))
         sys.exit(
             console.stopped(f"stopped; what was done is kept. To resume, run: {again}", code, given.as_json)
         )

@@ -9,8 +9,14 @@ from pydantic import GetJsonSchemaHandler, RootModel, model_validator
 from pydantic_core import CoreSchema
 
 from streamdr import config
-from streamdr.addresses import redact
 from streamdr.errors import ConfigError
+from streamdr.safe_text import redact_value
+
+_NO_KEYS = (
+    "^(?![A-Za-z][A-Za-z0-9+.-]*:/{1,3}[^?#]*[?#])"  # a query, or what stands in the place of one
+    "(?!(?!abfss?:)[A-Za-z][A-Za-z0-9+.-]*:/{1,3}(?:[^/]*@|[^/@]*:(?![0-9]+/).*@))"  # a user
+)
+"""Text that is no address, or an address without keys."""
 
 
 class Form(RootModel[dict[str, Any]]):
@@ -37,7 +43,7 @@ class Form(RootModel[dict[str, Any]]):
         except ConfigError as error:
             raise ValueError(str(error)) from error
         for name, value in _texts(self.root):
-            if redact(value) != value:
+            if redact_value(value) != value:
                 raise ValueError(
                     f"{name}: holds a secret, which Prefect would store and show; leave it to "
                     "the environment, or put it into a block and name that in storage_block"
@@ -92,10 +98,25 @@ class Comparison(Form):
 
 
 def _known_to_prefect(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema in the words of Prefect's form, which knows "any of", and an object that may be left out."""
+    """The schema in the words of Prefect's form, which knows "any of", and an object that may be left out.
+
+    The server checks parameters by it before it stores them: so it refuses addresses with keys in them.
+    """
+    schema = _without_keys(schema)
     execution = schema["properties"]["execution"] | {"type": "object"}
     known = {key: value for key, value in schema.items() if key != "$schema"}
     return known | {"properties": schema["properties"] | {"execution": execution}}
+
+
+def _without_keys(schema: Any) -> Any:
+    """The schema with a pattern for every text that is free so far."""
+    if isinstance(schema, list):
+        return [_without_keys(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    free = schema.get("type") == "string" and not schema.keys() & {"pattern", "enum", "const"}
+    walked = {name: _without_keys(value) for name, value in schema.items()}
+    return walked | {"pattern": _NO_KEYS} if free else walked
 
 
 def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

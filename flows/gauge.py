@@ -12,8 +12,8 @@ from uuid import UUID
 
 from orchestra import create_progress_artifact, get_run_logger, update_progress_artifact
 
-from streamdr.addresses import redact
 from streamdr.progress import Meter, Unit
+from streamdr.safe_text import one_line
 
 EVERY_SECONDS = 2.0
 LINE_SECONDS = 30.0
@@ -73,9 +73,8 @@ class Gauge:
         self.message(self._meter.outcome())
 
     def message(self, text: str) -> None:
-        """Write the text, line by line, to the run's log."""
-        for line in redact(text).splitlines():
-            self._logger.info(line)
+        """Write the text as a line to the run's log."""
+        self._logger.info(one_line(text))
 
     def _keep(self) -> None:
         shown: Meter | None = None
@@ -92,7 +91,7 @@ class Gauge:
                     elif artifact is not None and percent != (percent := 100 * meter.fraction):
                         update_progress_artifact(artifact, percent)
                 except Exception as error:  # the server is away; the work goes on without an audience
-                    self._logger.log(logging.DEBUG, "progress could not be shown: %s", error)
+                    self._logger.log(logging.DEBUG, "progress could not be shown: %s", one_line(str(error)))
             if last:
                 return
 

@@ -29,8 +29,10 @@ from prefect.artifacts import (
 )
 from prefect.blocks.core import Block
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, State
-from prefect.exceptions import TerminationSignal
+from prefect.exceptions import ObjectNotFound, TerminationSignal
+from prefect.runner import Runner
 from prefect.schedules import Cron, Schedule
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 from prefect.states import Cancelled, Failed
@@ -45,6 +47,8 @@ __all__ = [
     "ConcurrencyLimitStrategy",
     "Cron",
     "Failed",
+    "ObjectNotFound",
+    "Runner",
     "Schedule",
     "State",
     "Task",
@@ -54,6 +58,7 @@ __all__ = [
     "create_table_artifact",
     "exponential_backoff",
     "flow",
+    "get_client",
     "get_current_settings",
     "get_run_logger",
     "task",

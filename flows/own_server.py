@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +17,7 @@ from streamdr import console
 from streamdr.errors import EngineError
 
 _START_SECONDS = 120
+_STOP_SECONDS = 30
 
 
 @contextmanager
@@ -54,7 +57,11 @@ def _started(port: int, url: str) -> Iterator[None]:
         yield
     finally:
         server.terminate()
-        server.wait()
+        try:
+            server.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
 
 
 def _answers(url: str) -> bool:

@@ -5,21 +5,48 @@ It runs until it is stopped. The Prefect server is the one that PREFECT_API_URL 
 
 from __future__ import annotations
 
+import asyncio
+import multiprocessing
+import shlex
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
 from zoneinfo import ZoneInfo, available_timezones
 
 from command import configurations, parser
 from fit_transform import fit_transform
 from form import Configuration
-from orchestra import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, Cron, Schedule
+from orchestra import (
+    ConcurrencyLimitConfig,
+    ConcurrencyLimitStrategy,
+    Cron,
+    ObjectNotFound,
+    Runner,
+    Schedule,
+    get_client,
+)
 from own_server import some_server
 
 from streamdr import console
+from streamdr.config.problems import printable
 from streamdr.errors import ConfigError, EngineError
+from streamdr.signals import on_sigterm
 
 ONE_AT_A_TIME = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW)
 """A run that comes due while another is under way is cancelled: the next one takes in what is new."""
+
+
+class StoppingRunner(Runner):
+    """A runner that on SIGTERM stops the run that is under way, too. Prefect's own would wait for its end."""
+
+    def handle_sigterm(self, *about: Any) -> None:
+        """Called on SIGTERM."""
+        for run in multiprocessing.active_children():
+            run.terminate()
+        super().handle_sigterm(*about)
 
 
 def serve() -> None:
@@ -36,16 +63,49 @@ def serve() -> None:
         schedule = None if given.cron is None else _schedule(given.cron, given.timezone)
     except ConfigError as error:
         sys.exit(console.fail_with(error, as_json=False))
+    # The runner installs a handler when it starts. Until then a server that was started must not be left.
+    on_sigterm(_leave)
     try:
         with some_server():
-            fit_transform.serve(
-                name=given.name or Path(given.configs[0]).stem,
+            name = given.name or Path(given.configs[0]).stem
+            description = f"Runs {Path(given.configs[0]).resolve()}"
+            _require_own(name, description)
+            runner = StoppingRunner(name=name)
+            runner.add_flow(
+                fit_transform,
+                name=name,
+                description=description,
                 schedule=schedule,
                 parameters={"config": config.root, "storage_block": given.storage_block},
-                global_limit=ONE_AT_A_TIME,
+                concurrency_limit=ONE_AT_A_TIME,
             )
-    except EngineError as error:
+            run = f"prefect deployment run {shlex.quote(f'{fit_transform.name}/{name}')}"
+            console.say(f"serving; to trigger a run, besides those of its schedule: {run}")
+            with suppress(KeyboardInterrupt):
+                asyncio.run(runner.start())
+    except (ConfigError, EngineError) as error:
         sys.exit(console.fail_with(error, as_json=False))
+    except KeyboardInterrupt:  # before the runner took over
+        sys.exit(128 + signal.SIGINT)
+
+
+def _require_own(name: str, description: str) -> None:
+    """Refuse a name under which the server knows something else: it would be replaced without a word."""
+    with get_client(sync_client=True) as server:
+        try:
+            there = server.read_deployment_by_name(f"{fit_transform.name}/{name}")
+        except ObjectNotFound:
+            return
+    if there.description != description:
+        known = printable(there.description or "which does not say what it runs")
+        raise ConfigError(
+            f"--name: the server has a deployment {name!r} already ({known}), which this would replace; "
+            "choose another --name, or delete that one with `prefect deployment delete`"
+        )
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def _schedule(cron: str, timezone: str) -> Schedule:

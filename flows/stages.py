@@ -22,9 +22,9 @@ from orchestra import (
 )
 
 from streamdr import tabulation, terminal
-from streamdr.addresses import redact
 from streamdr.methods.rows import ROW_OUTPUTS
 from streamdr.reports import Report
+from streamdr.safe_text import lines, one_line
 from streamdr.workshop import Act, Order, StageError, Workshop
 
 RETRIES = 5
@@ -87,7 +87,7 @@ def run(
     except StageError as error:
         # Two runs of one output are no failure of the second: the first does its work.
         end = Cancelled if error.kind == "BusyError" else Failed
-        return end(message=" ".join(redact(str(error)).split()), data=error)
+        return end(message=one_line(" ".join(str(error).split())), data=error)
 
 
 def _may_pass(task: Any, run: Any, state: State[Any]) -> bool:
@@ -113,7 +113,7 @@ def stage(name: str) -> Callable[[Callable[P, Report]], Task[P, Report]]:
 def plan(bench: Bench) -> Report:
     """Validate the configuration and the input, and say what a fit would do."""
     report = bench.do("plan")
-    for line in filter(None, redact(terminal.planned(report)).splitlines()):
+    for line in filter(None, lines(terminal.planned(report)).split("\n")):
         get_run_logger().info(line)
     return report
 
@@ -149,7 +149,7 @@ def compare(bench: Bench) -> Report:
 def verify(bench: Bench) -> Report:
     """Check what was written against the input."""
     report = bench.do("verify")
-    checks = [{"check": name, "found": redact(found)} for name, found in report["checks"].items()]
+    checks = [{"check": one_line(name), "found": one_line(found)} for name, found in report["checks"].items()]
     about = "What was checked once more after it was written."
     _show(lambda: create_table_artifact(table=checks, key="verified", description=about))
     return report
@@ -171,7 +171,7 @@ def _show(create: Callable[[], object]) -> None:
     try:
         create()
     except Exception as error:
-        get_run_logger().warning("could not be shown: %s", redact(str(error)))
+        get_run_logger().warning("could not be shown: %s", one_line(str(error)))
 
 
 def _storage(block: str) -> Mapping[str, Any]:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 FLOWS = Path(__file__).parent.parent.parent / "flows"
+PATIENCE_SECONDS = 300
+"""How long anything may take on a busy machine before a test gives up."""
 
 
 class Server:
@@ -84,7 +86,7 @@ def _enough(found: list[Any], expected: int) -> list[Any] | None:
     return found if len(ended) >= expected else None
 
 
-def until(condition, otherwise: str, seconds: float = 60.0) -> Any:
+def until(condition, otherwise: str, seconds: float = PATIENCE_SECONDS) -> Any:
     """What the condition gives, as soon as it gives anything."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
@@ -101,7 +103,7 @@ def running_server(home: Path, port: int | None = None) -> Iterator[Server]:
         process = subprocess.Popen(command, cwd=home, env=_environment(home), stdout=log, stderr=log)
     server = Server(port, home, process)
     try:
-        until(lambda: _healthy(server), f"the server did not start: {(home / 'server.log').read_text()}", 120)
+        until(lambda: _healthy(server), f"the server did not start: {(home / 'server.log').read_text()}")
         yield server
     finally:
         process.terminate()

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import zarr
 from command_line import write_config
-from prefect_server import FLOWS, until
+from dispositions import IN_THE_BACKGROUND, ignoring
+from prefect_server import FLOWS, PATIENCE_SECONDS, until
 
 ALL_BYTES = 64 * 16_384 * 128 * 4
 
@@ -51,17 +52,25 @@ def test_a_run_that_fails_says_why_once(server, place):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_a_run_after_a_checkpoint_and_the_next_goes_on(number, code, server, tmp_path, large):
+@pytest.mark.parametrize(
+    ("number", "code", "ignored"),
+    [(signal.SIGINT, 130, ()), (signal.SIGTERM, 143, IN_THE_BACKGROUND)],
+    ids=["terminal", "background"],
+)
+def test_a_signal_stops_a_run_after_a_checkpoint_and_the_next_goes_on(
+    number, code, ignored, server, tmp_path, large
+):
     execution = {"workers": 1, "checkpoint_seconds": 0.001}
     write_config(tmp_path, input={"path": str(large)}, execution=execution)
     words = [sys.executable, str(FLOWS / "fit.py"), "config.yaml", "--json"]
-    process = subprocess.Popen(
-        words, cwd=tmp_path, env=server.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with ignoring(*ignored):
+        process = subprocess.Popen(words, cwd=tmp_path, env=server.environment, **pipes)
     until(lambda: any(path.is_file() for path in tmp_path.glob("out/.*ledger*/**/*")), "no checkpoint")
+    for ignorable in ignored:
+        process.send_signal(ignorable)
     process.send_signal(number)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == code, err
     error = json.loads(out)["error"]
     assert error["kind"] == "Interrupted"

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+import urllib.error
+import uuid
+
 import pytest
 import yaml
 from fit_transform import fit_transform
-from form import Configuration
+from form import _NO_KEYS, Configuration
+from prefect.deployments.steps import run_shell_script
 from prefect.exceptions import ParameterTypeError
 from reprocess import reprocess
+from test_secrets import ADDRESSES, SECRET
 
 from streamdr.config import load
 from streamdr.config.keys import keys_of
@@ -89,3 +96,61 @@ def test_the_deployments_have_parameters_that_their_flows_take():
         assert each["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
     shown = load(FLOWS.parent / "configs" / "quickstart.yaml")
     assert Configuration(deployments[0]["parameters"]["config"]).root["output"]["model"] == shown.output.model
+
+
+@pytest.mark.parametrize("home", [None, "", "elsewhere", "here"])
+def test_a_worker_that_does_not_know_its_home_says_so(home, monkeypatch):
+    from prefect_server import FLOWS
+
+    steps = yaml.safe_load((FLOWS.parent / "prefect.yaml").read_text())["pull"]
+    assert [list(step) for step in steps] == [
+        ["prefect.deployments.steps.run_shell_script"],
+        ["prefect.deployments.steps.set_working_directory"],
+    ]
+    monkeypatch.delenv("STREAMDR_HOME", raising=False)
+    if home is not None:
+        monkeypatch.setenv("STREAMDR_HOME", str(FLOWS.parent) if home == "here" else home)
+    looking = run_shell_script(**steps[0]["prefect.deployments.steps.run_shell_script"])
+    if home == "here":
+        asyncio.run(looking)
+        return
+    with pytest.raises(RuntimeError) as caught:
+        asyncio.run(looking)
+    assert f'STREAMDR_HOME is "{home or ""}"' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "data/x.zarr",
+        "s3://bucket/a@b.zarr",
+        "abfs://container@account/x",
+        "https://host:80/a@b",
+        "what? #1 a:b@c",
+    ],
+)
+def test_the_schema_takes_what_has_no_keys(text):
+    assert re.search(_NO_KEYS, text)
+    assert fit_transform.validate_parameters({"config": GOOD | {"input": {"path": text}}})
+
+
+@pytest.mark.parametrize("text", [text for kind, text in ADDRESSES.items()])
+def test_the_schema_refuses_what_has_keys(text):
+    assert not re.search(_NO_KEYS, text)
+
+
+def test_the_server_stores_nothing_secret(reporting):
+    deployment = fit_transform.to_deployment(f"secrets-{uuid.uuid4().hex}").apply()
+    cluster = {"name": "LocalCluster", "arguments": {"env": {"TOKEN": SECRET}}}
+    sections = [GOOD | {"input": {"path": text}} for text in ADDRESSES.values()]
+    sections.append(GOOD | {"execution": {"cluster": cluster}})
+    sections.append(
+        GOOD | {"execution": {"cluster": {"name": "LocalCluster", "arguments": {"host": f"a {SECRET}"}}}}
+    )
+    for config in sections:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            reporting.ask(f"/deployments/{deployment}/create_flow_run", parameters={"config": config})
+        assert refused.value.code in (409, 422)
+    assert reporting.ask(f"/deployments/{deployment}/create_flow_run", parameters={"config": GOOD})["id"]
+    for file in reporting.home.rglob("prefect.db*"):
+        assert SECRET.encode() not in file.read_bytes()

@@ -7,26 +7,30 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
 from command_line import write_config
-from prefect_server import FLOWS, Server, free_port, running_server, until
+from dispositions import IN_THE_BACKGROUND, ignoring
+from prefect_server import FLOWS, PATIENCE_SECONDS, Server, free_port, running_server, until
 
 
 @contextmanager
 def serving(server: Server, cwd, *words: str) -> Iterator[dict]:
     """The deployment, while a process serves it."""
     name = words[words.index("--name") + 1]
-    process = subprocess.Popen(
-        [sys.executable, FLOWS / "serve.py", *words],
-        cwd=cwd,
-        env=server.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    with ignoring(*IN_THE_BACKGROUND):  # as most who serve are started
+        process = subprocess.Popen(
+            [sys.executable, FLOWS / "serve.py", *words],
+            cwd=cwd,
+            env=server.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def deployment() -> dict | None:
         assert process.poll() is None, process.stdout.read()
@@ -35,8 +39,13 @@ def serving(server: Server, cwd, *words: str) -> Iterator[dict]:
 
     try:
         yield until(deployment, "the deployment was not made")
-    finally:
+        process.send_signal(signal.SIGINT)
+        assert deployment(), "it was to ignore this"
         process.terminate()
+        said, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 0, said
+    finally:
+        process.kill()
         process.communicate()
 
 
@@ -105,6 +114,45 @@ def test_a_run_that_is_cancelled_on_the_page_leaves_a_checkpoint_and_no_process(
     assert not (tmp_path / "out" / "model.zarr").exists()
 
 
+def test_a_deployment_of_the_same_name_is_not_replaced(server, place, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    write_config(other, input={"path": "x.zarr"})
+    words = [sys.executable, FLOWS / "serve.py", other / "config.yaml", "--name", "taken"]
+    with serving(server, place, "config.yaml", "--name", "taken") as deployment:
+        done = subprocess.run(
+            words, cwd=other, env=server.environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 2
+        (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert "--name" in error
+        assert str((place / "config.yaml").resolve()) in error
+        there = server.ask(f"/deployments/{deployment['id']}")
+        assert there["parameters"] == deployment["parameters"]
+        assert there["description"] == f"Runs {(place / 'config.yaml').resolve()}"
+
+
+@pytest.mark.faults
+def test_who_stops_serving_stops_the_run_that_is_under_way(server, tmp_path, large, tally):
+    execution = {"workers": 1, "checkpoint_seconds": 0.001}
+    write_config(tmp_path, input={"path": str(large)}, execution=execution)
+    with serving(server, tmp_path, "config.yaml", "--name", "stopped") as deployment:
+        trigger(server, deployment)
+        (worker,) = until(lambda: workers(tmp_path), "the run did not begin")
+        until(lambda: any(path.is_file() for path in tmp_path.glob("out/.*ledger*/**/*")), "no checkpoint")
+        os.kill(worker, signal.SIGSTOP)  # it is not to be done before it is stopped
+
+        def go_on() -> None:
+            until(lambda: is_pending(worker, signal.SIGUSR2), "the work was not told to stop")
+            os.kill(worker, signal.SIGCONT)
+
+        told = threading.Thread(target=go_on)
+        told.start()
+    told.join()
+    tally("signals")
+    until(lambda: not workers(tmp_path), "the work went on")
+    assert not (tmp_path / "out" / "model.zarr").exists()
+
+
 def test_the_clock_makes_runs(server, place):
     """The server accepts a schedule whatever becomes of it: what counts is that it makes runs of it."""
     with serving(server, place, "config.yaml", "--cron", "0 2 * * *", "--name", "clock") as deployment:
@@ -122,7 +170,7 @@ def test_without_a_server_one_is_started_and_ended(server, place, tmp_path_facto
     words = [sys.executable, FLOWS / "serve.py", "config.yaml", "--name", "alone"]
     serve = subprocess.Popen(words, cwd=place, env=alone, stderr=subprocess.PIPE, text=True)
     own = Server(port, home, serve)
-    until(own.answers, "there is no server", 120)
+    until(own.answers, "there is no server")
     (deployment,) = until(lambda: own.ask("/deployments/filter", limit=5), "there is no deployment")
     trigger(own, deployment)
     until((place / "out" / "model.zarr").exists, "there was no run")
@@ -131,6 +179,22 @@ def test_without_a_server_one_is_started_and_ended(server, place, tmp_path_facto
     assert f"http://127.0.0.1:{port}" in said
     assert serve.returncode == 0
     assert not own.answers(), "the server lives on"
+
+
+@pytest.mark.slow
+def test_a_server_of_its_own_is_ended_even_when_the_stop_comes_early(server, place, tmp_path_factory):
+    home, port = tmp_path_factory.mktemp("early"), free_port()
+    alone = {name: value for name, value in server.environment.items() if name != "PREFECT_API_URL"}
+    alone |= {"PREFECT_HOME": str(home), "PREFECT_SERVER_API_PORT": str(port)}
+    words = [sys.executable, FLOWS / "serve.py", "config.yaml", "--name", "early"]
+    with ignoring(*IN_THE_BACKGROUND):
+        serve = subprocess.Popen(words, cwd=place, env=alone, stderr=subprocess.PIPE, text=True)
+    while "is one for as long as this runs" not in serve.stderr.readline():
+        assert serve.poll() is None
+    serve.terminate()
+    serve.communicate(timeout=PATIENCE_SECONDS)
+    assert serve.returncode == 143
+    assert not Server(port, home, serve).answers(), "the server lives on"
 
 
 def test_the_work_outlives_the_server_and_the_next_run_knows_it(server, tmp_path_factory, tmp_path, large):
