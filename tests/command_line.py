@@ -24,9 +24,14 @@ import zarr
 SCRIPT = str(Path(sys.executable).with_name("streamdr"))
 
 WARM = multiprocessing.get_context("forkserver")
-WARM.set_forkserver_preload(
-    ["streamdr.cli", "streamdr.console", "streamdr.pipeline", "streamdr.inspection", "streamdr.ingest"]
-)
+PRELOADED = [
+    "streamdr.cli",
+    "streamdr.console",
+    "streamdr.pipeline",
+    "streamdr.inspection",
+    "streamdr.ingest",
+]
+WARM.set_forkserver_preload(PRELOADED)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 
+import fault_counts
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from streamdr.fitting import one_blas_thread
 
 # Tests check what comes out, never how long it took: other programs may be using the machine.
-settings.register_profile("streamdr", deadline=None)
+settings.register_profile("streamdr", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("streamdr")
+
+
+def pytest_configure() -> None:
+    """Start children as a terminal does, even where this process was started with SIGINT ignored.
+
+    Jobs in the background of a shell, nohup and some runners of CI ignore it, and children inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -36,3 +47,15 @@ def bucket(s3_server, monkeypatch):
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
     return s3_server.make_bucket(f"test-{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def tally(record_property) -> fault_counts.Tally:
+    """Counts what was done to the program, for the summary at the end: `tally("worker kills", 3)`."""
+    return fault_counts.Tally(record_property)
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Say how many faults were tried."""
+    if line := fault_counts.summary(terminalreporter.stats):
+        terminalreporter.write_line(line)

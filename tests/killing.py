@@ -18,24 +18,29 @@ from typing import Any, Self
 
 from command_line import WARM, Outcome, command
 
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 300
 _STEPS = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.utime"}
+_REMOVING = {"os.remove", "os.rmdir", "os.utime"}
+"""What succeeds on a disk that is full."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class Started:
     """A command under way, the process that was started and the one that does its work, within a block.
 
-    With `last_step`, it changes the file system that many times, and kills itself before the next change.
+    With `last_step`, it changes the file system that many times, and kills itself before the next change; or,
+    with `failing`, every later change to what is below `cwd` fails with that number of an error.
     """
 
-    def __init__(self, *words: str | Path, cwd: Path, last_step: float = math.inf) -> None:
+    def __init__(
+        self, *words: str | Path, cwd: Path, last_step: float = math.inf, failing: int | None = None
+    ) -> None:
         self._directory = tempfile.TemporaryDirectory()
         self._streams = [Path(self._directory.name, name) for name in ("out", "err")]
         for stream in self._streams:
             stream.touch()  # some are killed before they can say anything
         self._alive, theirs = WARM.Pipe(duplex=False)
-        arguments = (theirs, list(map(str, words)), cwd, self._streams, last_step)
+        arguments = (theirs, list(map(str, words)), cwd, self._streams, last_step, failing)
         self._process = WARM.Process(target=_lead, args=arguments)
         self._process.start()
         theirs.close()
@@ -103,6 +108,7 @@ def harass(*words: str | Path, cwd: Path, longest: float, chance: random.Random)
                 return Survived(kills, left, outcome, seconds)
             run.kill(chance.choice(["all", "parent", "worker"]))
         kills, left = kills + 1, tree(cwd)
+        longest *= 1.1  # other programs may be using the machine, more than when it was measured
 
 
 def timed(*words: str | Path, cwd: Path) -> float:
@@ -130,14 +136,28 @@ def chunks(place: Path) -> dict[str, bytes]:
     }
 
 
-def _lead(alive: Connection, words: list[str], cwd: Path, streams: list[Path], last_step: float) -> None:
+def _lead(
+    alive: Connection,
+    words: list[str],
+    cwd: Path,
+    streams: list[Path],
+    last_step: float,
+    failing: int | None,
+) -> None:
     os.setpgid(0, 0)
     alive.send_bytes(b"leads its group")
     steps = itertools.count(1)
 
     def count(event: str, arguments: tuple[Any, ...]) -> None:
-        if (event in _STEPS or (event == "open" and arguments[2] & _WRITING)) and next(steps) > last_step:
-            os.killpg(0, signal.SIGKILL)
+        changes = event in _STEPS or (event == "open" and arguments[2] & _WRITING)
+        if not changes or (failing is not None and event in _REMOVING):
+            return
+        if failing is not None and not str(os.path.abspath(os.fsdecode(arguments[0]))).startswith(str(cwd)):
+            return  # the program's own streams and caches
+        if next(steps) > last_step:
+            if failing is None:
+                os.killpg(0, signal.SIGKILL)
+            raise OSError(failing, os.strerror(failing), os.fsdecode(arguments[0]))
 
     sys.addaudithook(count)
     command(words, cwd, streams)

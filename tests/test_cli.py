@@ -18,7 +18,7 @@ from streamdr import __version__, load_model
 from streamdr.config import schema
 from streamdr.store import open_embedding
 
-COMMANDS = ["run", "fit", "transform", "plan", "inspect", "plot", "schema", "ingest"]
+COMMANDS = ["run", "fit", "transform", "plan", "inspect", "plot", "schema", "completion", "ingest"]
 HEAVY = {
     "numpy",
     "scipy",
@@ -260,7 +260,8 @@ def test_every_problem_of_a_configuration_is_told_with_its_place(place):
     assert outcome.errors == [
         "wrong.yaml:1:1: output.model: required key is missing",
         "wrong.yaml:4:3: method.n_componets: unknown key; did you mean 'n_components'?",
-        "wrong.yaml:5:11: method.whiten: 'zac' is not one of 'pca', 'zca', null; did you mean 'zca'?",
+        "wrong.yaml:5:11: method.whiten: expected 'pca', 'zca', true or false or null, not 'zac'; "
+        "did you mean 'zca'?",
     ]
     assert outcome.report["error"]["kind"] == "ConfigError"
     assert outcome.report["error"]["message"].splitlines() == outcome.errors
@@ -268,16 +269,58 @@ def test_every_problem_of_a_configuration_is_told_with_its_place(place):
 
 @pytest.mark.parametrize(
     ("words", "where"),
-    [([], "config.yaml:5:17"), (["--set", "method.n_components=9"], "--set method.n_components=9")],
+    [([], "config.yaml:5:17"), (["--set", "method.n_components=9"], "--set method.n_components")],
 )
 def test_a_parameter_that_the_data_cannot_satisfy_is_told_with_its_place(words, where, tmp_path, values):
     write_store(tmp_path / "x.zarr", values)
     write_config(tmp_path, input={"path": "x.zarr"}, method={"n_components": 10})
     for command in ("fit", "plan"):
         outcome = streamdr(command, "config.yaml", *words, cwd=tmp_path)
-        assert outcome.code == 1
+        assert outcome.code == 2
         assert outcome.errors[0].startswith(f"{where}: method.n_components: ")
         assert "60 x 8" in outcome.errors[0]
+
+
+def test_paths_may_begin_at_home_or_in_a_variable(tmp_path, values):
+    write_store(tmp_path / "home" / "x.zarr", values)
+    write_config(tmp_path, input={"path": "~/x.zarr"}, output={"model": "${ROOM}/$NAME.zarr"})
+    variables = {"HOME": str(tmp_path / "home"), "ROOM": "out", "NAME": "m"}
+    done = streamdr("fit", "config.yaml", "--json", cwd=tmp_path, environment=variables)
+    assert (done.code, done.report["model"]) == (0, "out/m.zarr")
+    unset = streamdr("fit", "config.yaml", cwd=tmp_path)
+    assert (unset.code, len(unset.errors)) == (2, 1)
+    assert unset.errors[0].startswith("config.yaml:7:10: output.model: '${ROOM}/$NAME.zarr': ")
+    assert "no variable ROOM" in unset.errors[0]
+
+
+def test_the_package_runs_as_a_module_and_help_has_a_short_name(tmp_path):
+    words = [[sys.executable, "-m", "streamdr", "-h"], [SCRIPT, "--help"], [SCRIPT]]
+    said = [subprocess.run(one, capture_output=True, text=True, check=True).stdout for one in words]
+    assert said[0] == said[1] == said[2]
+    assert succeed("plan", "-h", cwd=tmp_path).out == succeed("plan", "--help", cwd=tmp_path).out
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["pl"], {"plan", "plot"}),
+        (["fit", "--f"], {"--fresh"}),
+        (["plot", "m.zarr", "--emb"], {"--embedding"}),
+    ],
+)
+def test_bash_completes_commands_and_options(typed, offered, tmp_path):
+    (tmp_path / "completion.sh").write_text(succeed("completion", "bash", cwd=tmp_path).out)
+    words = " ".join(map(shlex.quote, ["streamdr", *typed]))
+    state = f"COMP_WORDS=({words}); COMP_CWORD={len(typed)}"
+    asked = f"source ./completion.sh; {state}; _streamdr; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command(shell, tmp_path):
+    script = succeed("completion", shell, cwd=tmp_path).out
+    assert [command for command in COMMANDS if command not in script] == []
 
 
 def test_a_traceback_is_shown_only_when_asked_for(place):
@@ -286,7 +329,7 @@ def test_a_traceback_is_shown_only_when_asked_for(place):
     asked = streamdr(*words, cwd=place, environment={"STREAMDR_TRACEBACK": "1"})
     assert "Traceback" in asked.err
     assert "Traceback" in streamdr("--traceback", *words, cwd=place).err
-    assert asked.code == 1
+    assert asked.code == 2
 
 
 def test_an_unexpected_error_is_one_line_and_ends_with_1(tmp_path):
@@ -306,6 +349,7 @@ def test_an_unexpected_error_is_one_line_and_ends_with_1(tmp_path):
 def test_a_reader_who_has_read_enough_is_no_reason_to_complain(words, place):
     piped = f"{{ {shlex.quote(SCRIPT)} {words}; echo $? >&2; }} | true"
     done = subprocess.run(["bash", "-c", piped], cwd=place, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "0", "what was asked for is done"
     assert "error" not in done.stderr.lower()
     assert "Traceback" not in done.stderr
 

@@ -126,7 +126,11 @@ CASES: dict[str, tuple[Callable[[Path], Any], dict[str, Any], list[str]]] = {
         {"method": {"n_components": 6, "whiten": "pca"}},
         ["config.yaml:6:11: method.whiten", "rank 5"],
     ),
-    "a path that does not exist": (lambda p: None, {}, ["x.zarr", "no such file"]),
+    "a path that does not exist": (
+        lambda p: None,
+        {},
+        ["config.yaml:2:9: input.path: x.zarr: no such file or directory in ", "where relative paths begin"],
+    ),
     "a sample axis that does not exist": (
         lambda p: write_store(p, X),
         {"input": {"path": "x.zarr", "sample_axis": 2}},
@@ -160,7 +164,12 @@ CASES: dict[str, tuple[Callable[[Path], Any], dict[str, Any], list[str]]] = {
     "a mask that is not there": (
         lambda p: write_store(p, X),
         {"input": {"path": "x.zarr", "mask": "m.npy"}},
-        ["m.npy: no such file"],
+        ["config.yaml:3:9: input.mask: m.npy: no such file or directory in "],
+    ),
+    "an array that the group does not have": (
+        lambda p: write_store(p / "a", X),
+        {"input": {"path": "x.zarr", "array": "b"}},
+        ["config.yaml:3:10: input.array: x.zarr: no array 'b'"],
     ),
     "a missing value that cannot be stored": (
         lambda p: write_store(p, X.astype("u1")),
@@ -205,6 +214,11 @@ def refusal(outcome: Outcome, code: int) -> str:
     return message
 
 
+def blame(outcome: Outcome) -> int:
+    """The exit code: 2 just where the error names a line of the configuration, which is to be mended."""
+    return 2 if outcome.errors[0].startswith("config.yaml:") else 1
+
+
 def files(place: Path) -> set[str]:
     """All there is, but for the memory of passes that were read to their end."""
     names = (path.relative_to(place).as_posix() for path in place.rglob("*"))
@@ -219,7 +233,8 @@ def test_bad_data_is_refused_by_name_and_leaves_nothing_behind(case, tmp_path):
     sections["output"] = {"embedding": "out/z.zarr", **sections.get("output", {})}
     write_config(tmp_path, **sections)
     before = files(tmp_path)
-    message = refusal(streamdr("run", "config.yaml", "--json", cwd=tmp_path), 1)
+    outcome = streamdr("run", "config.yaml", "--json", cwd=tmp_path)
+    message = refusal(outcome, blame(outcome))
     assert [fact for fact in facts if fact not in message] == []
     assert files(tmp_path) == before
 
@@ -238,8 +253,9 @@ def test_plan_refuses_what_fit_would_refuse(case, tmp_path):
     make, sections, _ = CASES[case]
     make(tmp_path / "x.zarr")
     write_config(tmp_path, **{"input": {"path": "x.zarr"}, **sections})
-    planned = refusal(streamdr("plan", "config.yaml", "--json", cwd=tmp_path), 1)
-    assert planned == refusal(streamdr("fit", "config.yaml", "--json", cwd=tmp_path), 1)
+    outcome = streamdr("plan", "config.yaml", "--json", cwd=tmp_path)
+    planned = refusal(outcome, blame(outcome))
+    assert planned == refusal(streamdr("fit", "config.yaml", "--json", cwd=tmp_path), outcome.code)
 
 
 def test_an_output_that_exists_is_left_alone(tmp_path):

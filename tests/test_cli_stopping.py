@@ -19,6 +19,8 @@ from command_line import SCRIPT, succeed, write_config
 CHUNK_ROWS, COLS, CHUNKS = 16_384, 128, 64
 ROWS = CHUNK_ROWS * CHUNKS
 ALL_BYTES = ROWS * COLS * 4
+PATIENCE_SECONDS = 300
+"""How long a stop may take on a busy machine before the test gives up."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,7 @@ def disturbed(
             process.wait(0.005)
             pytest.fail(f"ended too early: {process.communicate()}")
     process.send_signal(number)
-    said = process.communicate(timeout=10)
+    said = process.communicate(timeout=PATIENCE_SECONDS)
     return subprocess.CompletedProcess(words, process.returncode, *said)
 
 

@@ -93,7 +93,7 @@ def test_a_npy_file(tmp_path):
 
 
 def test_an_unfinished_embedding_is_not_taken_for_one(tmp_path):
-    with Staging(tmp_path / "z.zarr", overwrite=False) as staging:
+    with Staging(tmp_path / "z.zarr", kind="embedding", overwrite=False) as staging:
         create_embedding(staging.path, n_rows=4, n_outputs=2, dtype="f4", chunk_rows=2, attributes={})
         with pytest.raises(StoreError, match="never finished"):
             inspect(staging.path)

@@ -191,9 +191,11 @@ def test_people_are_told_what_was_drawn_and_where(place: Path, tmp_path: Path) -
 
 def test_a_picture_is_replaced(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.png"
-    out.write_text("an older one")
+    succeed("plot", "pca.zarr", "--out", out, "--kind", "eigenvalues", cwd=place)
+    older = out.read_bytes()
     succeed("plot", "pca.zarr", "--out", out, cwd=place)
     assert out.read_bytes().startswith(b"\x89PNG")
+    assert out.read_bytes() != older
 
 
 def test_help_names_every_kind_and_every_store(tmp_path: Path) -> None:
@@ -270,7 +272,7 @@ REFUSED: dict[str, tuple[list[str], int, list[str]]] = {
     "an embedding that is none": (["pca.zarr", "--embedding", "space.zarr"], 1, ["space.zarr"]),
     "a model that is not there": (["nothing.zarr"], 1, ["nothing.zarr"]),
     "a model that is none": (["space.zarr"], 1, ["space.zarr"]),
-    "data that is not there": (["flat.zarr", "--data", "nothing.zarr"], 1, ["nothing.zarr: no such file"]),
+    "data that is not there": (["flat.zarr", "--data", "nothing.zarr"], 2, ["nothing.zarr: no such file"]),
 }
 
 

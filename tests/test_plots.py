@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 import zarr
 from matplotlib import image
 from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
 
 import streamdr
 from streamdr import plots
@@ -31,7 +34,7 @@ def cloud(n: int = MANY, k: int = 3) -> Array:
 
 def saved(target: Path, values: Array, names: list[str] | None = None) -> Path:
     n, k = values.shape
-    with Staging(target, overwrite=False) as staging:
+    with Staging(target, kind="embedding", overwrite=False) as staging:
         create_embedding(
             staging.path,
             n_rows=n,
@@ -61,15 +64,21 @@ def shown(figure: Any) -> Array:
 def test_bars_are_ratios_and_the_line_is_their_sum(tmp_path: Path, k: int) -> None:
     ratio = np.linspace(2, 1, k) / (2 * k)
     figure = plots.explained_variance(SimpleNamespace(explained_variance_ratio=ratio), tmp_path / "scree.png")
-    bars, line = figure.axes
-    assert [bar.get_height() for bar in bars.patches] == pytest.approx(list(100 * ratio))
-    np.testing.assert_allclose(line.lines[0].get_ydata(), 100 * np.add.accumulate(ratio))
-    np.testing.assert_array_equal(line.lines[0].get_xdata(), np.arange(1, k + 1))
-    assert bars.get_xlabel() == "component"
-    assert bars.get_ylabel() == "explained variance (%)"
-    assert line.get_ylabel() == "cumulative (%)"
-    assert f"{100 * ratio.sum():.1f} %" in bars.get_title(loc="left")
+    (axes,) = figure.axes  # one scale for both
+    assert [bar.get_height() for bar in axes.patches] == pytest.approx(list(100 * ratio))
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), 100 * np.add.accumulate(ratio))
+    np.testing.assert_array_equal(axes.lines[0].get_xdata(), np.arange(1, k + 1))
+    assert axes.get_xlabel() == "component"
+    assert axes.get_ylabel() == "explained variance (%)"
+    assert axes.get_ylim() == (0, 105)
+    assert {text.get_text() for text in axes.get_legend().get_texts()} == {"each component", "cumulative"}
+    assert f"{100 * ratio.sum():.1f} %" in axes.get_title(loc="left")
     assert image.imread(tmp_path / "scree.png").std() > 0
+
+
+def test_a_notebook_shows_the_figure_that_is_returned() -> None:
+    shown = plots.scores(cloud(50))._repr_png_()
+    assert image.imread(BytesIO(shown)).std() > 0
 
 
 def test_few_samples_are_points() -> None:
@@ -344,3 +353,42 @@ def test_the_decay_of_a_fitted_kernel_pca_is_its_own(approximation: str) -> None
         assert "trace" not in title
     else:
         assert f"{100 * model.captured_trace:.4g} % of the kernel matrix's trace" in title
+
+
+FORMATS = ["png", "pdf", "svg", "eps", "ps", "jpg", "tiff", "webp", "gif"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_picture_is_drawn_over_one_of_ours_only(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"picture.{form}"
+    for _ in range(2):
+        plots.explained_variance(streamdr.PCA(2).fit(cloud(50)).model_, path)
+    assert [item.name for item in tmp_path.iterdir()] == [path.name]
+    Figure().savefig(path)  # somebody's own
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"not a picture that streamdr drew, so it is never overwritten"):
+        plots.explained_variance(streamdr.PCA(2).fit(cloud(50)).model_, path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("what", ["notes", "pipe", "device", "loop"])
+def test_nor_over_anything_else(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "picture.png"
+    if what == "notes":
+        path.write_text("precious")
+    elif what == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero" if what == "device" else path)
+    before = path.lstat().st_ino
+    with pytest.raises(StoreError, match=r"never overwritten|cannot be written"):
+        plots.explained_variance(streamdr.PCA(2).fit(cloud(50)).model_, path)
+    assert path.lstat().st_ino == before
+    assert [item.name for item in tmp_path.iterdir()] == [path.name]
+
+
+def test_through_a_link_a_picture_is_written_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "link.png").symlink_to("picture.png")
+    plots.explained_variance(streamdr.PCA(2).fit(cloud(50)).model_, tmp_path / "link.png")
+    assert (tmp_path / "link.png").is_symlink()
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

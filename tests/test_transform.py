@@ -12,6 +12,7 @@ import zarr
 from streamdr import fitting, memory, segments, store
 from streamdr.errors import DataError, Interrupted, MemoryLimitError, StoreError
 from streamdr.methods import PCA, in_memory
+from streamdr.methods.rows import EMBEDDING
 from streamdr.progress import Silent
 from streamdr.settings import Execution
 from streamdr.sources import open_source
@@ -74,12 +75,13 @@ def test_wide_rows_are_read_by_columns(tmp_path, whiten, monkeypatch):
     model = in_memory(PCA(3, solver="gram", whiten=whiten), data)
     path = write(tmp_path / "x.zarr", data, (40, 50))
     source = open_source(path)
-    by_rows = memory.plan_transform(model, source, Execution(workers=1), np.dtype("f4"))
+    by_rows = memory.plan_transform(EMBEDDING.of(model), source, Execution(workers=1), np.dtype("f4"))
     assert by_rows.axis == "rows"
     monkeypatch.setattr(
         memory, "_by_rows", lambda *given: by_rows.__class__(**{**vars(by_rows), "peak": 1 << 60})
     )
-    assert memory.plan_transform(model, source, Execution(workers=1), np.dtype("f4")).axis == "columns"
+    view = EMBEDDING.of(model)
+    assert memory.plan_transform(view, source, Execution(workers=1), np.dtype("f4")).axis == "columns"
     done = transform(model, path, tmp_path / "z.zarr")
     assert done.bytes_read == data.nbytes
     got = store.open_embedding(tmp_path / "z.zarr")[:]

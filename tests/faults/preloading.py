@@ -1,0 +1,102 @@
+"""The program with a C library preloaded that lets a system call fail: a disk that is full, an I/O error.
+
+Commands are forked off a process that has the library and has already imported the program.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import pytest
+from command_line import PRELOADED, Outcome, command
+
+_NEVER = 2**62
+_TESTS = Path(__file__).parent.parent
+
+
+class Shim:
+    """A process that runs commands in which calls fail, within a block."""
+
+    def __init__(self, directory: Path) -> None:
+        library = _compiled(directory)
+        paths = [str(_TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": os.pathsep.join(paths)}
+        self._server = subprocess.Popen(
+            [sys.executable, __file__],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.communicate()
+
+    def run(
+        self,
+        *words: str,
+        cwd: Path,
+        calls: Literal["read", "write"],
+        error: int,
+        at: int = _NEVER,
+        once: bool = False,
+    ) -> tuple[Outcome, int]:
+        """Run a command whose calls on files below `cwd` fail, from the one with a number on.
+
+        Returns
+        -------
+        tuple of Outcome and int
+            What a user sees of it, and how many such calls there were.
+        """
+        with tempfile.TemporaryDirectory() as directory:
+            streams = [str(Path(directory, name)) for name in ("out", "err")]
+            order = {"words": words, "cwd": str(cwd), "streams": streams, "writes": calls == "write"}
+            order |= {"error": error, "at": at, "once": once}
+            self._server.stdin.write(json.dumps(order) + "\n")
+            self._server.stdin.flush()
+            said = json.loads(self._server.stdout.readline())
+            return Outcome(said["code"], *(Path(stream).read_text() for stream in streams)), said["count"]
+
+
+def _compiled(directory: Path) -> Path:
+    if (compiler := shutil.which("gcc") or shutil.which("cc")) is None:
+        pytest.fail("no C compiler: tests of injected I/O errors need gcc or cc, install one to run them")
+    source, library = Path(__file__).with_name("shim.c"), directory / "shim.so"
+    words = [compiler, "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source, "-ldl"]
+    subprocess.run(words, check=True)
+    return library
+
+
+def _serve() -> None:
+    for name in PRELOADED:
+        __import__(name)
+    shim = ctypes.CDLL(None)
+    shim.shim_count.restype = ctypes.c_ulonglong
+    for line in sys.stdin:
+        order: dict[str, Any] = json.loads(line)
+        at = ctypes.c_ulonglong(order["at"])
+        shim.shim_arm(order["cwd"].encode(), order["writes"], at, order["error"], order["once"])
+        child = os.fork()
+        if child == 0:
+            command(order["words"], Path(order["cwd"]), [Path(stream) for stream in order["streams"]])
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        sys.stdout.write(json.dumps({"code": code, "count": shim.shim_count()}) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,179 @@
+"""Two hosts, and a cable between them that is pulled while a run goes on.
+
+The hosts are network namespaces of this machine, which only root can make.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import zarr
+from command_line import succeed, write_config
+from dask_processes import process
+from killing import chunks
+from nightly import correlated
+
+pytestmark = pytest.mark.faults
+
+PATIENCE_SECONDS = 600
+CHUNK_ROWS, COLS, CHUNKS = 8_192, 128, 64
+SCHEDULER, PORT = "10.203.77.1", 8786
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+@dataclass(frozen=True)
+class Host:
+    """A network namespace, with one end of the cable."""
+
+    name: str
+    cable: str
+    address: str
+
+    @property
+    def prefix(self) -> list[str]:
+        """What a command line begins with that runs on this host."""
+        return ["ip", "netns", "exec", self.name]
+
+
+@dataclass(frozen=True)
+class Hosts:
+    near: Host
+    far: Host
+
+    def pull(self) -> None:
+        """Take the cable out. The near host still believes in its route, as with a real cable far away."""
+        ip("-n", self.far.name, "link", "set", self.far.cable, "down")
+
+    def plug(self) -> None:
+        ip("-n", self.far.name, "link", "set", self.far.cable, "up")
+
+
+@contextmanager
+def two_hosts() -> Iterator[Hosts]:
+    if os.geteuid() != 0:
+        pytest.fail("network namespaces can be made by root only: run this test as root")
+    number = os.getpid()
+    near = Host(f"streamdr-near-{number}", f"sdn{number}", SCHEDULER)
+    far = Host(f"streamdr-far-{number}", f"sdf{number}", "10.203.77.2")
+    made = []
+    try:
+        for host in (near, far):
+            ip("netns", "add", host.name)
+            made.append(host)
+        ip("-n", near.name, "link", "add", near.cable, "type", "veth", "peer", "name", far.cable)
+        ip("-n", near.name, "link", "set", far.cable, "netns", far.name)
+        for host in (near, far):
+            ip("-n", host.name, "addr", "add", f"{host.address}/30", "dev", host.cable)
+            ip("-n", host.name, "link", "set", host.cable, "up")
+            ip("-n", host.name, "link", "set", "lo", "up")
+        yield Hosts(near, far)
+    finally:
+        for host in made:
+            ip("netns", "del", host.name)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    """A quarter of a gigabyte that takes a few megabytes: most of its chunks are links to the first three."""
+    path = tmp_path_factory.mktemp("data") / "x.zarr"
+    array = zarr.create_array(
+        path, shape=(CHUNK_ROWS * CHUNKS, COLS), chunks=(CHUNK_ROWS, COLS), dtype="float32", compressors=None
+    )
+    array[: 3 * CHUNK_ROWS] = correlated(3 * CHUNK_ROWS, COLS)
+    for number in range(3, CHUNKS):
+        (path / "c" / str(number)).mkdir()
+        os.link(path / "c" / str(number % 3) / "0", path / "c" / str(number) / "0")
+    return path
+
+
+def configure(place: Path, store: Path, **execution: object) -> None:
+    write_config(
+        place,
+        input={"path": str(store)},
+        method={"n_components": 4, "solver": "krylov", "tol": 0.0, "max_passes": 6},
+        execution={"checkpoint_seconds": 0.05, **execution},
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(store, tmp_path_factory) -> dict[str, bytes]:
+    place = tmp_path_factory.mktemp("undisturbed")
+    configure(place, store, workers=2)
+    succeed("fit", "config.yaml", cwd=place)
+    return chunks(place / "out")
+
+
+@contextmanager
+def cluster(hosts: Hosts, workers: list[Host]) -> Iterator[None]:
+    """A scheduler on the near host, and workers where they are wanted."""
+    at = ("--port", str(PORT), "--no-dashboard")
+    with ExitStack() as stack:
+        words = ("distributed.cli.dask_scheduler", "--host", SCHEDULER, *at)
+        stack.enter_context(process(*words, prefix=hosts.near.prefix))
+        for host in workers:
+            words = ("distributed.cli.dask_worker", f"tcp://{SCHEDULER}:{PORT}", "--host", host.address)
+            stack.enter_context(process(*words, "--no-dashboard", "--nthreads", "1", prefix=host.prefix))
+        yield
+
+
+@contextmanager
+def started(host: Host, place: Path) -> Iterator[subprocess.Popen[str]]:
+    words = [*host.prefix, sys.executable, "-m", "streamdr", "fit", "config.yaml", "--json"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, cwd=place, stdout=pipe, stderr=pipe, text=True) as run:
+        try:
+            yield run
+        finally:
+            run.kill()
+
+
+CASES = {
+    # where the driver is, where the workers are, and for how many seconds the cable is out
+    "a moment": ("near", ["near", "far"], 2.0),
+    "half the workers": ("near", ["near", "far"], 60.0),
+    "all workers": ("near", ["far"], 60.0),
+    "the driver": ("far", ["near"], 60.0),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_cut_between_two_hosts(case, store, undisturbed, tmp_path, tally):
+    driver, workers, seconds = CASES[case]
+    configure(tmp_path, store, scheduler=f"tcp://{SCHEDULER}:{PORT}", insecure=True)
+    with two_hosts() as hosts, ExitStack() as stack:
+        at = {"near": hosts.near, "far": hosts.far}
+        with cluster(hosts, [at[name] for name in workers]):
+            run = stack.enter_context(started(at[driver], tmp_path))
+            while not list(tmp_path.glob("out/.streamdr-ledger/*.npz")):
+                assert run.poll() is None, run.communicate()
+                time.sleep(0.02)
+            hosts.pull()
+            tally("network cuts")
+            time.sleep(seconds)
+            hosts.plug()
+            out, err = run.communicate(timeout=PATIENCE_SECONDS)
+            if run.returncode != 0:
+                assert run.returncode == 1, err
+                error = json.loads(out)["error"]
+                assert error["kind"] == "EngineError", error
+                assert "Traceback" not in err
+        # Whatever came of it, the next run ends well, with a cluster that was started anew.
+        with cluster(hosts, [hosts.near, hosts.far]):
+            again = stack.enter_context(started(at[driver], tmp_path))
+            out, err = again.communicate(timeout=PATIENCE_SECONDS)
+        assert again.returncode == 0, err
+    assert chunks(tmp_path / "out") == undisturbed
+    if case in ("a moment", "half the workers"):
+        assert run.returncode == 0, "a lost worker is no reason to give up"

@@ -1,0 +1,221 @@
+"""One case: fit, map, save, load, compare. What must hold whatever the data."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from fuzz_cases import PARAMETERS, SMALL, Data, random_data
+from fuzz_references import REFERENCES
+
+from streamdr import store
+from streamdr.errors import StreamdrError
+from streamdr.estimators import ESTIMATORS
+from streamdr.fitting import fit, one_blas_thread
+from streamdr.methods import METHODS, Supervised
+from streamdr.settings import Execution
+from streamdr.sources import open_source
+
+OF_FEATURES = ("mean", "means")
+"""Fields that say by NaN that a feature was never observed."""
+OURS = r"streamdr\."
+
+
+class BrokenError(AssertionError):
+    """What a case shows to be wrong, with the numbers that bring it back."""
+
+
+def check_case(name: str, seed: int, number: int, folder: Path) -> str:
+    """Run one case; "fitted", or "refused" by an error of streamdr's own. Raises `BrokenError`."""
+    rng = np.random.default_rng([seed, number, *name.encode()])
+    data = random_data(rng, holes=takes_holes(name) or rng.uniform() < 0.03, small=name in SMALL)
+    parameters = PARAMETERS[name](rng, data)
+    case = f"{name} {parameters} of {', '.join(data.words)}"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", category=UserWarning, module=OURS)  # said on purpose
+            return _check(name, parameters, data, bool(rng.uniform() < 0.25), folder)
+    except BrokenError as error:
+        problem: BaseException = error
+    except (StreamdrError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        problem = error
+    raise BrokenError(
+        f"seed {seed}, case {number}: {case}: {type(problem).__name__}: {problem}\n"
+        f"again with: STREAMDR_FUZZ_CASE={name}:{seed}:{number} pytest -m fuzz tests/fuzz"
+    ) from problem
+
+
+def _check(name: str, parameters: dict[str, Any], data: Data, stored: bool, folder: Path) -> str:
+    method = METHODS[name](**parameters)
+    labels = None
+    if isinstance(method, Supervised):
+        labels = data.classes if method.target == "classes" or len(data.rows) % 2 else data.numbers
+    weights = None if name.endswith("_mds") else data.weights
+    try:
+        source = open_source(data.rows, weights=weights, labels=labels)
+        fitted = fit(method, source, Execution(workers=1))
+    except StreamdrError as error:
+        if not str(error).strip():
+            raise BrokenError("an error without a word") from error
+        return "refused"
+    model: Any = fitted.model
+    _require_said(name, model, data, labels)
+    with one_blas_thread():
+        mapped = _mapped(name, model, data)
+    _require_within_total(model)
+    if name in REFERENCES and not data.has_holes:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            REFERENCES[name](method, model, data, weights, labels)
+    if stored:
+        _check_estimator(name, parameters, data, weights, labels, mapped)
+        _check_stored(method, data, weights, labels, folder)
+        _check_saved(name, parameters, model, mapped, data, folder)
+    return "fitted"
+
+
+def _mapped(name: str, model: Any, data: Data) -> np.ndarray:
+    rows = np.asarray(data.rows)
+    mapped = model.transform(rows)
+    if not np.isfinite(mapped.astype(float)).all() and not _overflows(data):
+        raise BrokenError(
+            f"transform gives {np.count_nonzero(~np.isfinite(mapped))} values that are no number"
+        )
+    if mapped.shape != (len(rows), model.n_outputs):
+        raise BrokenError(f"transform gives {mapped.shape} for {rows.shape}")
+    if name == "kernel_pca" and model.dual_coefficients is not None:
+        back = model.inverse_transform(mapped.astype(np.float64))
+        if not np.isfinite(back).all():
+            raise BrokenError("the way back gives values that are no number")
+    if name == "ppca":
+        filled = model.impute(rows)
+        if not np.isfinite(filled[:, observed(data)]).all():
+            raise BrokenError("impute leaves values that are no number")
+    return mapped
+
+
+def _overflows(data: Data) -> bool:
+    return data.rows.dtype.itemsize < 8 and bool(np.nanmax(np.abs(data.rows.astype(float)), initial=0) > 1e15)
+
+
+def _require_said(name: str, model: Any, data: Data, labels: np.ndarray | None) -> None:
+    for field, value in vars(model).items():
+        if isinstance(value, float) and np.isnan(value):
+            raise BrokenError(f"{field} is NaN")
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+            continue
+        sound = np.isfinite(value)
+        if field in OF_FEATURES and takes_holes(name):
+            sound |= ~observed(data)
+        if not sound.all():
+            raise BrokenError(f"{field} has values that are no number")
+    for number in (model.n_outputs, model.n_features):
+        if number < 1:
+            raise BrokenError(f"a model of {model.n_outputs} outputs of {model.n_features} features")
+    model.summary()
+
+
+def takes_holes(name: str) -> bool:
+    return name in ("ppca", "ppca_mixture")
+
+
+def observed(data: Data) -> np.ndarray:
+    """Which columns have a value in any row that counts."""
+    rows = data.rows if data.weights is None else data.rows[data.weights > 0]
+    return ~np.isnan(rows.astype(np.float64)).all(axis=0)
+
+
+def _require_within_total(model: Any) -> None:
+    total = getattr(model, "total_variance", None)
+    variance = getattr(model, "explained_variance", None)
+    if total is None or variance is None:
+        return
+    if (variance < 0).any() or float(np.sum(variance)) > total * (1 + 1e-6):
+        raise BrokenError(f"{np.sum(variance):.9g} explained of a total of {total:.9g}")
+    if float(np.sum(model.explained_variance_ratio)) > 1 + 1e-6:
+        raise BrokenError("more than all of the variance is explained")
+
+
+def _check_estimator(
+    name: str, parameters: dict[str, Any], data: Data, weights: Any, labels: Any, mapped: np.ndarray
+) -> None:
+    """By scikit-learn's interface: the same rows come out."""
+    given = {} if name.endswith("_mds") else {"sample_weight": weights}
+    estimator = ESTIMATORS[name](**parameters)
+    try:
+        estimator.fit(data.rows, labels, **given)
+    except StreamdrError:
+        return
+    except ValueError as error:
+        if "scikit-learn" in str(error) or "sample" in str(error) or "type" in str(error):
+            return  # scikit-learn's own, before we are asked
+        raise
+    found = estimator.transform(data.rows)
+    if not np.array_equal(found, mapped, equal_nan=True):
+        raise BrokenError("an estimator maps rows otherwise than the model that fit gives")
+
+
+def _check_stored(method: Any, data: Data, weights: Any, labels: Any, folder: Path) -> None:
+    """From a zarr store, with one worker and two, and twice with a ledger of all cases: the same bits."""
+    array = zarr.create_array(
+        folder / "rows.zarr",
+        shape=data.rows.shape,
+        chunks=data.chunks,
+        dtype=data.rows.dtype,
+        config={"write_empty_chunks": True},
+        overwrite=True,
+    )
+    array[:] = data.rows
+    models = []
+    ledger = folder / "ledger"
+    for execution in (Execution(workers=1), Execution(workers=2), *[Execution(workers=1, ledger=ledger)] * 2):
+        source = open_source(folder / "rows.zarr", weights=weights, labels=labels)
+        try:
+            models.append(fit(method, source, execution).model)
+        except StreamdrError as error:
+            models.append(str(error))
+    _require_same(models[0], models[1], "one worker and two differ")
+    _require_same(models[0], models[2], "a ledger makes a difference")
+    _require_same(models[0], models[3], "what a ledger remembers makes a difference")
+
+
+def _check_saved(
+    name: str, parameters: dict[str, Any], model: Any, mapped: np.ndarray, data: Data, folder: Path
+) -> None:
+    place = folder / "model.zarr"
+    store.save_model(
+        place,
+        model,
+        method=name,
+        parameters=parameters,
+        feature_names=None,
+        input_fingerprint="",
+        n_rows=len(data.rows),
+        overwrite=True,
+    )
+    loaded = store.load_model(place).model
+    _require_same(model, loaded, "a model that was saved and loaded differs")
+    with one_blas_thread():
+        if not np.array_equal(loaded.transform(data.rows), mapped, equal_nan=True):
+            raise BrokenError("a model that was saved and loaded maps rows otherwise")
+
+
+def _require_same(one: Any, other: Any, what: str) -> None:
+    if isinstance(one, str) or isinstance(other, str):
+        if one != other:
+            raise BrokenError(f"{what}: {one!r:.200} and {other!r:.200}")
+        return
+    for field in one.__dataclass_fields__:
+        a, b = getattr(one, field), getattr(other, field)
+        if isinstance(a, np.ndarray) and a.dtype.kind in "fiub":
+            same = np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+        else:
+            same = np.array_equal(np.asarray(a), np.asarray(b)) or repr(a) == repr(b)
+        if not same:
+            raise BrokenError(f"{what} in {field}")

@@ -1,0 +1,22 @@
+"""Random cases of every method, the same ones every time."""
+
+from __future__ import annotations
+
+import pytest
+from fuzz_cases import PARAMETERS
+from fuzz_checks import check_case
+
+from streamdr.methods import METHODS
+
+SEED = 20261117
+CASES = 12
+
+
+def test_every_method_is_tried():
+    assert PARAMETERS.keys() == METHODS.keys()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_random_cases(name, tmp_path):
+    told = [check_case(name, SEED, number, tmp_path) for number in range(CASES)]
+    assert told.count("fitted") >= CASES // 4, "most of what is tried should be something that can be fitted"

@@ -1,0 +1,287 @@
+"""Somebody's own things, in and beside every place that can be named for an output: they stay as they are.
+
+Every command, with leave to overwrite and without. A command may succeed or end in one clear error; which of
+the two is said where it matters.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from damage import PRECIOUS, census, copy_world, is_kept, make_precious, watchdog
+from nightly import Heard, correlated
+
+from streamdr import comparison, picturing, pipeline, verification
+from streamdr.config import parse, read_comparison
+from streamdr.errors import StreamdrError
+from streamdr.ingest import ingest
+from streamdr.progress import Silent
+from streamdr.stage import Stage
+
+ROWS = correlated(120, 5)
+MODEL, SCORES, DENOISED = "out/model.zarr", "out/scores.zarr", "out/denoised.zarr"
+
+
+def stage_in(world: Path, *, overwrite: bool, ledger: str = "ledger", **changes: object) -> Stage:
+    config = {
+        "input": {"path": str(world / "x.npy")},
+        "method": {"name": "pca", "n_components": 2},
+        "output": {
+            "model": str(world / MODEL),
+            "embedding": str(world / SCORES),
+            "denoised": str(world / DENOISED),
+            "overwrite": overwrite,
+        },
+        "execution": {"workers": 1, "ledger": str(world / ledger)},
+    }
+    return replace(Stage(parse(json.dumps(config)), Heard(), threading.Event()), **changes)
+
+
+def compared(world: Path, overwrite: bool) -> None:
+    config = {
+        "input": {"path": str(world / "x.npy")},
+        "methods": [{"name": "pca", "n_components": 2, "as": "model"}],
+        "output": {
+            "folder": str(world / "out"),
+            "table": [str(world / "out/table.md"), str(world / "out/table.csv")],
+            "overwrite": overwrite,
+        },
+        "execution": {"workers": 1, "ledger": str(world / "ledger")},
+    }
+    comparison.compare(read_comparison(config), Heard(), threading.Event())
+
+
+def ingested(world: Path, overwrite: bool, dest: str = MODEL) -> None:
+    ingest(world / "x.npy", world / dest, overwrite=overwrite, progress=Silent())
+
+
+def drawn(world: Path, overwrite: bool) -> None:
+    picturing.draw(
+        picturing.Request(world / "there" / MODEL, world / "out/picture.png", "explained_variance")
+    )
+
+
+COMMANDS: dict[str, Callable[[Path, bool], object]] = {
+    "fit": lambda world, overwrite: pipeline.fit(stage_in(world, overwrite=overwrite)),
+    "fit --fresh": lambda world, overwrite: pipeline.fit(stage_in(world, overwrite=overwrite, fresh=True)),
+    "transform": lambda world, overwrite: pipeline.transform(stage_in(world, overwrite=overwrite)),
+    "run": lambda world, overwrite: pipeline.run_all(stage_in(world, overwrite=overwrite)),
+    "reprocess": lambda world, overwrite: pipeline.reprocess([stage_in(world, overwrite=overwrite)]),
+    "plan": lambda world, overwrite: pipeline.plan(stage_in(world, overwrite=overwrite)),
+    "verify": lambda world, overwrite: verification.verify(stage_in(world, overwrite=overwrite)),
+    "compare": compared,
+    "ingest": ingested,
+    "plot": drawn,
+}
+
+
+def put_file(path: Path, world: Path) -> None:
+    path.write_bytes(PRECIOUS)
+
+
+def put_folder(path: Path, world: Path) -> None:
+    path.mkdir()
+    (path / "notes.txt").write_bytes(PRECIOUS)
+
+
+def put_empty_folder(path: Path, world: Path) -> None:
+    path.mkdir()
+
+
+def put_zarr(path: Path, world: Path) -> None:
+    zarr.create_group(path).create_array("X", data=ROWS)
+
+
+def put_ingested(path: Path, world: Path) -> None:
+    ingest(world / "x.npy", path, progress=Silent())
+
+
+def put_arrays(path: Path, world: Path) -> None:
+    path.mkdir()
+    np.savez(path / "mine.npz", x=np.zeros(1000))
+    np.savez(path / f"{'a' * 40}.npz", x=np.zeros(1000))
+
+
+def put_pipe(path: Path, world: Path) -> None:
+    os.mkfifo(path)
+
+
+def put_device(path: Path, world: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def put_loop(path: Path, world: Path) -> None:
+    path.symlink_to(path)
+
+
+def put_link(path: Path, world: Path) -> None:
+    path.symlink_to(world / "out/precious")
+
+
+def put_link_to_file(path: Path, world: Path) -> None:
+    path.symlink_to(world / "out/precious/notes.txt")
+
+
+THINGS = (
+    put_file,
+    put_folder,
+    put_empty_folder,
+    put_zarr,
+    put_ingested,
+    put_arrays,
+    put_pipe,
+    put_device,
+    put_loop,
+    put_link,
+    put_link_to_file,
+)
+PLACES = (
+    MODEL,
+    SCORES,
+    DENOISED,
+    "ledger",
+    "out/table.md",
+    "out/table.csv",
+    "out/.comparison.json",
+    "out/model-embedding.zarr",
+    "out/picture.png",
+    "out/.model.zarr.lease",
+    "out/.model.zarr.lease.new",
+    "out/.model.zarr.0123456789abcdef.partial",
+    "out/.scores.zarr.0123456789abcdef.partial.old",
+)
+NEIGHBOURS = (
+    "out/model.zarr.bak",
+    "out/model.zarr.partial",
+    "out/.model.zarr",
+    "out/.model.zarr.partial",
+    "out/.model.zarr.old",
+    "out/.model.zarr.backup.old",
+    "out/.other.zarr.0123456789abcdef.partial",
+    "out/.streamdr-ledger",
+    "out/table.md.bak",
+    "ledger.npz",
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An input, outputs of an earlier run elsewhere, somebody's files."""
+    world = tmp_path_factory.mktemp("foreign") / "world"
+    world.mkdir()
+    np.save(world / "x.npy", ROWS)
+    pipeline.run_all(stage_in(world, overwrite=False))
+    (world / "there").mkdir()
+    (world / "out").rename(world / "there/out")
+    (world / "ledger").rename(world / "there/ledger")
+    (world / "out").mkdir()
+    make_precious(world / "out")
+    for name in NEIGHBOURS:
+        put_folder(world / name, world)
+    return world
+
+
+def attempted(command: str, world: Path, overwrite: bool) -> StreamdrError | None:
+    """The error in which a command ended, if it did."""
+    with watchdog():
+        try:
+            COMMANDS[command](world, overwrite)
+        except StreamdrError as error:
+            return error
+    return None
+
+
+def _is_left_by_a_killed_run(command: str, place: str, thing: Callable[[Path, Path], None]) -> bool:
+    """Whether nobody can tell it from what a killed run leaves, which is swept up."""
+    if place.endswith(".lease.new"):
+        return thing is put_file
+    if command == "ingest" and thing is put_ingested:
+        return ".partial" in place or place == MODEL  # which is asked to be replaced
+    return thing is put_empty_folder and ".partial" in place
+
+
+def cases() -> list[tuple[str, str, Callable[[Path, Path], None], bool]]:
+    return [
+        (command, place, thing, overwrite)
+        for command in COMMANDS
+        for place in PLACES
+        for thing in THINGS
+        for overwrite in (False, True)
+        if not _is_left_by_a_killed_run(command, place, thing)
+    ]
+
+
+def touched(
+    world: Path, scratch: Path, chosen: list[tuple[str, str, Callable[[Path, Path], None], bool]]
+) -> list:
+    """The cases in which something of somebody was touched, or a raw error came."""
+    found = []
+    for number, (command, place, thing, overwrite) in enumerate(chosen):
+        here = copy_world(world, scratch / str(number))
+        thing(here / place, here)
+        if command in ("transform", "verify") and place not in (MODEL, "ledger"):
+            copy_world(here / "there" / MODEL, here / MODEL)
+        before = census(here)
+        try:
+            attempted(command, here, overwrite)
+        except Exception as error:
+            found.append((command, place, thing.__name__, overwrite, repr(error)))
+        if not is_kept({name: value for name, value in before.items() if name != "out"}, here):
+            found.append((command, place, thing.__name__, overwrite, "something was touched"))
+    return found
+
+
+# A case out of 41: each command, place and thing is there.
+def test_nothing_of_somebody_is_touched_in_a_selection(world: Path, tmp_path: Path) -> None:
+    chosen = cases()[::41]
+    assert {case[0] for case in chosen} == COMMANDS.keys()
+    assert {case[1] for case in chosen} == set(PLACES)
+    assert {case[2] for case in chosen} == set(THINGS)
+    assert touched(world, tmp_path, chosen) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_of_somebody_is_touched(world: Path, tmp_path: Path, command: str) -> None:
+    assert touched(world, tmp_path, [case for case in cases() if case[0] == command]) == []
+
+
+@pytest.mark.parametrize("command", ["fit", "run", "reprocess"])
+def test_ingested_data_is_never_replaced_by_a_model(world: Path, tmp_path: Path, command: str) -> None:
+    here = copy_world(world, tmp_path / "world")
+    put_ingested(here / MODEL, here)
+    before = census(here / MODEL)
+    error = attempted(command, here, overwrite=True)
+    assert "it is data that was ingested, and this would be a model" in str(error)
+    assert census(here / MODEL) == before
+
+
+def test_a_ledger_among_somebodys_arrays_works_and_leaves_them(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamdr.ledger._KEPT_BYTES", 0)
+    here = copy_world(world, tmp_path / "world")
+    put_arrays(here / "ledger", here)
+    before = census(here / "ledger")
+    assert attempted("run", here, overwrite=False) is None
+    assert attempted("fit --fresh", here, overwrite=True) is None
+    assert is_kept(before, here / "ledger")
+    assert len(census(here / "ledger")) > len(before)
+
+
+def test_beside_somebodys_things_everything_works(world: Path, tmp_path: Path) -> None:
+    here = copy_world(world, tmp_path / "world")
+    before = census(here)
+    for command in ("fit", "transform", "verify", "run", "reprocess", "fit --fresh", "compare", "plot"):
+        assert attempted(command, here, overwrite=True) is None, command
+    ingested(here, overwrite=True, dest="out/x.zarr")
+    ingested(here, overwrite=True, dest="out/x.zarr")
+    assert is_kept(before, here)

@@ -1,0 +1,177 @@
+"""Every file that streamdr writes, damaged in every way: a right result or one clear error, and nothing else.
+
+Nothing hangs, nothing that somebody else wrote is touched, no error is raw. A seeded selection by default,
+all of it with `pytest -m slow`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from damage import DAMAGES, census, copy_world, is_kept, make_precious, watchdog
+from nightly import Heard, correlated
+
+from streamdr import inspection, picturing, pipeline, store, verification
+from streamdr.config import parse
+from streamdr.errors import StreamdrError
+from streamdr.processes import Process
+from streamdr.stage import Stage
+from streamdr.store.lease import Claim
+
+SELECTED = 110
+"""Cases that run by default, of some thousands."""
+
+ROWS = correlated(240, 6)
+
+
+def stage_in(world: Path, **changes: object) -> Stage:
+    config = {
+        "input": {"path": str(world / "x.npy")},
+        "method": {"name": "pca", "n_components": 2},
+        "output": {
+            "model": str(world / "out/model.zarr"),
+            "embedding": str(world / "out/scores.zarr"),
+            "denoised": str(world / "out/denoised.zarr"),
+            "overwrite": True,
+        },
+        "execution": {"workers": 1, "ledger": str(world / "ledger")},
+    }
+    return replace(Stage(parse(json.dumps(config)), Heard(), threading.Event()), **changes)
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Outputs, a ledger, the leases of a dead run; somebody's own files beside them."""
+    world = tmp_path_factory.mktemp("hostile") / "world"
+    world.mkdir()
+    np.save(world / "x.npy", ROWS)
+    pipeline.run_all(stage_in(world))
+    make_precious(world / "out")
+    dead = replace(Claim.after(0, 30.0), holder=replace(Process.here(), started=1))
+    (world / "out/.model.zarr.lease").write_bytes(dead.encode())
+    (world / "out/.model.zarr.lease.new").write_bytes(dead.encode())
+    (world / "out/.scores.zarr.lease").write_bytes(dead.encode())
+    return world
+
+
+def files(world: Path) -> list[str]:
+    """Everything that streamdr wrote."""
+    written = [
+        path for path in (*(world / "out").rglob("*"), *(world / "ledger").rglob("*")) if path.is_file()
+    ]
+    return sorted(path.relative_to(world).as_posix() for path in written if "precious" not in path.parts)
+
+
+def load(world: Path) -> None:
+    store.load_model(world / "out/model.zarr")
+    store.open_embedding(world / "out/scores.zarr")[:]
+
+
+def inspect(world: Path) -> None:
+    for name in ("model", "scores", "denoised"):
+        inspection.inspect(world / f"out/{name}.zarr")
+
+
+def resume(world: Path) -> None:
+    """A run that finds neither model nor scores, but the ledger, and what lies beside."""
+    for name in ("model", "scores"):
+        path = world / f"out/{name}.zarr"
+        if path.is_dir() and not path.is_symlink():
+            path.rename(world / f"moved-{name}")
+    pipeline.run_all(stage_in(world))
+
+
+def plot(world: Path) -> None:
+    scores = world / "out/scores.zarr"
+    picturing.draw(picturing.Request(world / "out/model.zarr", world / "a.png", embedding=scores))
+
+
+ACTIONS: dict[str, Callable[[Path], object]] = {
+    "load": load,
+    "inspect": inspect,
+    "verify": lambda world: verification.verify(stage_in(world)),
+    "run": lambda world: pipeline.run_all(stage_in(world)),
+    "fresh": lambda world: pipeline.run_all(stage_in(world, fresh=True)),
+    "fit": lambda world: pipeline.fit(stage_in(world)),
+    "transform": lambda world: pipeline.transform(stage_in(world)),
+    "reprocess": lambda world: pipeline.reprocess([stage_in(world)]),
+    "plan": lambda world: pipeline.plan(stage_in(world)),
+    "resume": resume,
+    "plot": plot,
+}
+
+
+def cases(names: list[str]) -> Iterator[tuple[str, str, str]]:
+    for name in names:
+        for damage in DAMAGES:
+            for action in ACTIONS:
+                yield name, damage, action
+
+
+def attempt(world: Path, scratch: Path, name: str, damage: str, action: str) -> str | None:
+    """What went wrong in one case, if anything did."""
+    here = copy_world(world, scratch)
+    precious = here / "out" / "precious"
+    DAMAGES[damage](here / name, random.Random(f"{name} {damage} {action}"), precious)
+    before, below = census(precious), census(here / name) if damage == "folder" else {}
+    try:
+        with watchdog():
+            ACTIONS[action](here)
+            if action in ("run", "fresh", "resume", "reprocess"):
+                _require_right(world, here)
+    except StreamdrError as error:
+        if not str(error) or "\n" in str(error):
+            return f"an error that is no sentence: {error!r}"
+    except Exception as error:
+        return f"a raw error: {error!r}"
+    if not is_kept(before, precious):
+        return "somebody's files were touched"
+    # To resume, the outputs are moved elsewhere first, and folders in them with them.
+    if below and action != "resume" and not is_kept(below, here / name):
+        return "somebody's folder was touched"
+    return None
+
+
+def _require_right(world: Path, here: Path) -> None:
+    right, made = (store.load_model(root / "out/model.zarr").model for root in (world, here))
+    assert np.array_equal(right.components, made.components)
+    for kind in ("embedding", "denoised"):
+        name = "scores" if kind == "embedding" else kind
+        rows = [store.open_rows(root / f"out/{name}.zarr", kind)[:] for root in (world, here)]
+        assert np.array_equal(*rows)
+
+
+def failures(world: Path, scratch: Path, chosen: list[tuple[str, str, str]]) -> dict[str, str]:
+    found = {}
+    for number, case in enumerate(chosen):
+        fault = attempt(world, scratch / str(number), *case)
+        if fault is not None:
+            found[" / ".join(case)] = fault
+    return found
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damaged leases are watched for a moment only."""
+    monkeypatch.setattr(store, "leased", functools.partial(store.leased, seconds=0.05))
+
+
+def test_a_selection_of_damages(worlds: Path, tmp_path: Path) -> None:
+    every = list(cases(files(worlds)))
+    assert failures(worlds, tmp_path, random.Random(12).sample(every, SELECTED)) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("action", ACTIONS)
+def test_every_damage(worlds: Path, tmp_path: Path, action: str) -> None:
+    chosen = [case for case in cases(files(worlds)) if case[2] == action]
+    assert len(chosen) >= 15 * len(DAMAGES)
+    assert failures(worlds, tmp_path, chosen) == {}
