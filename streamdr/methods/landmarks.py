@@ -53,8 +53,9 @@ def rpcholesky(
     rows had been drawn one by one. `columns(rows)` gives the kernel between all rows and some. It ends with
     so many landmarks, when they hold the fraction of the trace, or when nothing is left.
     """
-    n_rows, total = len(diagonal), float(diagonal.sum())
+    n_rows = len(diagonal)
     left, definite = np.maximum(diagonal, 0.0), bool(diagonal.min() >= 0)
+    total = float(left.sum())
     factor = np.zeros((n_rows, n_landmarks))
     chosen: list[int] = []
     while len(chosen) < n_landmarks and left.sum() > max(1.0 - fraction, _EXHAUSTED) * total:
