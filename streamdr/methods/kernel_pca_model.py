@@ -55,7 +55,7 @@ class KernelPCAModel(Settled):
     """How many components were asked for."""
     asked_landmarks: int | None = None
     negative_eigenvalues: int = 0
-    """How many eigenvalues were below zero, of a kernel that is not positive semidefinite: dropped."""
+    """How many eigenvalues were below zero, of a kernel that is not positive semidefinite."""
     negative_share: float = 0.0
     """The sum of their sizes, as a part of that of all."""
     alpha: float = 1.0
@@ -144,9 +144,14 @@ class KernelPCAModel(Settled):
     def _notes(self) -> list[str]:
         notes = []
         if self.negative_eigenvalues:
+            meaning = (
+                "a row then is no axis, and variances are no part of a whole: use kernel_pca"
+                if self.approximation == "sparse"
+                else "they were dropped"
+            )
             notes.append(
                 f"the kernel is not positive semidefinite on these rows: {self.negative_eigenvalues:,} "
-                f"negative eigenvalues, {self.negative_share:.2%} of all in size, were dropped"
+                f"negative eigenvalues, {self.negative_share:.2%} of all in size; {meaning}"
             )
         if self.wanted is not None and self.n_components < self.wanted:
             notes.append(

@@ -152,7 +152,8 @@ class SparseKernelPCA:
         )
         captured = float(np.trace(covariance) + mean @ mean) * moments.weight
         # The mean of all rows' images lies nearly in the span of all candidates.
-        within = Whitening.of(kernel, Floor.of(single=single, whitened=False)).matrix.T @ moments.mean
+        whitening = Whitening.of(kernel, Floor.of(single=single, whitened=False))
+        within = whitening.matrix.T @ moments.mean
         variances = np.maximum(np.diag(covariance), 0.0)
         total = max(moments.trace / moments.weight - float(within @ within), float(variances.sum()))
         require_variance(total, abs(moments.trace) / moments.weight, single=single)
@@ -167,6 +168,8 @@ class SparseKernelPCA:
             total_variance=total,
             captured_trace=min(1.0, captured / moments.trace) if moments.trace > 0 else 1.0,
             trace_error=max(0.0, moments.trace - captured),
+            negative_eigenvalues=whitening.negative.number,
+            negative_share=whitening.negative.share,
             wanted=self.n_components,
             double=self.precision == "double",
             landmarks=pool.rows[chosen],

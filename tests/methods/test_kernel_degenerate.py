@@ -89,3 +89,10 @@ def test_the_variance_of_a_kernel_that_is_not_definite_is_that_of_its_positive_p
     assert fitted.negative_eigenvalues_ > 0
     assert fitted.explained_variance_.sum() <= fitted.total_variance_ * (1 + 1e-12)
     assert fitted.explained_variance_ratio_.sum() <= 1 + 1e-12
+
+
+def test_sparse_components_of_a_kernel_that_is_not_definite_say_so():
+    rows = np.random.default_rng(1).normal(size=(40, 3))
+    fitted = streamdr.SparseKernelPCA(2, kernel="sigmoid", gamma=2.0, coef0=-1.0).fit(rows)
+    assert fitted.negative_eigenvalues_ > 0
+    assert streamdr.SparseKernelPCA(2, gamma=0.1).fit(rows).negative_eigenvalues_ == 0
