@@ -166,11 +166,14 @@ class Runner:
             accumulator.update(replace(block, span=span, values=block.values[rows]))
             return accumulator
 
-        with ThreadPoolExecutor(min(len(spans), self.window)) as threads:
-            parts = threads.map(part, spans)
-            total = next(parts)
-            for later in parts:
-                total.merge(later)
+        if len(spans) == 1:  # iterations over few rows would spend their time on starting threads
+            total = part(spans[0])
+        else:
+            with ThreadPoolExecutor(min(len(spans), self.window)) as threads:
+                parts = threads.map(part, spans)
+                total = next(parts)
+                for later in parts:
+                    total.merge(later)
         if time.monotonic() > self._next_word:  # looks may take a millisecond each
             self.progress.message(request.label)
             self._next_word = time.monotonic() + _WORD_SECONDS
