@@ -15,6 +15,8 @@ from streamdr.kernels import KernelFunction, function_matrix
 METRICS = ("euclidean", "cityblock", "cosine")
 _PAIR_BYTES = 1 << 20
 """What the points of some pairs take that are looked at together."""
+_LARGEST = 1e150
+"""The largest distance of which many squares can be summed."""
 ROUNDING = 1e-12
 """The part of the largest distance that may be rounding: it is as good as zero."""
 
@@ -71,6 +73,7 @@ class PointDistances(Settled):
         found: Array
         if self.metric != "cosine":
             found = cdist(rows, self.points, self.metric)
+            _require_squares(found, rows)
             return found
         left, right = _units(rows), _units(self.points)
         found = cdist(left, right, "sqeuclidean")
@@ -129,15 +132,24 @@ def _row_distances(metric: str | KernelFunction, left: Array, right: Array) -> A
     if callable(metric):
         pairs = zip(left, right, strict=True)
         return np.array([function_matrix(metric, a[None], b[None], "metric")[0, 0] for a, b in pairs])
-    if metric == "cityblock":
-        return np.asarray(np.abs(left - right).sum(axis=1))
-    if metric == "euclidean":
+    if metric in ("cityblock", "euclidean"):
         difference = left - right
-        return np.asarray(np.sqrt(np.einsum("ij,ij->i", difference, difference)))
+        if metric == "cityblock":
+            found = np.asarray(np.abs(difference).sum(axis=1))
+        else:
+            found = np.asarray(np.sqrt(np.einsum("ij,ij->i", difference, difference)))
+        _require_squares(found, left, right)
+        return found
     left, right = _units(left), _units(right)
     difference = left - right
     halves = np.einsum("ij,ij->i", difference, difference) / 2.0
     return np.asarray(halves + 0.5 * (_empty(left) != _empty(right)))
+
+
+def _require_squares(found: Array, *points: Array) -> None:
+    """Refuse distances whose squares overflow, unless it is the points that are not finite."""
+    if not found.max(initial=0.0) < _LARGEST and all(np.isfinite(each).all() for each in points):
+        raise DataError("the squares of distances between points overflow: rescale the data")
 
 
 def require_distances(values: Array, rows: Array, columns: Array) -> None:

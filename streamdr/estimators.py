@@ -27,8 +27,9 @@ from streamdr import fitting, methods, store
 from streamdr.addresses import Place, parse_place
 from streamdr.blocks import Array, Span, working_dtype
 from streamdr.classifiers import Classifier
-from streamdr.errors import ParameterError
+from streamdr.errors import DataError, ParameterError
 from streamdr.lazy import RowMap, is_streamed, mapped
+from streamdr.linalg import unwarned
 from streamdr.methods import Method, OnePass, Stream, Streaming, Supervised
 from streamdr.segments import BLOCK_BYTES
 from streamdr.selectors import Selector
@@ -94,7 +95,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         else:
             own = self.stream(data.n_cols) if isinstance(self, Streaming) else None
             stream, done = OnePass(self, data) if own is None else own, 0
-        with fitting.one_blas_thread():
+        with fitting.one_blas_thread(), unwarned():
             for span in _blocks(data.n_rows, data.line_bytes("rows")):
                 stream.update(source.block(span, holes=self._takes_holes))
                 done += len(span)
@@ -257,7 +258,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         # Called only for names that are not there: the model's own, with a trailing underscore.
         if self.__sklearn_is_fitted__():
             if name == "model_":
-                with fitting.one_blas_thread():
+                with fitting.one_blas_thread(), unwarned():
                     self.model_ = self.stream_.model()
                 return self.model_
             if name.endswith("_") and _shows(type(self).model, name[:-1]):
@@ -506,10 +507,24 @@ def _in_blocks(function: RowMap, values: Array, n_outputs: int) -> Array:
     """Map rows a block at a time: the copies that a map makes stay small."""
     spans = _blocks(len(values), max(1, values[:1].nbytes))
     if len(spans) == 1:
-        return function(values)
-    first = function(values[spans[0].slice])
+        return _finite_map(function, values)
+    first = _finite_map(function, values[spans[0].slice])
     rows = np.empty((len(values), n_outputs), first.dtype)
     rows[spans[0].slice] = first
     for span in spans[1:]:
-        rows[span.slice] = function(values[span.slice])
+        rows[span.slice] = _finite_map(function, values[span.slice])
+    return rows
+
+
+def _finite_map(function: RowMap, values: Array) -> Array:
+    """What rows are mapped to; refused where rows of finite values become others."""
+    with unwarned():
+        rows = function(values)
+    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+        before, after = (np.isfinite(each.reshape(len(each), -1)).all(axis=1) for each in (values, rows))
+        if np.any(before & ~after):
+            raise DataError(
+                f"what rows are mapped to overflows {rows.dtype}: are these rows like those that the model "
+                "was fitted to?"
+            )
     return rows

@@ -19,6 +19,7 @@ from streamdr.blocks import Array, Span
 from streamdr.engines import Recovery, Threads, engine_for
 from streamdr.errors import DataError, Interrupted, MissingValuesError
 from streamdr.ledger import Ledger
+from streamdr.linalg import unwarned
 from streamdr.memory import Plan, TransformPlan, give_back, plan, plan_transform, seen_by
 from streamdr.methods import Method, Model, Pass, Passes
 from streamdr.methods.rows import EMBEDDING, RowOutput, RowView
@@ -103,7 +104,7 @@ def fit(
     planned(chosen)
     source.validate()
     ledger = None if execution.ledger is None else Ledger(folder_at(execution.ledger), fresh=fresh)
-    with one_blas_thread(), engine_for(execution, chosen.workers, stop) as engine:
+    with one_blas_thread(), unwarned(), engine_for(execution, chosen.workers, stop) as engine:
         runner = Runner(
             engine, source, chosen.window, progress or Silent(), stop, ledger, execution.checkpoint_seconds
         )
@@ -388,9 +389,16 @@ def _project(
             raise Interrupted("stopped between two blocks")
         here = slice(span.start - start, span.stop - start)
         block = source.loan(span, holes=view.holes)
-        rows[here] = view.transform(block.values)
-        if view.overlooks(block.values) or not view.is_sound(rows[here]):
+        with unwarned():
+            rows[here] = view.transform(block.values)
+        sound = view.is_sound(rows[here])
+        if view.overlooks(block.values) or not sound:
             block.suspect()
+        if not sound:
+            raise DataError(
+                f"{source.name}: the {view.kind.title} of rows {span.start}-{span.stop - 1} overflows "
+                f"{dtype}: are these rows like those that the model was fitted to?"
+            )
         count(len(span))
     write_rows(path, start, view.shaped(rows, source.sample_shape), view.kind.name)
 

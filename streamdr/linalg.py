@@ -17,6 +17,11 @@ _SHIFT_ROWS = 64
 _SQUARES_OVERFLOW = 1e140
 
 
+def unwarned() -> np.errstate:
+    """For arithmetic whose result is looked at: what overflows is refused in words that help."""
+    return np.errstate(over="ignore", invalid="ignore")
+
+
 def shift_near_mean(values: Array, weights: Array | None = None) -> Array:
     """A row close to the mean of the block's rows, exact in the block's own type.
 

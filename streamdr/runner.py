@@ -13,14 +13,13 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from streamdr.accumulators import Accumulator, copied
 from streamdr.blocks import Axis, Block, Span
 from streamdr.checkpoints import Checkpoints, NoNotes, Notes, input_name
 from streamdr.engines import Engine, Handle, LostError, Recovery
 from streamdr.errors import DataError, Interrupted
 from streamdr.ledger import Ledger
+from streamdr.linalg import unwarned
 from streamdr.methods import Pass
 from streamdr.progress import Progress
 from streamdr.scratch import release
@@ -58,7 +57,7 @@ def fold(
             if stopped():
                 raise Interrupted("stopped between two blocks")
             block = source.loan(span, axis, holes=empty.holes)
-            with np.errstate(over="ignore", invalid="ignore"):  # the solve says so, in words that help
+            with unwarned():
                 accumulator.update(block)
             count(len(span))
         if total is None:
@@ -163,7 +162,8 @@ class Runner:
                 raise Interrupted("stopped between two blocks")
             accumulator = copied(request.empty)
             rows = slice(span.start - block.span.start, span.stop - block.span.start)
-            accumulator.update(replace(block, span=span, values=block.values[rows]))
+            with unwarned():
+                accumulator.update(replace(block, span=span, values=block.values[rows]))
             return accumulator
 
         if len(spans) == 1:  # iterations over few rows would spend their time on starting threads

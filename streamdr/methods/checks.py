@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamdr.accumulators import Latent
+from streamdr.blocks import Array
 from streamdr.errors import DataError, ParameterError
 
 
@@ -36,6 +37,15 @@ def no_values() -> DataError:
 def no_weight() -> DataError:
     """For rows that all weigh nothing."""
     return DataError("no row has any weight: there is nothing to fit")
+
+
+def require_products(*sums: Array | float) -> None:
+    """Refuse sums of products that are no numbers although all values are."""
+    if not all(np.isfinite(each).all() for each in sums):
+        raise DataError(
+            "the products of the data's values overflow: rescale the data, or use double precision for "
+            "float32 data"
+        )
 
 
 def require_finite(full: Latent) -> None:

@@ -15,7 +15,7 @@ from streamdr.distances import StoredDistances, pair_distances, point_distances
 from streamdr.errors import DataError
 from streamdr.linalg import constant_columns, eigh_descending, fix_signs, orthonormal, product_rounding
 from streamdr.methods.base import Model, Pass, Passes, Phase, Route
-from streamdr.methods.checks import require
+from streamdr.methods.checks import require, require_products
 from streamdr.methods.mds_parameters import (
     Metric,
     check_common,
@@ -131,8 +131,7 @@ class ClassicalMDS:
         both = Several([shown, Moments(data.n_cols)])
         full = cast(Several, (yield Pass(both, label="moments")))
         sample, moments = cast(Sample, full.parts[0]), cast(Moments, full.parts[1])
-        if not np.isfinite(moments.scatter).all():
-            raise DataError("the products of the data's values overflow: rescale the data")
+        require_products(moments.scatter)
         values, vectors = eigh_descending(moments.scatter, None)
         variance = np.diag(moments.scatter) / max(moments.weight, 1.0)
         if len(constant_columns(variance, moments.mean)) == data.n_cols:

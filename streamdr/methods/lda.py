@@ -16,7 +16,7 @@ from streamdr.blocks import Array, MatrixSpec
 from streamdr.errors import DataError, ParameterError
 from streamdr.linalg import constant_columns
 from streamdr.methods.base import Model, Pass, Passes, Phase, Route
-from streamdr.methods.checks import require
+from streamdr.methods.checks import require, require_products
 from streamdr.methods.lda_model import LDAModel, singular
 from streamdr.methods.lda_solve import solved, whitened
 from streamdr.methods.lda_spread import (
@@ -148,7 +148,7 @@ class LDA:
             sums = cast(ClassLengths, (yield request))
             return self._shrunk_by_itself(data, moments, places, priors, sums)
         within = within_covariance(moments, priors)
-        _require_finite(within)
+        require_products(within)
         if self.shrinkage is None and self.priors is None:
             return self._model(data, moments, places, priors, within, None, None)
         between = places.between()
@@ -196,7 +196,7 @@ class LDA:
             )
             within += priors[number] * found
         total = total_covariance(moments, places)
-        _require_finite(total)
+        require_products(total)
         total, _ = ledoit_wolf(total, sums.deviations[-1], sums.sums[-1], places.overall.weight)
         return self._model(data, moments, places, priors, within, total - within, shrinkage)
 
@@ -271,14 +271,6 @@ def _normalised(priors: Sequence[float]) -> Array:
     numbers: Array = np.asarray(priors, np.float64)
     numbers /= numbers.sum()
     return numbers
-
-
-def _require_finite(within: Array) -> None:
-    if not np.isfinite(within).all():
-        raise DataError(
-            "the products of the data's values overflow: rescale the data, or set precision: double "
-            "for float32 data"
-        )
 
 
 def _shown(moments: ClassMoments, data: MatrixSpec) -> Array | list[str]:

@@ -24,7 +24,7 @@ from streamdr.linalg import (
 )
 from streamdr.methods.base import Model, Pass, Passes, Route
 from streamdr.methods.block_krylov import BlockKrylov
-from streamdr.methods.checks import require
+from streamdr.methods.checks import require, require_products
 from streamdr.methods.outlines import pca_outline
 from streamdr.methods.parameters import require_types
 from streamdr.methods.pca_model import PCAModel
@@ -200,7 +200,7 @@ class PCA:
     def _covariance(self, data: MatrixSpec) -> Passes:
         moments = cast(Moments, (yield Pass(Moments(data.n_cols, double=self.double), label="moments")))
         freedom = self._freedom(moments.weight, moments.count)
-        _require_finite(moments.scatter)
+        require_products(moments.scatter)
         covariance = moments.scatter / freedom
         if not self.center:
             covariance += np.outer(moments.mean * (moments.weight / freedom), moments.mean)
@@ -219,7 +219,7 @@ class PCA:
         empty = Gram(data.n_rows, scale=self.scale, ddof=self.ddof, double=self.double, center=self.center)
         gram = cast(Gram, (yield Pass(empty, axis="columns", label="A A'")))
         freedom = self._freedom(gram.weight, gram.count)
-        _require_finite(gram.raw)
+        require_products(gram.raw)
         if gram.constant >= 0:
             raise self._constant(gram.constant)
         products = gram.products()
@@ -249,7 +249,7 @@ class PCA:
         first = cast(Products, (yield Pass(Products(start, double=self.double), label="block Krylov 1")))
         centre = first.centre
         freedom = self._freedom(centre.weight, centre.count)
-        _require_finite(first.products)
+        require_products(first.products)
         assert first.squares is not None  # as the pass was asked to
         mean, variance = centre.mean, first.squares / freedom
         rows = _Rows(centre.weight, centre.count, mean, first.squares / centre.weight)
@@ -381,11 +381,3 @@ def _rank_deficient(k: int, rank: int) -> ParameterError:
         f"whitening divides by the variance of each of {k} components, but the data has rank {rank}: "
         f"set n_components to {rank} or fewer, or to a fraction of variance such as 0.999",
     )
-
-
-def _require_finite(products: Array) -> None:
-    if not np.isfinite(products).all():
-        raise DataError(
-            "the products of the data's values overflow: rescale the data, or set precision: double "
-            "for float32 data"
-        )

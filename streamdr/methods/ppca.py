@@ -16,7 +16,7 @@ from streamdr.errors import DataError, MissingValuesError, ParameterError
 from streamdr.linalg import constant_columns
 from streamdr.methods.acceleration import ROUNDING, Anderson
 from streamdr.methods.base import Model, Pass, Passes, Route, Stream
-from streamdr.methods.checks import no_values, require, require_finite, whole_numbers
+from streamdr.methods.checks import no_values, require, require_finite, require_products, whole_numbers
 from streamdr.methods.em import LEAST_NOISE, Principal, divergence, maximise
 from streamdr.methods.outlines import ppca_outline
 from streamdr.methods.parameters import require_types
@@ -266,8 +266,7 @@ class PPCA:
         mean, variance = beginning.features()
         if not len(mean):
             raise no_values()
-        if not np.isfinite(variance).all():
-            raise DataError("the products of the data's values overflow: rescale the data")
+        require_products(variance)
         constant = len(constant_columns(variance, mean))
         if constant == len(mean):
             raise DataError("every column is constant: there is no variance to explain")

@@ -15,7 +15,7 @@ from streamdr.accumulators.latent import joint_log_likelihood
 from streamdr.blocks import Array, MatrixSpec
 from streamdr.errors import DataError, ParameterError
 from streamdr.methods.base import Model, Pass, Passes, Route
-from streamdr.methods.checks import no_values, require, require_finite, whole_numbers
+from streamdr.methods.checks import no_values, require, require_finite, require_products, whole_numbers
 from streamdr.methods.em import Principal, column_means, divergence, maximise, sample_start
 from streamdr.methods.kmeans import kmeans
 from streamdr.methods.outlines import mixture_outline
@@ -180,6 +180,7 @@ class PPCAMixture:
         some = Some.of((yield from sampled(empty, data, "a sample to start from", self._parts(data))))
         if not len(some.rows):
             raise no_values()
+        require_products(some.mean_variance)
         if some.mean_variance <= 0.0:
             raise DataError("every column is constant: there is no variance to explain")
         return some

@@ -9,6 +9,7 @@ import numpy as np
 from streamdr.blocks import Array
 from streamdr.errors import DataError, ParameterError
 from streamdr.linalg import eigenpairs, fix_signs
+from streamdr.methods.checks import require_products
 
 _NOTHING = 1e-12
 
@@ -31,6 +32,7 @@ def double_centred(squares: Array) -> Array:
 
 def scaled(squares: Array, n_components: int) -> Scaled:
     """All eigenvalues of B and the vectors of the largest; the squares are used up."""
+    require_products(squares)
     values, vectors = eigenpairs(double_centred(squares))
     return Scaled(values[::-1], fix_signs(vectors[:, ::-1][:, :n_components].T.copy()))
 

@@ -75,7 +75,9 @@ def _cut_target(target: Array, weights: Array, n_bins: int) -> Array | None:
 
 
 def _few_integers(values: Array, most: int) -> bool:
-    return len(values) <= most and bool((values == np.round(values)).all())
+    """Whether values are few whole numbers. Beyond 2**53 every number is whole, and that tells nothing."""
+    whole = (values == np.round(values)) & (np.abs(values) < 2**53)
+    return len(values) <= most and bool(whole.all())
 
 
 def _quantiles(column: Array, weights: Array, n_bins: int) -> Array:

@@ -13,6 +13,7 @@ from streamdr.accumulators.class_sums import require_few
 from streamdr.blocks import Array
 from streamdr.errors import DataError
 from streamdr.linalg import constant_columns
+from streamdr.methods.checks import require_products
 from streamdr.methods.select_discriminant import DiscriminantFold
 from streamdr.methods.select_forms import Form
 from streamdr.methods.select_linear import LinearFold, Scoring
@@ -68,6 +69,7 @@ class NumberFolds:
         self.origin = origin
         self._weights = np.array([part.weight for part in parts])
         self.weight = float(self._weights.sum())
+        require_products(*(np.diag(part.scatter) for part in parts), np.square(self._means))
         if _is_constant(self.together(range(len(parts))), origin)[-1]:
             raise no_variance()
 
@@ -128,6 +130,7 @@ class ClassFolds:
                 self._weights[fold, place] = centre.weight
                 self._means[fold, place] = centre.origin - self.origin + centre.offset
         self.weight = float(self._weights.sum())
+        require_products(*(np.diag(part.scatters[0]) for part in parts), np.square(self._means))
 
     def __len__(self) -> int:
         return len(self._parts)

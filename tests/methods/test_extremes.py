@@ -1,0 +1,75 @@
+"""Values whose products overflow are refused in words, by every method, and nothing is warned of."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from command_line import streamdr as command
+from command_line import write_config, write_store
+
+import streamdr
+from streamdr.errors import DataError
+
+ROWS = np.random.default_rng(0).normal(size=(60, 5))
+LABELS = np.arange(60) % 3
+NAMES = [name for name in streamdr.__all__ if isinstance(getattr(streamdr, name), type)]
+RANKS = ("SelectMutualInfo",)  # which look at the order of values alone
+MAPS = ("transform", "predict_proba", "score_samples", "impute", "denoise")
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def estimator(name):
+    return streamdr.LDA() if name == "LDA" else getattr(streamdr, name)(2)
+
+
+@pytest.mark.parametrize("scale", [1e160, 1e300])
+@pytest.mark.parametrize("name", NAMES)
+def test_products_that_overflow(name, scale):
+    if name in RANKS:
+        plain = estimator(name).fit(ROWS, LABELS).scores_
+        np.testing.assert_array_equal(estimator(name).fit(ROWS * scale, LABELS).scores_, plain)
+    else:
+        with pytest.raises(DataError, match="overflow"):
+            estimator(name).fit(ROWS * scale, LABELS)
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_infinite_value_is_named(name, bad):
+    rows = ROWS.copy()
+    rows[7, 2] = bad
+    with pytest.raises(DataError, match="row 7"):
+        estimator(name).fit(rows, LABELS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_rows_are_mapped_to_is_finite_or_refused(name):
+    fitted = estimator(name).fit(ROWS, LABELS)
+    for map_rows in (getattr(fitted, kind) for kind in MAPS if hasattr(fitted, kind)):
+        try:
+            mapped = map_rows(ROWS * 1e300)
+        except DataError:
+            with pytest.raises(DataError, match="overflow"):
+                map_rows(ROWS * 1e300)
+        else:
+            assert np.isfinite(mapped).all()
+
+
+def test_an_embedding_that_its_type_cannot_hold_is_refused(tmp_path):
+    write_store(tmp_path / "x.zarr", ROWS * 1e60)
+    config = write_config(
+        tmp_path, input={"path": "x.zarr"}, output={"embedding": "e.zarr", "dtype": "float32"}
+    )
+    outcome = command("run", config, cwd=tmp_path)
+    assert outcome.code == 1
+    assert "the embedding of rows 0-" in outcome.err
+    assert "overflows float32" in outcome.err
+    assert not (tmp_path / "e.zarr").exists()
