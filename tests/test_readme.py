@@ -74,6 +74,8 @@ def test_data_of_ones_own(tmp_path):
     data = np.random.default_rng(0).normal(size=(400, 6)) * [9, 7, 5, 3, 2, 1] + 50
     header = ",".join(f"sensor_{i}" for i in range(6))
     np.savetxt(tmp_path / "measurements.csv", data, delimiter=",", header=header, comments="")
+    for name in set(re.findall(r"\w+day\.csv", DATA)):
+        np.savetxt(tmp_path / name, data[:20, :3], delimiter=",", header="a,b,c", comments="")
     text = section("Your own data")
     (name,) = re.findall(r"`(\w+\.yaml)`:\n", text)
     (configuration,) = blocks("yaml", text)
