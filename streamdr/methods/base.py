@@ -11,6 +11,7 @@ import numpy as np
 from streamdr.accumulators.base import Accumulator
 from streamdr.blocks import Array, Axis, Block, MatrixSpec, Part, Span
 from streamdr.errors import DataError, MissingValuesError, ParameterError
+from streamdr.linalg import unwarned
 
 
 @dataclass(frozen=True)
@@ -244,8 +245,9 @@ def in_memory(
     while True:
         full = request.empty.empty_like()
         try:
-            full.update(_asked_for(request, rows, weights, labels))
-            request = passes.send(full)
+            with unwarned():
+                full.update(_asked_for(request, rows, weights, labels))
+                request = passes.send(full)
         except MissingValuesError as missing:
             request = passes.throw(missing)
         except StopIteration as finished:
