@@ -258,7 +258,20 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         ("a,b\n,\n1,2\n", [[np.nan, np.nan], [1, 2]], ["a", "b"]),
         ("inf,-Infinity\n1e-3,+.5\n", [[np.inf, -np.inf], [0.001, 0.5]], None),
         (",a\n0,5\n", [[5]], ["a"]),  # pandas numbers its rows
-        (",a\n3,5\n", [[3, 5]], ["", "a"]),
+        (",a\n3,5\n4,6\n", [[5], [6]], ["a"]),  # whatever their numbers
+        (",,a\n0,x,5\n0,y,6\n", [[5], [6]], ["a"]),  # by several levels
+        ("a,,b\n0,1,5\n", [[0, 1, 5]], ["a", "", "b"]),
+        (",0,1\n0,5,6\n", [[5, 6]], ["0", "1"]),  # it numbers columns, too
+        (",2001,2002\nx,5,6\n", [[5, 6]], ["2001", "2002"]),
+        (",2001,2002\n,5,6\n", [[np.nan, 2001, 2002], [np.nan, 5, 6]], None),
+        ("0,1\n5,6\n", [[5, 6]], ["0", "1"]),
+        ("0,1\n2,3\n", [[0, 1], [2, 3]], None),  # the table of 0, 1, 2, ...
+        ("0,1\n", [[0, 1]], None),
+        ("0\n5\n", [[0], [5]], None),
+        ("id,a\n0,5\n1,6\n", [[5], [6]], ["a"]),
+        ("id,a\n7,5\n9,6\n", [[7, 5], [9, 6]], ["id", "a"]),
+        ("Index,a\n1,5\n2,6\n", [[5], [6]], ["a"]),
+        ("t,a\n0,5\n1,6\n", [[0, 5], [1, 6]], ["t", "a"]),
     ],
 )
 def test_csv_as_people_write_it(tmp_path, content, expected, names):
@@ -454,7 +467,11 @@ def test_the_index_of_a_data_frame_is_not_a_feature(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"id": ["p"], "a": [1.0]}, {}, "column 'id' holds string, not numbers; leave it out with `exclude`"),
+        (
+            {"id": ["p"], "a": [1.0]},
+            {},
+            "column 'id' holds string, not numbers; leave it out with `--exclude`",
+        ),
         ({"a": [[1.0, 2.0]]}, {}, "column 'a' holds list<.*>, not numbers"),
         ({"a": [1.0]}, {"columns": ["b"]}, "has no column 'b'; it has 'a'"),
         ({"a": pa.array([], pa.float64())}, {}, "has no rows"),

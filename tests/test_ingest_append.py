@@ -322,7 +322,7 @@ def test_text_columns_are_left_out_on_request(tmp_path):
     frame.to_parquet(tmp_path / "x.parquet")
     for file in ("x.csv", "x.parquet"):
         dest = tmp_path / f"{file}.zarr"
-        with pytest.raises(DataError, match=r"`exclude`.*`numeric_only`.*`labels`"):
+        with pytest.raises(DataError, match=r"`--exclude`.*`--numeric-only`.*`--labels`"):
             ingest(tmp_path / file, dest, progress=quiet)
         report = ingest(tmp_path / file, dest, numeric_only=True, progress=quiet)
         assert report.left_out == (("", "name") if file == "x.csv" else ("name",))

@@ -10,8 +10,12 @@ from typing import NamedTuple
 from streamdr.errors import ConfigError, DataError
 from streamdr.ingest.table import Options, some
 
-_INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")
-"""What pandas calls the column of a data frame's index in a file."""
+_INDEX_NAMES = frozenset(
+    ("index", "level_0", "id", "idx", "no", "nr", "row", "rowid", "row_id", "row_number", "rownames")
+)
+"""What a column that numbers the rows is often called."""
+_MADE_UP = ("Unnamed: ", "__index_level_")
+"""How the names begin that pandas gives to columns without one."""
 
 
 class Columns(NamedTuple):
@@ -20,6 +24,13 @@ class Columns(NamedTuple):
     used: list[int]
     labels: int | None
     left_out: tuple[str, ...]
+    remarks: tuple[str, ...]
+    """What a person should know about the choice, a sentence each."""
+
+
+def leading_unnamed(names: Sequence[str]) -> int:
+    """How many columns come before the first with a name of its own: the index of a data frame, in a file."""
+    return next((i for i, name in enumerate(names) if name and not name.startswith(_MADE_UP)), 0)
 
 
 def choose_columns(
@@ -29,31 +40,73 @@ def choose_columns(
     options: Options,
     *,
     is_number: Callable[[int], bool],
-    is_row_number: Callable[[int], bool],
+    is_index: Callable[[int], bool],
+    counts_rows: Callable[[int], bool],
 ) -> Columns:
-    """The columns that the options ask for; a column that only numbers the rows is left out by itself."""
+    """The columns that the options ask for; those that only say which row it is are left out by themselves.
+
+    Parameters
+    ----------
+    source
+        The file, for messages.
+    names
+        What the columns are called, if anything.
+    n_columns
+        How many there are.
+    options
+        What is asked for.
+    is_number
+        Whether a column holds numbers.
+    is_index
+        Whether the file says that a column is the index of a data frame, or a part of it.
+    counts_rows
+        Whether a column holds 0, 1, 2, ... or 1, 2, 3, ...
+    """
     called = list(names) if names is not None else [str(i) for i in range(n_columns)]
     left_out: list[str] = []
+    remarks: list[str] = []
     labels = None if options.labels is None else _position(source, called, options.labels)
     if options.columns is not None:
         used = [i for i in select_columns(source, called, options.columns) if i != labels]
     else:
-        used = [i for i in range(n_columns) if i != labels]
-        numbering = [i for i in used if called[i] in _INDEX_NAMES and is_row_number(i)]
-        used = [i for i in used if i not in numbering]
-        left_out += [called[i] for i in numbering]
+        ignored = options.ignored if names is not None else ()
+        used = [i for i in range(n_columns) if i != labels and called[i] not in ignored]
+        index = [i for i in used if is_index(i)]
+        used = [i for i in used if i not in index]
+        remarks += [f"the column {called[i]!r} is left out: it is an index of rows" for i in index]
+        left_out += [called[i] for i in index]
     for pattern in options.exclude or ():
         if not any(fnmatchcase(name, pattern) for name in called):
             raise DataError(f"{source}: has no column {pattern!r} to exclude; it has {some(called)}")
         used = [i for i in used if not fnmatchcase(called[i], pattern)]
+    if options.columns is None and options.expected is None and len(used) > 1 and counts_rows(used[0]):
+        first = called[used[0]]
+        if names is not None and first.lower() in _INDEX_NAMES:
+            remarks.append(
+                f"the column {first!r} is left out: it only numbers the rows; `--columns` can keep it"
+            )
+            left_out.append(first)
+            used = used[1:]
+        else:
+            remarks.append(
+                f"the column {first!r} only numbers the rows; if it is no measurement, leave it out with "
+                "`--exclude`"
+                if names is not None
+                else "the first column only numbers the rows; if it is no measurement, leave it out with "
+                "`--exclude`, as column 0"
+            )
     if options.numeric_only:
-        left_out += [called[i] for i in used if not is_number(i)]
-        used = [i for i in used if is_number(i)]
+        others = [i for i in used if not is_number(i)]
+        remarks += [
+            f"the column {called[i]!r} is left out: it holds something else than numbers" for i in others
+        ]
+        left_out += [called[i] for i in others]
+        used = [i for i in used if i not in others]
     if options.expected is not None:
         used = _as_before(source, called if names is not None else None, used, options.expected)
     if not used:
         raise DataError(f"{source}: no column of numbers is left; it has {some(called)}")
-    return Columns(used, labels, tuple(left_out))
+    return Columns(used, labels, tuple(left_out), tuple(remarks))
 
 
 def select_columns(source: Path, names: Sequence[str], wanted: Sequence[str]) -> list[int]:
@@ -84,7 +137,7 @@ def _as_before(
     more = [name for name in here if name not in expected]
     if more:
         raise DataError(
-            f"{source}: has the column {more[0]!r}, which the store has not; leave it out with `exclude`, or "
+            f"{source}: has the column {more[0]!r}, which the store has not; leave it out with `--exclude`, or "
             "ingest all rows anew"
         )
     return [used[here.index(name)] for name in expected]

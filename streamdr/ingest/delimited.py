@@ -19,7 +19,7 @@ import numpy as np
 from streamdr.blocks import Array
 from streamdr.errors import ConfigError, DataError
 from streamdr.files import open_regular
-from streamdr.ingest.columns import choose_columns
+from streamdr.ingest.columns import choose_columns, leading_unnamed
 from streamdr.ingest.table import Batch, Options, Stream
 from streamdr.store.labels import LabelKind, as_labels
 
@@ -41,16 +41,25 @@ def open_delimited(path: Path, options: Options) -> Iterator[Stream]:
             delimiter = _delimiter(path, lines, options.delimiter)
             reader = csv.reader(lines, delimiter=delimiter)
             first = next((row for row in reader if not _is_blank(row)), None)
-        if first is None:
-            raise DataError(f"{path}: has no rows; check that this is the right file")
-        has_header = options.header if options.header is not None else not all(map(_is_number, first))
+            if first is None:
+                raise DataError(f"{path}: has no rows; check that this is the right file")
+            sample = _Sample.of(lines[reader.line_num :], delimiter, len(first))
+        has_header = options.header if options.header is not None else _is_header(first, sample.rows)
         names = tuple(name.strip() for name in first) if has_header else None
         start = reader.line_num if has_header else 0
-        with _naming(path):
-            sample = _Sample.of(lines[start:], delimiter, len(first))
-        used, labels, left_out = choose_columns(
-            path, names, len(first), options, is_number=sample.is_number, is_row_number=sample.is_row_number
+        if not has_header:
+            sample = _Sample([first, *sample.rows])
+        n_index = leading_unnamed(names) if names else 0
+        chosen = choose_columns(
+            path,
+            names,
+            len(first),
+            options,
+            is_number=sample.is_number,
+            is_index=range(n_index).__contains__,
+            counts_rows=sample.counts_rows,
         )
+        used, labels = chosen.used, chosen.labels
         label_kind = None if labels is None else options.label_kind or sample.label_kind(labels)
         dtype = np.dtype(np.float64)
         if options.dtype is not None and options.dtype.kind in "iu":
@@ -69,16 +78,17 @@ def open_delimited(path: Path, options: Options) -> Iterator[Stream]:
             values, found = parser.parse([], first_line)
             yield Batch(values, size - done, found)
 
-        chosen = tuple(names[i] for i in used) if names else None
         yield Stream(
             len(used),
             dtype,
             batches(),
             total=size,
             unit="bytes",
-            feature_names=chosen,
+            feature_names=tuple(names[i] for i in used) if names else None,
             label_kind=label_kind,
-            left_out=left_out,
+            left_out=chosen.left_out,
+            not_used=tuple(name for i, name in enumerate(names or ()) if i not in {*used, labels}),
+            remarks=chosen.remarks,
         )
 
 
@@ -96,12 +106,10 @@ class _Sample:
     def is_number(self, column: int) -> bool:
         return all(_is_number(row[column]) for row in self.rows)
 
-    def is_row_number(self, column: int) -> bool:
+    def counts_rows(self, column: int) -> bool:
         """Whether a column counts the rows, from 0 or from 1."""
         fields = [row[column].strip() for row in self.rows]
-        return bool(fields) and any(
-            fields == [str(first + i) for i in range(len(fields))] for first in (0, 1)
-        )
+        return len(fields) > 1 and fields[0] in ("0", "1") and _counts(fields)
 
     def label_kind(self, column: int) -> LabelKind:
         fields = [row[column].strip() for row in self.rows]
@@ -186,8 +194,8 @@ class _Parser:
             text = field if len(field) <= 40 else f"{field[:40]}..."
             raise DataError(
                 f"{self.path}: line {line}, {name}: {text!r} cannot be read as {self.dtype}; "
-                "mend it, leave the column out with `exclude` (or every such one with `numeric_only`), or "
-                "make it the `labels`"
+                "mend it, leave the column out with `--exclude` (or every such one with `--numeric-only`), or "
+                "make it the `--labels`"
             ) from None
 
 
@@ -213,6 +221,30 @@ def _is_number(field: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a line has names: words, or the numbers that pandas gives to columns without names.
+
+    These are 0, 1, 2, ..., or others in a row, such as years, behind a field that is empty in no other line.
+    """
+    if not all(map(_is_number, first)):
+        return True
+    fields = [field.strip() for field in first]
+    index = next((i for i, field in enumerate(fields) if field), len(fields))
+    numbers = fields[index:]
+    if not rows or not numbers or not _counts(numbers):
+        return False
+    if index:
+        alone = len(numbers) == 1 and numbers != ["0"]
+        return not alone and all(row[i].strip() for row in rows for i in range(index))
+    goes_on = _counts([*numbers, *(field.strip() for field in rows[0])])
+    return numbers[0] == "0" and len(numbers) > 1 and not goes_on
+
+
+def _counts(fields: Sequence[str]) -> bool:
+    """Whether each is one more than the one before it."""
+    return fields[0].isdecimal() and list(fields) == [str(int(fields[0]) + i) for i in range(len(fields))]
 
 
 def _is_blank(row: Sequence[str]) -> bool:

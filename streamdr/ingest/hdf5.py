@@ -55,7 +55,7 @@ def _find(path: Path, file: h5py.File, name: str | None) -> h5py.Dataset:
     listing = ", ".join(found.values()) or "none"
     if name is None:
         if len(found) != 1:
-            raise DataError(f"{path}: name the dataset to read with `dataset`; the file has {listing}")
+            raise DataError(f"{path}: name the dataset to read with `--dataset`; the file has {listing}")
         (name,) = found
     _require_links_within(path, file, name)
     dataset = file.get(name)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import pyarrow.parquet as pq
 
 from streamdr.blocks import Array
 from streamdr.errors import DataError
-from streamdr.ingest.columns import Columns, choose_columns
+from streamdr.ingest.columns import Columns, choose_columns, leading_unnamed
 from streamdr.ingest.table import Batch, Options, Stream
 from streamdr.store.labels import LabelKind, as_labels
 
@@ -70,6 +68,8 @@ def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
         feature_names=tuple(names),
         label_kind=label_kind,
         left_out=chosen.left_out,
+        not_used=tuple(name for name in schema.names if name not in read),
+        remarks=chosen.remarks,
     )
 
 
@@ -104,33 +104,32 @@ def _opened(part: Path) -> Iterator[pq.ParquetFile]:
 
 
 def _chosen_columns(path: Path, file: pq.ParquetFile, schema: pa.Schema, options: Options) -> Columns:
-    """The columns that the options ask for; by default all but those that pandas uses to number its rows."""
-    index = schema.pandas_metadata["index_columns"] if schema.pandas_metadata else []
-    by_default = [name for name in schema.names if name not in index]
-    if options.columns is None and options.labels not in index and len(by_default) < len(schema.names):
-        options = replace(options, exclude=(*(options.exclude or ()), *map(escape, _among(index, schema))))
+    """The columns that the options ask for; by default all but the index of a data frame."""
+    if not schema.names:
+        raise DataError(f"{path}: has no columns; check that this is the right file")
+    # A RangeIndex is described by a mapping, and has no column.
+    index = [name for name in schema.names if name.startswith("__index_level_")]
+    index += [
+        name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)
+    ]
+    n_unnamed = leading_unnamed(schema.names)
 
-    def is_row_number(column: int) -> bool:
-        if schema.names[column] in index or not pa.types.is_integer(schema.field(column).type):
+    def counts_rows(column: int) -> bool:
+        if not pa.types.is_integer(schema.field(column).type):
             return False
         batch = next(file.iter_batches(_SAMPLED_ROWS, columns=[schema.names[column]]), None)
         found = [] if batch is None else batch.column(0).to_pylist()
-        return bool(found) and any(found == list(range(i, i + len(found))) for i in (0, 1))
+        return len(found) > 1 and any(found == list(range(i, i + len(found))) for i in (0, 1))
 
-    if not by_default:
-        raise DataError(f"{path}: has no columns; check that this is the right file")
     return choose_columns(
         path,
         schema.names,
         len(schema.names),
         options,
         is_number=lambda column: _is_number(schema.field(column).type),
-        is_row_number=is_row_number,
+        is_index=lambda column: column < n_unnamed or schema.names[column] in index,
+        counts_rows=counts_rows,
     )
-
-
-def _among(index: Sequence[Any], schema: pa.Schema) -> list[str]:
-    return [name for name in index if isinstance(name, str) and name in schema.names]
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -170,8 +169,8 @@ def _numpy_type(part: Path, name: str, kind: pa.DataType) -> np.dtype[Any]:
         numpy_type: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
         return numpy_type
     raise DataError(
-        f"{part}: column {name!r} holds {kind}, not numbers; leave it out with `exclude` (or every such one "
-        "with `numeric_only`), or make it the `labels`"
+        f"{part}: column {name!r} holds {kind}, not numbers; leave it out with `--exclude` (or every such one "
+        "with `--numeric-only`), or make it the `--labels`"
     )
 
 
