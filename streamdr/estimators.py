@@ -6,8 +6,8 @@ one immutable `model_`; its arrays show under the names that people know, `compo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -27,7 +27,7 @@ from streamdr import fitting, methods, store
 from streamdr.addresses import Place, parse_place
 from streamdr.blocks import Array, Span, working_dtype
 from streamdr.classifiers import Classifier
-from streamdr.errors import ParameterError
+from streamdr.errors import InputError, ParameterError
 from streamdr.lazy import RowMap, is_streamed, mapped
 from streamdr.methods import Method, OnePass, Stream, Streaming, Supervised
 from streamdr.segments import BLOCK_BYTES
@@ -138,7 +138,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Map embedded rows back to the features, as closely as the model can."""
         check_is_fitted(self)
         if is_streamed(X) and not isinstance(X, np.memmap):
-            return mapped(X, self.model_.inverse_transform, self._features)
+            return mapped(X, self.model_.inverse_transform, self._features, holes=True)
         return _in_blocks(self.model_.inverse_transform, np.asarray(X), self.n_features_in_)
 
     @_of_models_that("denoise")  # type: ignore[untyped-decorator]
@@ -316,7 +316,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ) -> Any:
         """Map rows as they were given: what is in memory now, all else lazily."""
         if is_streamed(X) and not isinstance(X, np.memmap):
-            fitting.require_features(self.model_, open_source(X))
+            with _by_argument():
+                fitting.require_features(self.model_, open_source(X))
             return mapped(
                 X, function, names, keep_features=keep_features, holes=self._takes_holes, dtype=dtype
             )
@@ -334,8 +335,10 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             X = self._validated(X, first=first)
             if sample_weight is not None:
                 sample_weight = _weights(sample_weight, len(X))
-            return self._in_memory(X, weights=sample_weight, labels=self._labels(y, X))
-        source = open_source(X, weights=sample_weight, labels=y)
+            with _by_argument():
+                return self._in_memory(X, weights=sample_weight, labels=self._labels(y, X))
+        with _by_argument():
+            source = open_source(X, weights=sample_weight, labels=y)
         if first:
             self.n_features_in_ = source.spec.n_cols
             self.__dict__.pop("feature_names_in_", None)
@@ -468,6 +471,16 @@ def load_model(path: str | Place) -> Estimator:
     if saved.feature_names is not None:
         estimator.feature_names_in_ = np.array(saved.feature_names, dtype=object)
     return estimator
+
+
+@contextmanager
+def _by_argument() -> Iterator[None]:
+    """Let errors of the input name the argument that they are about, not the key of a configuration."""
+    names = {"path": "X", "array": "X", "weights": "sample_weight", "labels": "y"}
+    try:
+        yield
+    except InputError as error:
+        raise InputError(names.get(error.parameter, error.parameter), error.message) from error
 
 
 def _shows(model: type, name: str) -> bool:

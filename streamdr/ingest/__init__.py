@@ -163,7 +163,7 @@ def _append(source: Path, dest: Path, options: Options, progress: Progress) -> I
         options = replace(
             options,
             dtype=layout.dtype,
-            expected=target.feature_names if options.columns is None else None,
+            expected=target.feature_names,
             labels=options.labels if target.labels is None else options.labels or target.record["labels"],
             label_kind=target.label_kind,
             ignored=tuple(map(str, target.record.get("left_out", ()))),

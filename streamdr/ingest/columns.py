@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from streamdr.errors import ConfigError, DataError
+from streamdr.errors import ConfigError, DataError, InputError
 from streamdr.ingest.table import Options, some
 
 _INDEX_NAMES = frozenset(
@@ -65,7 +65,7 @@ def choose_columns(
     called = list(names) if names is not None else [str(i) for i in range(n_columns)]
     left_out: list[str] = []
     remarks: list[str] = []
-    labels = None if options.labels is None else _position(source, called, options.labels)
+    labels = None if options.labels is None else _position(source, called, options.labels, "labels")
     if options.columns is not None:
         used = [i for i in select_columns(source, called, options.columns) if i != labels]
     else:
@@ -77,7 +77,11 @@ def choose_columns(
         left_out += [called[i] for i in index]
     for pattern in options.exclude or ():
         if not any(fnmatchcase(name, pattern) for name in called):
-            raise DataError(f"{source}: has no column {pattern!r} to exclude; it has {some(called)}")
+            raise InputError(
+                "exclude",
+                f"{source}: has no column {pattern!r} to exclude; it has {some(called)}",
+                located=True,
+            )
         used = [i for i in used if not fnmatchcase(called[i], pattern)]
     if options.columns is None and options.expected is None and len(used) > 1 and counts_rows(used[0]):
         first = called[used[0]]
@@ -113,12 +117,12 @@ def select_columns(source: Path, names: Sequence[str], wanted: Sequence[str]) ->
     """The positions of the wanted columns, in the order in which they were asked for."""
     if not wanted:
         raise ConfigError("columns is empty; name at least one, or leave it out to ingest all")
-    return [_position(source, names, name) for name in wanted]
+    return [_position(source, names, name, "columns") for name in wanted]
 
 
-def _position(source: Path, names: Sequence[str], name: str) -> int:
+def _position(source: Path, names: Sequence[str], name: str, option: str) -> int:
     if name not in names:
-        raise DataError(f"{source}: has no column {name!r}; it has {some(names)}")
+        raise InputError(option, f"{source}: has no column {name!r}; it has {some(names)}", located=True)
     if names.count(name) > 1:
         raise DataError(f"{source}: has {names.count(name)} columns named {name!r}; rename all but one")
     return names.index(name)
@@ -137,7 +141,7 @@ def _as_before(
     more = [name for name in here if name not in expected]
     if more:
         raise DataError(
-            f"{source}: has the column {more[0]!r}, which the store has not; leave it out with `--exclude`, or "
-            "ingest all rows anew"
+            f"{source}: has the column {more[0]!r}, which the store has not; leave it out with `--exclude`, "
+            "or ingest all rows anew"
         )
     return [used[here.index(name)] for name in expected]

@@ -194,8 +194,8 @@ class _Parser:
             text = field if len(field) <= 40 else f"{field[:40]}..."
             raise DataError(
                 f"{self.path}: line {line}, {name}: {text!r} cannot be read as {self.dtype}; "
-                "mend it, leave the column out with `--exclude` (or every such one with `--numeric-only`), or "
-                "make it the `--labels`"
+                "mend it, leave the column out with `--exclude` (or every such one with `--numeric-only`), "
+                "or make it the `--labels`"
             ) from None
 
 

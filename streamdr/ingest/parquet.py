@@ -169,8 +169,8 @@ def _numpy_type(part: Path, name: str, kind: pa.DataType) -> np.dtype[Any]:
         numpy_type: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
         return numpy_type
     raise DataError(
-        f"{part}: column {name!r} holds {kind}, not numbers; leave it out with `--exclude` (or every such one "
-        "with `--numeric-only`), or make it the `--labels`"
+        f"{part}: column {name!r} holds {kind}, not numbers; leave it out with `--exclude` (or every such "
+        "one with `--numeric-only`), or make it the `--labels`"
     )
 
 
