@@ -89,7 +89,7 @@ def ingest(
     chunk_rows
         The rows of a chunk. By default as many as make 16 MB.
     delimiter
-        CSV: the character between fields. By default a comma, tab, semicolon or bar, whichever fits.
+        CSV: the character between fields. By default a comma, tab, semicolon, bar or space, whichever fits.
     header
         CSV: whether the first line names the columns. By default it does when it is not all numbers.
     overwrite

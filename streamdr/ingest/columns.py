@@ -69,12 +69,13 @@ def choose_columns(
     if options.columns is not None:
         used = [i for i in select_columns(source, called, options.columns) if i != labels]
     else:
-        ignored = options.ignored if names is not None else ()
+        ignored = frozenset(options.ignored if names is not None else ())
         used = [i for i in range(n_columns) if i != labels and called[i] not in ignored]
         index = [i for i in used if is_index(i)]
-        used = [i for i in used if i not in index]
-        remarks += [f"the column {called[i]!r} is left out: it is an index of rows" for i in index]
-        left_out += [called[i] for i in index]
+        used = [i for i in used if not is_index(i)]
+        if index:
+            left_out += [called[i] for i in index]
+            remarks.append(f"left out, since it is an index of rows: {some(left_out)}")
     for pattern in options.exclude or ():
         if not any(fnmatchcase(name, pattern) for name in called):
             raise InputError(
@@ -84,28 +85,23 @@ def choose_columns(
             )
         used = [i for i in used if not fnmatchcase(called[i], pattern)]
     if options.columns is None and options.expected is None and len(used) > 1 and counts_rows(used[0]):
-        first = called[used[0]]
-        if names is not None and first.lower() in _INDEX_NAMES:
-            remarks.append(
-                f"the column {first!r} is left out: it only numbers the rows; `--columns` can keep it"
-            )
-            left_out.append(first)
+        first = "the first column" if names is None else f"the column {called[used[0]]!r}"
+        if names is not None and called[used[0]].lower() in _INDEX_NAMES:
+            remarks.append(f"left out, since it only numbers the rows: {first}; `--columns` can keep it")
+            left_out.append(called[used[0]])
             used = used[1:]
         else:
             remarks.append(
-                f"the column {first!r} only numbers the rows; if it is no measurement, leave it out with "
-                "`--exclude`"
-                if names is not None
-                else "the first column only numbers the rows; if it is no measurement, leave it out with "
-                "`--exclude`, as column 0"
+                f"{first} only numbers the rows; if that is no measurement, leave it out with "
+                f"`--exclude {called[used[0]]}`"
             )
     if options.numeric_only:
-        others = [i for i in used if not is_number(i)]
-        remarks += [
-            f"the column {called[i]!r} is left out: it holds something else than numbers" for i in others
-        ]
-        left_out += [called[i] for i in others]
-        used = [i for i in used if i not in others]
+        numbers = [is_number(i) for i in used]
+        others = [called[i] for i, fine in zip(used, numbers, strict=True) if not fine]
+        if others:
+            remarks.append(f"left out, since they hold something else than numbers: {some(others)}")
+            left_out += others
+        used = [i for i, fine in zip(used, numbers, strict=True) if fine]
     if options.expected is not None:
         used = _as_before(source, called if names is not None else None, used, options.expected)
     if not used:
@@ -134,14 +130,21 @@ def _as_before(
     """The columns in the order of a store that they are appended to, whose names they must have."""
     if names is None:
         return used  # without names they are taken in their order
-    here = [names[i] for i in used]
+    here = {names[i]: i for i in used}
     lacking = [name for name in expected if name not in here]
     if lacking:
         raise DataError(f"{source}: lacks the column {lacking[0]!r}, which the store has; append whole rows")
-    more = [name for name in here if name not in expected]
+    known = frozenset(expected)
+    more = [name for name in here if name not in known]
     if more:
         raise DataError(
             f"{source}: has the column {more[0]!r}, which the store has not; leave it out with `--exclude`, "
             "or ingest all rows anew"
         )
-    return [used[here.index(name)] for name in expected]
+    if len(used) == len(here) == len(expected):
+        return [here[name] for name in expected]
+    if [names[i] for i in used] != list(expected):  # of those of one name it is not known which is which
+        raise DataError(
+            f"{source}: has columns of the same name, and not in the order of the store; rename them"
+        )
+    return used

@@ -78,6 +78,7 @@ def open_delimited(path: Path, options: Options) -> Iterator[Stream]:
             values, found = parser.parse([], first_line)
             yield Batch(values, size - done, found)
 
+        kept = {*used, labels}
         yield Stream(
             len(used),
             dtype,
@@ -87,7 +88,7 @@ def open_delimited(path: Path, options: Options) -> Iterator[Stream]:
             feature_names=tuple(names[i] for i in used) if names else None,
             label_kind=label_kind,
             left_out=chosen.left_out,
-            not_used=tuple(name for i, name in enumerate(names or ()) if i not in {*used, labels}),
+            not_used=tuple(name for i, name in enumerate(names or ()) if i not in kept),
             remarks=chosen.remarks,
         )
 
@@ -179,7 +180,7 @@ class _Parser:
                 if len(fields) != self.n_fields:
                     raise DataError(
                         f"{self.path}: line {line} has {len(fields)} fields where the first line has "
-                        f"{self.n_fields}; mend or remove this line, or say what the delimiter is"
+                        f"{self.n_fields}; mend or remove this line, or say what the delimiter is (`--delimiter`)"
                     )
                 rows.append([self._number(fields[column], line, column) for column in self.used])
                 if self.labels is not None:
@@ -270,7 +271,9 @@ def _delimiter(path: Path, lines: Sequence[str], told: str | None) -> str:
         agreeing = sum(1 < len(row) == len(rows[0]) for row in rows)
         return agreeing, sum(map(_is_number, rows[-1])) if rows else 0
 
-    return max(_DELIMITERS, key=agreement)
+    found = max(_DELIMITERS, key=agreement)
+    by_spaces = not agreement(found)[0] and 0 < len(sample) == agreement(" ")[0]  # as numpy.savetxt writes
+    return " " if by_spaces else found
 
 
 def _text(path: Path, raw: IO[bytes]) -> io.TextIOWrapper:
@@ -301,6 +304,9 @@ def _naming(path: Path) -> Iterator[None]:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is not UTF-8 text ({error.reason}); convert it, say with iconv") from error
     except csv.Error as error:
-        raise DataError(f"{path}: cannot be split into fields ({error}); is a quote not closed?") from error
+        raise DataError(
+            f"{path}: cannot be split into fields ({error}); is a quote not closed, or is the delimiter "
+            "another one (`--delimiter`)?"
+        ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: cannot be decompressed ({error}); copy or compress it again") from error

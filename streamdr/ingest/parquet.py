@@ -68,7 +68,7 @@ def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
         feature_names=tuple(names),
         label_kind=label_kind,
         left_out=chosen.left_out,
-        not_used=tuple(name for name in schema.names if name not in read),
+        not_used=tuple(name for name in schema.names if name not in types and name != labels),
         remarks=chosen.remarks,
     )
 
