@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -27,7 +28,7 @@ from streamdr import fitting, methods, store
 from streamdr.addresses import Place, parse_place
 from streamdr.blocks import Array, Span, working_dtype
 from streamdr.classifiers import Classifier
-from streamdr.errors import InputError, ParameterError
+from streamdr.errors import DataError, InputError, ParameterError
 from streamdr.lazy import RowMap, is_streamed, mapped
 from streamdr.methods import Method, OnePass, Stream, Streaming, Supervised
 from streamdr.segments import BLOCK_BYTES
@@ -94,7 +95,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         else:
             own = self.stream(data.n_cols) if isinstance(self, Streaming) else None
             stream, done = OnePass(self, data) if own is None else own, 0
-        with fitting.one_blas_thread():
+        with fitting.arithmetic():
             for span in _blocks(data.n_rows, data.line_bytes("rows")):
                 stream.update(source.block(span, holes=self._takes_holes))
                 done += len(span)
@@ -131,7 +132,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Map rows to their embedding: numpy to numpy, lazy to lazy (dask), a DataArray to a labelled one."""
         check_is_fitted(self)
         same = self.model_.outputs_are_features
-        return self._rows(X, self.model_.transform, self.get_feature_names_out(), keep_features=same)
+        embed = self.model_.transform if self._takes_holes else partial(_finite, self.model_.transform)
+        return self._rows(X, embed, self.get_feature_names_out(), keep_features=same)
 
     @_of_models_that("inverse_transform")  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Any) -> Any:
@@ -139,7 +141,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_is_fitted(self)
         if is_streamed(X) and not isinstance(X, np.memmap):
             return mapped(X, self.model_.inverse_transform, self._features, holes=True)
-        return _in_blocks(self.model_.inverse_transform, np.asarray(X), self.n_features_in_)
+        with fitting.arithmetic():
+            return _in_blocks(self.model_.inverse_transform, np.asarray(X), self.n_features_in_)
 
     @_of_models_that("denoise")  # type: ignore[untyped-decorator]
     def denoise(self, X: Any) -> Any:
@@ -257,8 +260,10 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         # Called only for names that are not there: the model's own, with a trailing underscore.
         if self.__sklearn_is_fitted__():
             if name == "model_":
-                with fitting.one_blas_thread():
-                    self.model_ = self.stream_.model()
+                with fitting.arithmetic():
+                    model = self.stream_.model()
+                fitting.require_finite(model)
+                self.model_ = model
                 return self.model_
             if name.endswith("_") and _shows(type(self).model, name[:-1]):
                 return getattr(self.model_, name[:-1])
@@ -321,7 +326,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             return mapped(
                 X, function, names, keep_features=keep_features, holes=self._takes_holes, dtype=dtype
             )
-        with fitting.one_blas_thread():
+        with fitting.arithmetic():
             return _in_blocks(function, self._validated(X), len(names))
 
     def _source(self, X: Any, y: Any, sample_weight: Any, *, first: bool) -> Source:
@@ -495,6 +500,14 @@ def _flat(X: Any) -> Any:
     if isinstance(X, np.ndarray) and X.ndim > 2 and X.size:
         return X.reshape(len(X), -1)
     return X
+
+
+def _finite(function: RowMap, rows: Array) -> Array:
+    """What finite rows are mapped to, unless that has overflowed."""
+    mapped_rows = function(rows)
+    if not np.isfinite(mapped_rows).all():
+        raise DataError("the embedding of these rows overflows: rescale the data, and fit anew")
+    return mapped_rows
 
 
 def _as_column(function: Callable[[Array], Array]) -> RowMap:

@@ -180,7 +180,7 @@ class _Parser:
                 if len(fields) != self.n_fields:
                     raise DataError(
                         f"{self.path}: line {line} has {len(fields)} fields where the first line has "
-                        f"{self.n_fields}; mend or remove this line, or say what the delimiter is (`--delimiter`)"
+                        f"{self.n_fields}; mend or remove this line, or give the `--delimiter`"
                     )
                 rows.append([self._number(fields[column], line, column) for column in self.used])
                 if self.labels is not None:

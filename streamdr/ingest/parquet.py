@@ -30,8 +30,9 @@ def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
     with _opened(parts[0]) as file:
         schema: pa.Schema = file.schema_arrow
         chosen = _chosen_columns(path, file, schema, options)
-    names = [schema.names[i] for i in chosen.used]
-    labels = None if chosen.labels is None else schema.names[chosen.labels]
+    every = schema.names
+    names = [every[i] for i in chosen.used]
+    labels = None if chosen.labels is None else every[chosen.labels]
     label_kind = None if labels is None else options.label_kind or _label_kind(parts[0], schema, labels)
     read = names if labels is None else [*names, labels]
     types = {name: schema.field(name).type for name in names}
@@ -68,7 +69,7 @@ def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
         feature_names=tuple(names),
         label_kind=label_kind,
         left_out=chosen.left_out,
-        not_used=tuple(name for name in schema.names if name not in types and name != labels),
+        not_used=tuple(name for name in every if name not in types and name != labels),
         remarks=chosen.remarks,
     )
 
@@ -105,29 +106,30 @@ def _opened(part: Path) -> Iterator[pq.ParquetFile]:
 
 def _chosen_columns(path: Path, file: pq.ParquetFile, schema: pa.Schema, options: Options) -> Columns:
     """The columns that the options ask for; by default all but the index of a data frame."""
-    if not schema.names:
+    names = schema.names  # a list that is made anew whenever it is asked for
+    if not names:
         raise DataError(f"{path}: has no columns; check that this is the right file")
     # A RangeIndex is described by a mapping, and has no column.
-    index = [name for name in schema.names if name.startswith("__index_level_")]
+    index = [name for name in names if name.startswith("__index_level_")]
     index += [
         name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)
     ]
-    n_unnamed = leading_unnamed(schema.names)
+    n_unnamed = leading_unnamed(names)
 
     def counts_rows(column: int) -> bool:
         if not pa.types.is_integer(schema.field(column).type):
             return False
-        batch = next(file.iter_batches(_SAMPLED_ROWS, columns=[schema.names[column]]), None)
+        batch = next(file.iter_batches(_SAMPLED_ROWS, columns=[names[column]]), None)
         found = [] if batch is None else batch.column(0).to_pylist()
         return len(found) > 1 and any(found == list(range(i, i + len(found))) for i in (0, 1))
 
     return choose_columns(
         path,
-        schema.names,
-        len(schema.names),
+        names,
+        len(names),
         options,
         is_number=lambda column: _is_number(schema.field(column).type),
-        is_index=lambda column: column < n_unnamed or schema.names[column] in index,
+        is_index=lambda column: column < n_unnamed or names[column] in index,
         counts_rows=counts_rows,
     )
 
@@ -175,8 +177,9 @@ def _numpy_type(part: Path, name: str, kind: pa.DataType) -> np.dtype[Any]:
 
 
 def _require_same_types(part: Path, schema: pa.Schema, model: Path, types: dict[str, pa.DataType]) -> None:
+    there = frozenset(schema.names)
     for name, kind in types.items():
-        found = schema.field(name).type if name in schema.names else None
+        found = schema.field(name).type if name in there else None
         if found != kind:
             what = "no such column" if found is None else str(found)
             raise DataError(

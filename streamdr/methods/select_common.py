@@ -10,6 +10,7 @@ import numpy as np
 
 from streamdr.blocks import Array, MatrixSpec
 from streamdr.errors import DataError, ParameterError
+from streamdr.linalg import constant_columns
 from streamdr.methods.checks import require
 from streamdr.methods.select_search import Path
 
@@ -70,6 +71,15 @@ def told(classes: Array, data: MatrixSpec) -> Array | list[str]:
     if classes.dtype.kind == "U":
         return [str(name) for name in classes]
     return classes if data.labels is None else classes.astype(data.labels)
+
+
+def which_constant(variance: Array, mean: Array) -> Array:
+    """Whether each column, or a target beside them, is constant, by its variance."""
+    if not np.isfinite(variance).all():
+        raise DataError("squares of the data's values, or of labels, overflow: rescale the data")
+    found = np.zeros(len(mean), bool)
+    found[constant_columns(variance, mean)] = True
+    return found
 
 
 def chosen(order: Sequence[int] | Array, n_cols: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from streamdr.accumulators import ClassMoments, JointMoments
 from streamdr.accumulators.class_sums import require_few
 from streamdr.blocks import Array
 from streamdr.errors import DataError
-from streamdr.linalg import constant_columns
+from streamdr.methods.select_common import which_constant
 from streamdr.methods.select_discriminant import DiscriminantFold
 from streamdr.methods.select_forms import Form
 from streamdr.methods.select_linear import LinearFold, Scoring
@@ -201,9 +201,7 @@ def _rounding(mean: float) -> float:
 
 
 def _is_constant(rows: Numbers, origin: Array) -> Array:
-    found = np.zeros(len(origin), bool)
-    found[constant_columns(rows.scatter.diagonal() / rows.weight, origin + rows.mean)] = True
-    return found
+    return which_constant(rows.scatter.diagonal() / rows.weight, origin + rows.mean)
 
 
 def _within_classes(rows: Classes, origin: Array) -> tuple[Form, Array]:
@@ -214,9 +212,7 @@ def _within_classes(rows: Classes, origin: Array) -> tuple[Form, Array]:
     """
     weight, mean = float(rows.weights.sum()), origin + rows.mean
     between = np.square(rows.between).sum(axis=0)
-    narrow, same = np.zeros(len(mean), bool), np.zeros(len(mean), bool)
-    narrow[constant_columns(rows.within.diagonal() / weight, mean)] = True
-    same[constant_columns(between / weight, mean)] = True
+    narrow, same = (which_constant(sums / weight, mean) for sums in (rows.within.diagonal(), between))
     if not (narrow & ~same).any():
         return rows.within, narrow & same
     added = np.where(narrow & ~same, _NARROW * between, 0.0)
