@@ -36,7 +36,7 @@ def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
     label_kind = None if labels is None else options.label_kind or _label_kind(parts[0], schema, labels)
     read = names if labels is None else [*names, labels]
     types = {name: schema.field(name).type for name in names}
-    dtype = np.result_type(*(_numpy_type(parts[0], name, types[name]) for name in names))
+    dtype = np.result_type(*{_numpy_type(parts[0], name, types[name]) for name in names})
     n_rows = 0
     for part in parts:
         with _opened(part) as file:
