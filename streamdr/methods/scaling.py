@@ -31,7 +31,10 @@ def double_centred(squares: Array) -> Array:
 
 def scaled(squares: Array, n_components: int) -> Scaled:
     """All eigenvalues of B and the vectors of the largest; the squares are used up."""
-    values, vectors = eigenpairs(double_centred(squares))
+    centred = double_centred(squares)
+    if not np.isfinite(centred).all():
+        raise DataError("the squares of distances overflow: rescale the data")
+    values, vectors = eigenpairs(centred)
     return Scaled(values[::-1], fix_signs(vectors[:, ::-1][:, :n_components].T.copy()))
 
 
