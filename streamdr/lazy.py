@@ -71,11 +71,10 @@ def _map_dask(array: Any, function: RowMap, n_outputs: int, holes: bool, given: 
     expected = identity()  # on whichever cluster it will be computed
 
     def mapped_block(rows: Array, block_info: Any = None) -> Array:
-        first = block_info[0]["array-location"][0][0]
+        name = f"block that begins at row {block_info[0]['array-location'][0][0]}"
         with np.errstate(over="ignore", invalid="ignore"):
-            return run_as(
-                expected, lambda: function(_sound(rows, f"block that begins at row {first}", holes))
-            )
+            made: Array = run_as(expected, lambda: function(_sound(rows, name, holes)))
+        return made
 
     return whole_rows.map_blocks(
         mapped_block, dtype=dtype, chunks=(whole_rows.chunks[0], (n_outputs,)), meta=np.empty((0, 0), dtype)

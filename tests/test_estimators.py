@@ -216,7 +216,25 @@ def test_public_names_are_what_they_say_whatever_was_imported_before():
     with execution(workers=1, memory_limit="4GiB") as setting:
         assert setting.memory_limit == 4 << 30
         assert PCA(1).fit(np.eye(4)).n_components_ == 1
-    with pytest.raises(ValueError, match="workers must be at least 1"), execution(workers=0):
+    with pytest.raises(ValueError, match="workers: 0 is not at least 1"), execution(workers=0):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("workers", "two"),
+        ("workers", 1.5),
+        ("memory_limit", "much"),
+        ("ledger", 5),
+        ("cluster", "LocalCluster"),
+        ("tls", "ca.pem"),
+        ("checkpoint_seconds", -1),
+        ("checkpoint_seconds", "often"),
+    ],
+)
+def test_settings_that_mean_nothing_are_called_by_their_names(name, value):
+    with pytest.raises(ValueError, match=f"^{name}: "), streamdr.execution(**{name: value}):
         pass
 
 

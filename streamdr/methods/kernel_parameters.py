@@ -47,7 +47,7 @@ def check_kernel(method: HasKernel) -> None:
 def _check_values(gamma: Any, sigma: Any, degree: Any, coef0: Any) -> None:
     if gamma is not None and gamma != "median":
         sound = _is_number(gamma) and 0 < gamma < np.inf
-        require(sound, "gamma", f"{gamma!r} is not a number above 0, 'median' or null")
+        require(sound, "gamma", f"{gamma!r} is neither a number above 0 nor 'median', and is not left out")
     if sigma is not None:
         require(gamma is None, "sigma", "sigma stands for gamma = 1 / (2 sigma^2): give one of them")
         require(_is_number(sigma) and 0 < sigma < np.inf, "sigma", f"{sigma!r} is not a number above 0")
