@@ -28,6 +28,9 @@ _LONGEST_LINE = 2**28
 _SNIFFED_LINES = 20
 _SAMPLED_ROWS = 1000
 _DELIMITERS = (",", "\t", ";", "|")
+_GUESSED = "the first line is taken for the names of columns; `--no-header` takes it for a row"
+_UNLIKELY = 8
+"""So many numbers that count from 0 are no row of data by chance."""
 _MISSING = frozenset({"", "NA", "N/A", "NULL", "null"})
 
 
@@ -46,6 +49,8 @@ def open_delimited(path: Path, options: Options) -> Iterator[Stream]:
             sample = _Sample.of(lines[reader.line_num :], delimiter, len(first))
         has_header = options.header if options.header is not None else _is_header(first, sample.rows)
         names = tuple(name.strip() for name in first) if has_header else None
+        guessed = has_header and options.header is None and all(map(_is_number, first))
+        doubts = (_GUESSED,) if guessed else ()
         start = reader.line_num if has_header else 0
         if not has_header:
             sample = _Sample([first, *sample.rows])
@@ -89,7 +94,7 @@ def open_delimited(path: Path, options: Options) -> Iterator[Stream]:
             label_kind=label_kind,
             left_out=chosen.left_out,
             not_used=tuple(name for i, name in enumerate(names or ()) if i not in kept),
-            remarks=chosen.remarks,
+            remarks=(*doubts, *chosen.remarks),
         )
 
 
@@ -227,7 +232,8 @@ def _is_number(field: str) -> bool:
 def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Whether a line has names: words, or the numbers that pandas gives to columns without names.
 
-    These are 0, 1, 2, ..., or others in a row, such as years, behind a field that is empty in no other line.
+    These are 0, 1, 2, ..., more of them than chance makes or above fractions; or any that count up, such as
+    years, behind a field that is empty in no other line.
     """
     if not all(map(_is_number, first)):
         return True
@@ -240,7 +246,8 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
         alone = len(numbers) == 1 and numbers != ["0"]
         return not alone and all(row[i].strip() for row in rows for i in range(index))
     goes_on = _counts([*numbers, *(field.strip() for field in rows[0])])
-    return numbers[0] == "0" and len(numbers) > 1 and not goes_on
+    unlike = len(numbers) >= _UNLIKELY or any("." in field for row in rows for field in row)
+    return numbers[0] == "0" and len(numbers) > 1 and unlike and not goes_on
 
 
 def _counts(fields: Sequence[str]) -> bool:
