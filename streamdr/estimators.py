@@ -338,7 +338,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             )
         if not is_streamed(X):
             X = self._validated(X, first=first)
-            if sample_weight is not None:
+            if not (sample_weight is None or is_streamed(sample_weight)):
                 sample_weight = _weights(sample_weight, len(X))
             with _by_argument():
                 return self._in_memory(X, weights=sample_weight, labels=self._labels(y, X))
