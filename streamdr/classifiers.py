@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from streamdr.blocks import Array, Span
-from streamdr.fitting import one_blas_thread
+from streamdr.fitting import arithmetic
 from streamdr.segments import BLOCK_BYTES
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         source = self._source(X, y, sample_weight, first=False)
         right = total = 0.0
         rows = max(1, BLOCK_BYTES // source.spec.line_bytes("rows"))
-        with one_blas_thread():
+        with arithmetic():
             for span in Span(0, source.spec.n_rows).split(rows):
                 block = source.block(span, holes=self._takes_holes)
                 weights = np.ones(len(span)) if block.weights is None else block.weights

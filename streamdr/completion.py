@@ -21,6 +21,8 @@ _streamdr() {{
 }}
 complete -o default -F _streamdr streamdr
 """
+_ANYWHERE = ("--help", "--version")
+"""What stands in the place of a command."""
 _ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n"
 
 
@@ -40,7 +42,7 @@ def script(shell: str, commands: Mapping[str, Command]) -> str:
     cases = [
         f'            {name}) words="{" ".join(command.options)}" ;;' for name, command in commands.items()
     ]
-    bash = _BASH.format(cases="\n".join(cases), commands=" ".join(commands))
+    bash = _BASH.format(cases="\n".join(cases), commands=" ".join((*commands, *_ANYWHERE)))
     return bash if shell == "bash" else _ZSH + bash
 
 

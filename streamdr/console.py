@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from streamdr.errors import ConfigError, ParameterError, StreamdrError
+from streamdr.errors import ConfigError, OverlapError, ParameterError, StreamdrError
 from streamdr.safe_text import lines, one_line, redact, redact_value
 from streamdr.signals import Stop, supervise
 
@@ -124,7 +124,7 @@ def fail_with(error: Exception, as_json: bool) -> int:
 
 def exit_code_of(error: Exception) -> int:
     """2 for what has to be mended in a command line or a configuration, 1 for everything else."""
-    return 2 if isinstance(error, ConfigError | ParameterError) else 1
+    return 2 if isinstance(error, ConfigError | ParameterError | OverlapError) else 1
 
 
 def message_of(error: Exception) -> str:

@@ -56,7 +56,7 @@ class DataError(StreamdrError, ValueError):
 
 
 class InputError(ParameterError, DataError):
-    """A parameter of the input that names what is not there: a path, an array of a group, an axis."""
+    """A parameter that names what is not there, or does not fit: a path, an array of a group, a column."""
 
 
 class MissingValuesError(DataError):
@@ -65,6 +65,10 @@ class MissingValuesError(DataError):
 
 class StoreError(StreamdrError):
     """An output or a saved model that cannot be written, or read back as it was written."""
+
+
+class OverlapError(StoreError):
+    """The place of an output that is an input, or another output, or lies in one: choose another place."""
 
 
 class BusyError(StoreError):

@@ -6,8 +6,9 @@ one immutable `model_`; its arrays show under the names that people know, `compo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -27,7 +28,7 @@ from streamdr import fitting, methods, store
 from streamdr.addresses import Place, parse_place
 from streamdr.blocks import Array, Span, working_dtype
 from streamdr.classifiers import Classifier
-from streamdr.errors import DataError, ParameterError
+from streamdr.errors import DataError, InputError, ParameterError
 from streamdr.lazy import RowMap, is_streamed, mapped
 from streamdr.linalg import unwarned
 from streamdr.methods import Method, OnePass, Stream, Streaming, Supervised
@@ -95,7 +96,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         else:
             own = self.stream(data.n_cols) if isinstance(self, Streaming) else None
             stream, done = OnePass(self, data) if own is None else own, 0
-        with fitting.one_blas_thread(), unwarned():
+        with fitting.arithmetic():
             for span in _blocks(data.n_rows, data.line_bytes("rows")):
                 stream.update(source.block(span, holes=self._takes_holes))
                 done += len(span)
@@ -138,9 +139,11 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def inverse_transform(self, X: Any) -> Any:
         """Map embedded rows back to the features, as closely as the model can."""
         check_is_fitted(self)
+        back = partial(_finite_map, self.model_.inverse_transform)
         if is_streamed(X) and not isinstance(X, np.memmap):
-            return mapped(X, self.model_.inverse_transform, self._features)
-        return _in_blocks(self.model_.inverse_transform, np.asarray(X), self.n_features_in_)
+            return mapped(X, back, self._features, holes=True)
+        with fitting.one_blas_thread():
+            return _in_blocks(back, np.asarray(X), self.n_features_in_)
 
     @_of_models_that("denoise")  # type: ignore[untyped-decorator]
     def denoise(self, X: Any) -> Any:
@@ -258,8 +261,10 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         # Called only for names that are not there: the model's own, with a trailing underscore.
         if self.__sklearn_is_fitted__():
             if name == "model_":
-                with fitting.one_blas_thread(), unwarned():
-                    self.model_ = self.stream_.model()
+                with fitting.arithmetic():
+                    model = self.stream_.model()
+                fitting.require_finite(model)
+                self.model_ = model
                 return self.model_
             if name.endswith("_") and _shows(type(self).model, name[:-1]):
                 return getattr(self.model_, name[:-1])
@@ -316,13 +321,15 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         dtype: np.dtype[Any] | None = None,
     ) -> Any:
         """Map rows as they were given: what is in memory now, all else lazily."""
+        checked = partial(_finite_map, function)
         if is_streamed(X) and not isinstance(X, np.memmap):
-            fitting.require_features(self.model_, open_source(X))
+            with _by_argument():
+                fitting.require_features(self.model_, open_source(X))
             return mapped(
-                X, function, names, keep_features=keep_features, holes=self._takes_holes, dtype=dtype
+                X, checked, names, keep_features=keep_features, holes=self._takes_holes, dtype=dtype
             )
         with fitting.one_blas_thread():
-            return _in_blocks(function, self._validated(X), len(names))
+            return _in_blocks(checked, self._validated(X), len(names))
 
     def _source(self, X: Any, y: Any, sample_weight: Any, *, first: bool) -> Source:
         if not isinstance(self, Supervised):
@@ -333,10 +340,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             )
         if not is_streamed(X):
             X = self._validated(X, first=first)
-            if sample_weight is not None:
+            if not (sample_weight is None or is_streamed(sample_weight)):
                 sample_weight = _weights(sample_weight, len(X))
-            return self._in_memory(X, weights=sample_weight, labels=self._labels(y, X))
-        source = open_source(X, weights=sample_weight, labels=y)
+            with _by_argument():
+                return self._in_memory(X, weights=sample_weight, labels=self._labels(y, X))
+        with _by_argument():
+            source = open_source(X, weights=sample_weight, labels=y)
         if first:
             self.n_features_in_ = source.spec.n_cols
             self.__dict__.pop("feature_names_in_", None)
@@ -471,6 +480,16 @@ def load_model(path: str | Place) -> Estimator:
     return estimator
 
 
+@contextmanager
+def _by_argument() -> Iterator[None]:
+    """Let errors of the input name the argument that they are about, not the key of a configuration."""
+    names = {"path": "X", "array": "X", "weights": "sample_weight", "labels": "y"}
+    try:
+        yield
+    except InputError as error:
+        raise InputError(names.get(error.parameter, error.parameter), error.message) from error
+
+
 def _shows(model: type, name: str) -> bool:
     return name in model.__dataclass_fields__ or isinstance(getattr(model, name, None), property)  # type: ignore[attr-defined]
 
@@ -507,12 +526,12 @@ def _in_blocks(function: RowMap, values: Array, n_outputs: int) -> Array:
     """Map rows a block at a time: the copies that a map makes stay small."""
     spans = _blocks(len(values), max(1, values[:1].nbytes))
     if len(spans) == 1:
-        return _finite_map(function, values)
-    first = _finite_map(function, values[spans[0].slice])
+        return function(values)
+    first = function(values[spans[0].slice])
     rows = np.empty((len(values), n_outputs), first.dtype)
     rows[spans[0].slice] = first
     for span in spans[1:]:
-        rows[span.slice] = _finite_map(function, values[span.slice])
+        rows[span.slice] = function(values[span.slice])
     return rows
 
 

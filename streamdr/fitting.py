@@ -104,7 +104,7 @@ def fit(
     planned(chosen)
     source.validate()
     ledger = None if execution.ledger is None else Ledger(folder_at(execution.ledger), fresh=fresh)
-    with one_blas_thread(), unwarned(), engine_for(execution, chosen.workers, stop) as engine:
+    with arithmetic(), engine_for(execution, chosen.workers, stop) as engine:
         runner = Runner(
             engine, source, chosen.window, progress or Silent(), stop, ledger, execution.checkpoint_seconds
         )
@@ -117,6 +117,7 @@ def fit(
                 if ledger is not None:
                     ledger.prune()
                 seconds = time.monotonic() - began
+                require_finite(finished.value)
                 return Fitted(finished.value, chosen, runner.bytes_read, seconds, kept.statistics)
 
 
@@ -302,6 +303,24 @@ def require_features(model: Model, source: Source) -> None:
             f"{source.name}: has {source.spec.n_cols} features, and the model takes {model.n_features}: "
             "give it data with the columns that it was fitted to"
         )
+
+
+@contextmanager
+def arithmetic() -> Iterator[None]:
+    """One BLAS thread, and no warning of numpy's where values overflow: what that leaves is looked at."""
+    with one_blas_thread(), unwarned():
+        yield
+
+
+def require_finite(model: Model) -> None:
+    """Refuse a model in which values have overflowed. With holes, NaN stands for what is not known."""
+    for value in vars(model).values():
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or np.isfinite(value).all():
+            continue
+        if np.isinf(value).any() or not model.holes:
+            raise DataError(
+                "the data's values are so large, or so small, that the fit overflows: rescale them"
+            )
 
 
 @contextmanager

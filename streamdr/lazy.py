@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from streamdr.blocks import Array, MatrixSpec, Span, working_dtype
 from streamdr.engines.identity import identity, run_as
 from streamdr.segments import cut
 from streamdr.sources import Source, open_source
+from streamdr.sources.arrays import ArraySource
 from streamdr.sources.frames import is_lazy_frame, named_values, single_matrix
 from streamdr.sources.picked import PickedSource
 
@@ -42,9 +42,9 @@ def mapped(
     """
     data = _as_array(data)
     if _is_dataarray(data):
-        return _map_dataarray(data, function, outputs, keep_features=keep_features, dtype=dtype)
+        return _map_dataarray(data, function, outputs, keep_features=keep_features, holes=holes, dtype=dtype)
     if type(data).__module__.startswith("dask"):
-        return _map_dask(data, function, len(outputs), dtype)
+        return _map_dask(data, function, len(outputs), holes, dtype)
     return _map_source(open_source(data), function, len(outputs), holes, dtype)
 
 
@@ -65,13 +65,26 @@ def _as_array(data: Any) -> Any:
     return named_values(data).values if is_lazy_frame(data) else data
 
 
-def _map_dask(array: Any, function: RowMap, n_outputs: int, given: np.dtype[Any] | None) -> Any:
+def _map_dask(array: Any, function: RowMap, n_outputs: int, holes: bool, given: np.dtype[Any] | None) -> Any:
     whole_rows = _flat(array).rechunk({1: -1})
     dtype = given or working_dtype(array.dtype)
-    here = partial(run_as, identity(), function)  # on whichever cluster it will be computed
+    expected = identity()  # on whichever cluster it will be computed
+
+    def mapped_block(rows: Array, block_info: Any = None) -> Array:
+        name = f"block that begins at row {block_info[0]['array-location'][0][0]}"
+        made: Array = run_as(expected, lambda: function(_sound(rows, name, holes)))
+        return made
+
     return whole_rows.map_blocks(
-        here, dtype=dtype, chunks=(whole_rows.chunks[0], (n_outputs,)), meta=np.empty((0, 0), dtype)
+        mapped_block, dtype=dtype, chunks=(whole_rows.chunks[0], (n_outputs,)), meta=np.empty((0, 0), dtype)
     )
+
+
+def _sound(rows: Array, name: str, holes: bool) -> Array:
+    """Rows that are finite, or NaN where there may be holes; others are refused: a map would go on."""
+    if rows.size:
+        ArraySource(rows, name=name).block(Span(0, len(rows)), holes=holes)
+    return rows
 
 
 def _flat(array: Any) -> Any:
@@ -103,6 +116,7 @@ def _map_dataarray(
     outputs: Sequence[str],
     *,
     keep_features: bool,
+    holes: bool,
     dtype: np.dtype[Any] | None,
 ) -> Any:
     import xarray
@@ -111,9 +125,9 @@ def _map_dataarray(
     if data.chunks is None and not data._in_memory:
         data = data.chunk("auto")
     if data.chunks is None:
-        values = function(data.values.reshape(len(data), -1))
+        values = function(_sound(data.values.reshape(len(data), -1), data.name or "DataArray", holes))
     else:
-        values = _map_dask(data.data, function, len(outputs), dtype)
+        values = _map_dask(data.data, function, len(outputs), holes, dtype)
     labels = {name: coord for name, coord in data.coords.items() if coord.dims == (sample,)}
     if keep_features and data.ndim == 2:
         labels |= {name: coord for name, coord in data.coords.items() if coord.dims == (data.dims[1],)}

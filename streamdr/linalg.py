@@ -228,7 +228,8 @@ def numerical_rank(eigenvalues: Array, order: int, product_dtype: np.dtype[Any])
 def constant_columns(variance: Array, mean: Array) -> Array:
     """The indices of columns whose variance is no more than the rounding of their mean."""
     rounding = 4 * np.finfo(np.float64).eps * np.abs(mean)
-    return np.flatnonzero(variance <= rounding**2)
+    with np.errstate(over="ignore"):  # beside so large a mean no variance that is a number stands out
+        return np.flatnonzero(variance <= rounding**2)
 
 
 def minka_dimension(spectrum: Array, n_samples: float) -> int:

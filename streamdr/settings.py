@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
-from streamdr.addresses import Place, parse_place
+from streamdr.addresses import Address, Place, parse_place
 from streamdr.cluster_arguments import MOST_LOCAL_WORKERS, MOST_WORKERS, check_arguments, opening
 from streamdr.errors import ParameterError
 from streamdr.sizes import parse_bytes
@@ -176,6 +178,8 @@ def require_private(cluster: Cluster | None, insecure: bool) -> None:
 
 def require_count(parameter: str, number: int, most: int) -> None:
     """Refuse numbers of workers that nobody has: below 1, or beyond what was ever started."""
+    if not isinstance(number, Integral) or isinstance(number, bool):
+        raise ParameterError(parameter, f"{number!r} is not a whole number")
     if number < 1:
         raise ParameterError(parameter, f"{number} is not at least 1")
     if number > most:
@@ -214,8 +218,12 @@ def execution(
     >>> pca.components_.shape
     (2, 5)
     """
-    if workers is not None and workers < 1:
-        raise ParameterError("workers", f"workers must be at least 1, not {workers}")
+    _require_kind("ledger", ledger, str | os.PathLike | Address, "a path or an address")
+    _require_kind("cluster", cluster, Cluster | Mapping, "a mapping with the name of a cluster")
+    _require_kind("tls", tls, TLS | Mapping, "a mapping with the paths ca, cert and key")
+    _require_kind("checkpoint_seconds", checkpoint_seconds, int | float, "a number of seconds")
+    if checkpoint_seconds is not None and not checkpoint_seconds >= 0:
+        raise ParameterError("checkpoint_seconds", f"{checkpoint_seconds} is not a number of at least 0")
     given: dict[str, Any] = {
         "workers": workers,
         "memory_limit": None if memory_limit is None else parse_bytes(memory_limit),
@@ -235,6 +243,11 @@ def execution(
         yield setting
     finally:
         _current.reset(token)
+
+
+def _require_kind(name: str, value: Any, kind: Any, words: str) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise ParameterError(name, f"{value!r} is not {words}")
 
 
 def _cluster(given: Cluster | Mapping[str, Any] | None) -> Cluster | None:

@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from streamdr import examples, store, synthetic
 from streamdr.addresses import Place, parse_place
 from streamdr.config import Run
-from streamdr.errors import ConfigError, DataError, ParameterError, StoreError
+from streamdr.errors import ConfigError, DataError, OverlapError, ParameterError, StoreError
 from streamdr.freshness import State, Wanted
 from streamdr.methods import Model, Supervised
 from streamdr.methods.rows import ROW_OUTPUTS, RowOutput
@@ -148,13 +148,16 @@ class Stage:
         """Refuse, before anything is read, an output that could not or should not be written."""
         given = self.run.input
         inputs = (given.path, given.weights, given.labels, given.mask)
-        store.check_output(
-            target,
-            kind=kind,
-            inputs=[parse_place(path) for path in inputs if path is not None],
-            overwrite=self.may_replace(state),
-            other_outputs=[output for output in self.outputs if output != target],
-        )
+        try:
+            store.check_output(
+                target,
+                kind=kind,
+                inputs=[parse_place(path) for path in inputs if path is not None],
+                overwrite=self.may_replace(state),
+                other_outputs=[output for output in self.outputs if output != target],
+            )
+        except OverlapError as error:  # which the file can be blamed for, not what there is on the disk
+            raise ParameterError(kind, str(error)) from error
 
     @contextmanager
     def leased(self, targets: Sequence[Place]) -> Iterator[Fence]:

@@ -304,6 +304,7 @@ def test_the_package_runs_as_a_module_and_help_has_a_short_name(tmp_path):
     ("typed", "offered"),
     [
         (["pl"], {"plan", "plot"}),
+        (["--v"], {"--version"}),
         (["fit", "--f"], {"--fresh"}),
         (["plot", "m.zarr", "--emb"], {"--embedding"}),
     ],

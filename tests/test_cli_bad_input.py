@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Callable[[Path], Any], dict[str, Any], list[str]]] = {
     "weights of another length": (
         lambda p: (write_store(p, X), np.save(p.with_name("w.npy"), np.ones(ROWS - 1))),
         {"input": {"path": "x.zarr", "weights": "w.npy"}},
-        ["w.npy", "39", "40 rows"],
+        ["config.yaml:3:12: input.weights: ", "w.npy", "39", "40 rows"],
     ),
     "a negative weight": (
         lambda p: (write_store(p, X), np.save(p.with_name("w.npy"), np.linspace(1, -0.1, ROWS))),
@@ -149,12 +149,12 @@ CASES: dict[str, tuple[Callable[[Path], Any], dict[str, Any], list[str]]] = {
     "a mask of another shape": (
         lambda p: (write_store(p, X), np.save(p.with_name("m.npy"), np.zeros((COLS, ROWS), bool))),
         {"input": {"path": "x.zarr", "mask": "m.npy"}},
-        ["m.npy: a mask of shape (6, 40) for x.zarr of shape (40, 6)"],
+        ["config.yaml:3:9: input.mask: ", "m.npy: a mask of shape (6, 40) for x.zarr of shape (40, 6)"],
     ),
     "a mask of fractions": (
         lambda p: (write_store(p, X), np.save(p.with_name("m.npy"), X)),
         {"input": {"path": "x.zarr", "mask": "m.npy"}},
-        ["m.npy: values of type float32 do not make a mask"],
+        ["config.yaml:3:9: input.mask: ", "m.npy: values of type float32 do not make a mask"],
     ),
     "a mask of other numbers": (
         lambda p: (write_store(p, X), np.save(p.with_name("m.npy"), np.full(X.shape, 255, "u1"))),
@@ -165,6 +165,26 @@ CASES: dict[str, tuple[Callable[[Path], Any], dict[str, Any], list[str]]] = {
         lambda p: write_store(p, X),
         {"input": {"path": "x.zarr", "mask": "m.npy"}},
         ["config.yaml:3:9: input.mask: m.npy: no such file or directory in "],
+    ),
+    "labels of another length": (
+        lambda p: (write_store(p, X), np.save(p.with_name("y.npy"), np.arange(ROWS - 1) % 2)),
+        {"input": {"path": "x.zarr", "labels": "y.npy"}, "method": {"name": "lda", "n_components": 1}},
+        ["config.yaml:3:11: input.labels: ", "y.npy", "39", "40 rows"],
+    ),
+    "distances that are no square": (
+        lambda p: write_store(p, X),
+        {"method": {"name": "classical_mds", "metric": "precomputed"}},
+        ["config.yaml:6:11: method.metric", "square", "40 x 6"],
+    ),
+    "a kernel that is no square": (
+        lambda p: write_store(p, X),
+        {"method": {"name": "kernel_pca", "kernel": "precomputed"}},
+        ["config.yaml:6:11: method.kernel", "square", "40 x 6"],
+    ),
+    "an array of an array": (
+        lambda p: write_store(p, X),
+        {"input": {"path": "x.zarr", "array": "b"}},
+        ["config.yaml:3:10: input.array: x.zarr: is an array itself"],
     ),
     "an array that the group does not have": (
         lambda p: write_store(p / "a", X),
@@ -179,17 +199,17 @@ CASES: dict[str, tuple[Callable[[Path], Any], dict[str, Any], list[str]]] = {
     "an output inside the mask": (
         lambda p: (write_store(p, X), write_store(p.with_name("m.zarr"), np.ones_like(X, bool))),
         {"input": {"path": "x.zarr", "mask": "m.zarr"}, "output": {"model": "m.zarr/model"}},
-        ["m.zarr/model", "inside the input"],
+        ["config.yaml:8:10: output.model: m.zarr/model", "inside the input"],
     ),
     "an output inside the input": (
         lambda p: write_store(p, X),
         {"output": {"model": "x.zarr/model"}},
-        ["x.zarr/model", "inside the input"],
+        ["config.yaml:7:10: output.model: x.zarr/model", "inside the input"],
     ),
     "an output around the input": (
         lambda p: write_store(p, X),
         {"output": {"model": "."}},
-        ["contains the input"],
+        ["output.model", "contains the input"],
     ),
     "an output within another": (
         lambda p: write_store(p, X),

@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import streamdr
+from streamdr.errors import StreamdrError
 from streamdr.estimators import ESTIMATORS
 from streamdr.methods import METHODS
 from streamdr.sources import open_source
@@ -215,5 +216,57 @@ def test_public_names_are_what_they_say_whatever_was_imported_before():
     with execution(workers=1, memory_limit="4GiB") as setting:
         assert setting.memory_limit == 4 << 30
         assert PCA(1).fit(np.eye(4)).n_components_ == 1
-    with pytest.raises(ValueError, match="workers must be at least 1"), execution(workers=0):
+    with pytest.raises(ValueError, match="workers: 0 is not at least 1"), execution(workers=0):
         pass
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("workers", "two"),
+        ("workers", 1.5),
+        ("memory_limit", "much"),
+        ("ledger", 5),
+        ("cluster", "LocalCluster"),
+        ("tls", "ca.pem"),
+        ("checkpoint_seconds", -1),
+        ("checkpoint_seconds", "often"),
+    ],
+)
+def test_settings_that_mean_nothing_are_called_by_their_names(name, value):
+    with pytest.raises(ValueError, match=f"^{name}: "), streamdr.execution(**{name: value}):
+        pass
+
+
+OVERFLOWING = {
+    "KernelPCA": lambda: streamdr.KernelPCA(1),
+    "KernelPCA, poly": lambda: streamdr.KernelPCA(1, kernel="poly", fit_inverse_transform=True),
+    "SparseKernelPCA": lambda: streamdr.SparseKernelPCA(1),
+    "PCA": lambda: streamdr.PCA(1),
+    "PPCA": lambda: streamdr.PPCA(1),
+    "LDA": lambda: streamdr.LDA(),
+    "LandmarkMDS": lambda: streamdr.LandmarkMDS(1),
+    "SelectFScore": lambda: streamdr.SelectFScore(1),
+    "SelectCorrelation": lambda: streamdr.SelectCorrelation(1),
+    "SelectForward": lambda: streamdr.SelectForward(1),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("make", OVERFLOWING.values(), ids=OVERFLOWING)
+@pytest.mark.parametrize(("scale", "dtype"), [(1e154, "f8"), (1e200, "f8"), (1e19, "f4"), (1e30, "f4")])
+@pytest.mark.parametrize("numbers", [False, True])
+def test_what_overflows_is_said_in_words_and_never_warned_of(make, scale, dtype, numbers):
+    rng = np.random.default_rng(0)
+    rows = (rng.normal(size=(30, 5)) * scale).astype(dtype)
+    target = rng.normal(size=30) * (scale if dtype == "f8" else 1) if numbers else np.arange(30) % 2
+    estimator = make()
+    if numbers and isinstance(estimator, streamdr.LDA):
+        estimator = streamdr.SelectMutualInfo(1)
+    found, said = np.zeros(1), None
+    try:
+        found = estimator.fit(rows, target).transform(rows)
+    except StreamdrError as error:
+        said = str(error)
+    assert np.isfinite(found).all()
+    assert said is None or "overflow" in said

@@ -99,6 +99,41 @@ def test_bad_values_in_memory_are_told_in_our_words(rows, bad, dtype):
         assert "HistGradientBoosting" not in str(told.value)
 
 
+LAZY = {
+    "dask": lambda rows: da.from_array(rows, chunks=(30, 2)),
+    "DataArray": lambda rows: xr.DataArray(rows, dims=("time", "station")),
+    "lazy DataArray": lambda rows: xr.DataArray(rows, dims=("time", "station")).chunk({"time": 30}),
+    "Dataset": lambda rows: xr.DataArray(rows, dims=("time", "station")).to_dataset(name="t"),
+}
+
+
+@pytest.mark.parametrize("make", LAZY.values(), ids=LAZY)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_bad_values_do_not_pass_through_a_lazy_map(rows, make, bad):
+    spoilt = rows.copy()
+    spoilt[37, 2] = bad
+    for fitted in (PCA(2).fit(rows), LDA(1).fit(rows, rows[:, 0] > 0)):
+        with pytest.raises(DataError, match=r"at row 3?7, column 2"):
+            np.asarray(fitted.transform(make(spoilt)))
+    holes = np.where(np.isfinite(spoilt), spoilt, np.nan)
+    assert np.isfinite(np.asarray(PPCA(2).fit(rows).transform(make(holes)))).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"X": "no.zarr"}, "X: no.zarr: no such file"),
+        ({"sample_weight": "no.zarr"}, "sample_weight: no.zarr: no such file"),
+        ({"y": "no.zarr"}, "y: no.zarr: no such file"),
+        ({"sample_weight": np.ones(59)}, "sample_weight: .*59 weights for the 60 rows"),
+        ({"y": da.zeros(59, chunks=59, dtype=int)}, "y: .*59 labels for the 60 rows"),
+    ],
+)
+def test_what_cannot_be_opened_is_called_by_its_argument(rows, given, name):
+    with pytest.raises(DataError, match=f"^{name}"):
+        LDA(1).fit(**{"X": rows, "y": rows[:, 0] > 0, **given})
+
+
 def test_a_lazy_frame_of_polars_is_refused_with_advice(rows):
     lazy = FRAMES["polars"](rows).lazy()
     for act in (open_source, PCA(2).fit, PCA(2).fit(rows).transform):

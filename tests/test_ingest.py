@@ -160,7 +160,7 @@ def test_a_dtype_that_holds_the_values(tmp_path, values, dtype, expected):
         ([1, 2, 300], "uint8", "300 at row 2, column 0 is out of range for uint8"),
         ([1, -1], "uint64", "-1 at row 1, column 0 is out of range for uint64"),
         ([0, 70000], "float16", "70000 at row 1, column 0 is out of range for float16"),
-        ([1.5], "int32", "int32 cannot hold; ask for a floating dtype"),
+        ([1.5], "int32", "int32 cannot hold; a store of a floating type is needed"),
     ],
 )
 def test_a_dtype_that_does_not(tmp_path, values, dtype, message):
@@ -179,7 +179,7 @@ def test_a_dtype_that_does_not(tmp_path, values, dtype, message):
         (np.zeros((0, 4)), r"is empty, of shape \(0, 4\)"),
         (np.zeros((4, 0)), r"is empty, of shape \(4, 0\)"),
         (np.float64(3), "a single number"),
-        (np.zeros((2, 2), np.longdouble), "ask for dtype float64"),
+        (np.zeros((2, 2), np.longdouble), "give `--dtype float64`"),
     ],
 )
 def test_npy_that_is_no_matrix(tmp_path, values, message):
@@ -244,6 +244,9 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         ("a;b\n1;2\n", [[1, 2]], ["a", "b"]),
         ("a\tb\n1\t2\n", [[1, 2]], ["a", "b"]),
         ("a|b\n1|2\n", [[1, 2]], ["a", "b"]),
+        ("1.5 2\n3 4\n", [[1.5, 2], [3, 4]], None),  # as numpy.savetxt writes
+        ("a b\n1\n2\n", [[1], [2]], ["a b"]),
+        ("a b,c\n1,2\n", [[1, 2]], ["a b", "c"]),
         ("a;b\n1;2\n,;3\n".replace(",", ""), [[1, 2], [np.nan, 3]], ["a", "b"]),
         ("x\n1\n2\n", [[1], [2]], ["x"]),
         ("1\n\n2\n", [[1], [2]], None),
@@ -258,7 +261,22 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         ("a,b\n,\n1,2\n", [[np.nan, np.nan], [1, 2]], ["a", "b"]),
         ("inf,-Infinity\n1e-3,+.5\n", [[np.inf, -np.inf], [0.001, 0.5]], None),
         (",a\n0,5\n", [[5]], ["a"]),  # pandas numbers its rows
-        (",a\n3,5\n", [[3, 5]], ["", "a"]),
+        (",a\n3,5\n4,6\n", [[5], [6]], ["a"]),  # whatever their numbers
+        (",,a\n0,x,5\n0,y,6\n", [[5], [6]], ["a"]),  # by several levels
+        ("a,,b\n0,1,5\n", [[0, 1, 5]], ["a", "", "b"]),
+        (",0,1\n0,5,6\n", [[5, 6]], ["0", "1"]),  # it numbers columns, too
+        (",2001,2002\nx,5,6\n", [[5, 6]], ["2001", "2002"]),
+        (",2001,2002\n,5,6\n", [[np.nan, 2001, 2002], [np.nan, 5, 6]], None),
+        ("0,1\n5.5,6\n", [[5.5, 6]], ["0", "1"]),
+        ("0,1,2,3,4,5,6,7\n5,6,7,8,9,8,7,6\n", [[5, 6, 7, 8, 9, 8, 7, 6]], list("01234567")),
+        ("0,1\n1,0\n", [[0, 1], [1, 0]], None),
+        ("0,1\n2,3\n", [[0, 1], [2, 3]], None),  # the table of 0, 1, 2, ...
+        ("0,1\n", [[0, 1]], None),
+        ("0\n5\n", [[0], [5]], None),
+        ("id,a\n0,5\n1,6\n", [[5], [6]], ["a"]),
+        ("id,a\n7,5\n9,6\n", [[7, 5], [9, 6]], ["id", "a"]),
+        ("Index,a\n1,5\n2,6\n", [[5], [6]], ["a"]),
+        ("t,a\n0,5\n1,6\n", [[0, 5], [1, 6]], ["t", "a"]),
     ],
 )
 def test_csv_as_people_write_it(tmp_path, content, expected, names):
@@ -445,16 +463,50 @@ def test_parquet_columns_in_the_order_asked_for(tmp_path):
     assert feature_names(tmp_path / "x.zarr") == ["b", "a"]
 
 
-def test_the_index_of_a_data_frame_is_not_a_feature(tmp_path):
-    frame = pd.DataFrame({"a": [1.0, 2.0]}, index=[7, 8])
+INDICES = {
+    "numbers": pd.Index([7, 8]),
+    "numbers with a name": pd.Index([7, 8], name="site"),
+    "text": pd.Index(["p", "q"]),
+    "dates": pd.date_range("2026-01-01", periods=2),
+    "several levels": pd.MultiIndex.from_tuples([(0, "p"), (0, "q")]),
+    "several levels with names": pd.MultiIndex.from_tuples([(0, "p"), (0, "q")], names=["day", "hour"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("index", "suffix"),
+    # A text file does not say that columns with a name are an index.
+    [
+        (index, suffix)
+        for index in INDICES
+        for suffix in ("csv", "parquet")
+        if suffix != "csv" or "name" not in index
+    ],
+)
+def test_the_index_of_a_data_frame_is_not_a_feature(tmp_path, index, suffix):
+    frame = pd.DataFrame({"a": [1.0, 2.0]}, index=INDICES[index])
+    source = tmp_path / f"x.{suffix}"
+    frame.to_csv(source) if suffix == "csv" else frame.to_parquet(source)
+    report = ingest(source, tmp_path / "x.zarr", progress=quiet)
+    np.testing.assert_array_equal(stored(tmp_path / "x.zarr"), [[1], [2]])
+    assert len(report.left_out) == frame.index.nlevels
+
+
+def test_one_level_of_an_index_becomes_labels_and_the_others_nothing(tmp_path):
+    frame = pd.DataFrame({"a": [1.0, 2.0]}, index=INDICES["several levels with names"])
     frame.to_parquet(tmp_path / "x.parquet")
-    np.testing.assert_array_equal(ingest_parquet(tmp_path, tmp_path / "x.parquet"), [[1], [2]])
+    report = ingest(tmp_path / "x.parquet", tmp_path / "x.zarr", labels="hour", progress=quiet)
+    assert (report.n_cols, report.left_out) == (1, ("day",))
 
 
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"id": ["p"], "a": [1.0]}, {}, "column 'id' holds string, not numbers; leave it out with `exclude`"),
+        (
+            {"id": ["p"], "a": [1.0]},
+            {},
+            "column 'id' holds string, not numbers; leave it out with `--exclude`",
+        ),
         ({"a": [[1.0, 2.0]]}, {}, "column 'a' holds list<.*>, not numbers"),
         ({"a": [1.0]}, {"columns": ["b"]}, "has no column 'b'; it has 'a'"),
         ({"a": pa.array([], pa.float64())}, {}, "has no rows"),

@@ -82,6 +82,21 @@ def test_columns_find_their_places_by_name(tmp_path):
     ingest(written(tmp_path / "0.csv", rows[:3]), dest, progress=quiet)
     ingest(written(tmp_path / "1.csv", rows[3:, [2, 0, 1]], "cab"), dest, append=True, progress=quiet)
     np.testing.assert_array_equal(stored(dest), rows)
+    ingest(tmp_path / "0.csv", dest, append=True, columns=["b", "c", "a"], progress=quiet)
+    np.testing.assert_array_equal(stored(dest), np.concatenate([rows, rows[:3]]))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_what_was_left_out_stays_out(tmp_path, suffix):
+    rows, dest = values(6), tmp_path / "x.zarr"
+    frame = pd.DataFrame(rows, columns=list("abc")).assign(note=range(6), id=range(6), name=list("uvwxyz"))
+    frame = frame[["id", *"abc", "note", "name"]]
+    for number, part in enumerate((frame[:4], frame[4:])):
+        file = tmp_path / f"{number}.{suffix}"
+        part.to_csv(file) if suffix == "csv" else part.to_parquet(file)
+    ingest(tmp_path / f"0.{suffix}", dest, exclude=["note"], numeric_only=True, progress=quiet)
+    ingest(tmp_path / f"1.{suffix}", dest, append=True, progress=quiet)
+    np.testing.assert_array_equal(stored(dest), rows)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +108,14 @@ def test_columns_find_their_places_by_name(tmp_path):
         ("1.csv", "a,b,c\n", {}, DataError, "no rows"),
         ("1.csv", "a,b,c\n1,2,3\n4,x,6\n", {}, DataError, "line 3"),
         ("1.csv", "a,b,c\n1,2,3\n", {"dtype": "float32"}, ConfigError, "holds float64"),
-        ("1.csv", "a,b,c\n1,2,3\n", {"chunk_rows": 5}, ConfigError, "leave out overwrite and chunk_rows"),
-        ("1.csv", "a,b,c\n1,2,3\n", {"overwrite": True}, ConfigError, "leave out overwrite and chunk_rows"),
+        ("1.csv", "a,b,c\n1,2,3\n", {"chunk_rows": 5}, ConfigError, "leave out --overwrite and --chunk-rows"),
+        (
+            "1.csv",
+            "a,b,c\n1,2,3\n",
+            {"overwrite": True},
+            ConfigError,
+            "leave out --overwrite and --chunk-rows",
+        ),
         ("1.csv", "a,b,c\n1,2,3\n", {"labels": "c"}, ConfigError, "has no labels"),
     ],
 )
@@ -216,8 +237,9 @@ def test_the_guide_does_what_it_says(tmp_path, monkeypatch):
                 assert succeed(*shlex.split(line)[1:], cwd=tmp_path).code == 0
         else:
             exec(code, {})
-    assert zarr.open_array("days.zarr/X").shape == (74, 3)
-    assert open_source("days.zarr").spec.n_rows == 74
+    succeed("ingest", "tuesday.csv", "days.zarr", "--append", cwd=tmp_path)
+    assert zarr.open_array("days.zarr/X").shape == (94, 3)
+    assert open_source("days.zarr").spec.n_rows == 94
 
 
 def test_a_stale_copy_of_metadata_is_not_believed(tmp_path):
@@ -322,7 +344,7 @@ def test_text_columns_are_left_out_on_request(tmp_path):
     frame.to_parquet(tmp_path / "x.parquet")
     for file in ("x.csv", "x.parquet"):
         dest = tmp_path / f"{file}.zarr"
-        with pytest.raises(DataError, match=r"`exclude`.*`numeric_only`.*`labels`"):
+        with pytest.raises(DataError, match=r"`--exclude`.*`--numeric-only`.*`--labels`"):
             ingest(tmp_path / file, dest, progress=quiet)
         report = ingest(tmp_path / file, dest, numeric_only=True, progress=quiet)
         assert report.left_out == (("", "name") if file == "x.csv" else ("name",))

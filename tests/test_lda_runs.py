@@ -209,6 +209,7 @@ def test_a_run_writes_classes_and_their_probabilities(tmp_path, text):
     assert report["fit"]["summary"]["n_classes"] == 3
     model = load_model(tmp_path / "out/model.zarr")
     predicted = store.open_rows(tmp_path / "out/predicted.zarr", "predicted")[:]
+    assert predicted.dtype == np.int64
     expected = model.predict(made.values)
     if text:
         assert model.classes_.tolist() == ["ash", "beech", "oak"]

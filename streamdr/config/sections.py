@@ -142,7 +142,7 @@ class Output:
         The zarr group for how likely each row is of each class, for methods that tell classes apart.
     dtype : "float32", "float64" or None
         The type of what is written of rows; null for the floating type in which the data is processed.
-        Log-likelihoods are float64, and predicted classes are of the labels' own type (text: float64).
+        Log-likelihoods are float64, and predicted classes are of the labels' own type (text: int64).
     overwrite : bool
         Replace outputs that exist. Otherwise they are an error, unless the same configuration made them.
     refresh_tolerance : float

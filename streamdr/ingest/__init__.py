@@ -43,7 +43,7 @@ class IngestReport:
     appended_rows: int
     """How many of the rows came from this file."""
     labels: str | None
-    """The column whose values are the array `labels`."""
+    """The column whose values are the array `--labels`."""
     left_out: tuple[str, ...]
     """Columns that were left out without being named: they number the rows, or are not numbers."""
 
@@ -89,7 +89,7 @@ def ingest(
     chunk_rows
         The rows of a chunk. By default as many as make 16 MB.
     delimiter
-        CSV: the character between fields. By default a comma, tab, semicolon or bar, whichever fits.
+        CSV: the character between fields. By default a comma, tab, semicolon, bar or space, whichever fits.
     header
         CSV: whether the first line names the columns. By default it does when it is not all numbers.
     overwrite
@@ -113,7 +113,9 @@ def ingest(
     )
     if append:
         if overwrite or chunk_rows is not None:
-            raise ConfigError("append adds rows to a store as it is; leave out overwrite and chunk_rows")
+            raise ConfigError(
+                "--append adds rows to a store as it is; leave out --overwrite and --chunk-rows"
+            )
         done = _append(source, dest, options, progress)
     else:
         done = _create(source, dest, options, chunk_rows, overwrite, progress)
@@ -143,6 +145,7 @@ def _create(
             entries = {
                 "source": source.name,
                 **({} if options.labels is None else {"labels": options.labels}),
+                **({"left_out": list(table.not_used)} if isinstance(table, Stream) else {}),
             }
             write_record(staging.path, "ingested", entries, complete=True)
             written = sum(file.stat().st_size for file in staging.path.rglob("*") if file.is_file())
@@ -156,13 +159,14 @@ def _append(source: Path, dest: Path, options: Options, progress: Progress) -> I
         if options.dtype not in (None, layout.dtype):
             raise ConfigError(f"dtype is {options.dtype}, but {dest} holds {layout.dtype}; leave it out")
         if options.labels is not None and target.labels is None:
-            raise ConfigError(f"{dest}: has no labels that others could be appended to; leave `labels` out")
+            raise ConfigError(f"{dest}: has no labels that others could be appended to; leave `--labels` out")
         options = replace(
             options,
             dtype=layout.dtype,
-            expected=target.feature_names if options.columns is None else None,
+            expected=target.feature_names,
             labels=options.labels if target.labels is None else options.labels or target.record["labels"],
             label_kind=target.label_kind,
+            ignored=tuple(map(str, target.record.get("left_out", ()))),
         )
         with open_table(source, options) as table:
             stored = target_dtype(source, table.dtype, layout.dtype)
@@ -263,8 +267,8 @@ def _copy_stream(
     begun: int = 0,
 ) -> None:
     """Write the rows of a stream behind those, if any, with which the writer has begun."""
-    for name in table.left_out:
-        progress.message(f"{source.name}: the column {name!r} is left out")
+    for remark in table.remarks:
+        progress.message(f"{source.name}: {remark}")
     bytes_each = 1 if table.unit == "bytes" else table.n_cols * table.dtype.itemsize
     progress.start(_label(source), table.total, bytes_per_row=bytes_each, unit=table.unit)
     try:

@@ -16,11 +16,11 @@ def target_dtype(source: Path, held: np.dtype[Any], wanted: np.dtype[Any] | None
     if held.kind not in "biuf":
         raise DataError(f"{source}: holds {held}, but a matrix of real numbers is needed; convert it first")
     if wanted is None and held.itemsize > 8:
-        raise DataError(f"{source}: holds {held}, which zarr cannot store; ask for dtype float64")
+        raise DataError(f"{source}: holds {held}, which zarr cannot store; give `--dtype float64`")
     if wanted is not None and held.kind == "f" and wanted.kind in "iu":
         raise DataError(
             f"{source}: holds fractions or missing values ({held}), which {wanted} cannot hold; "
-            "ask for a floating dtype"
+            "a store of a floating type is needed (`--dtype`)"
         )
     return (wanted or held).newbyteorder("=")
 
@@ -41,6 +41,7 @@ def convert(source: Path, values: Array, dtype: np.dtype[Any], first_row: int, f
         if cols:
             where += f", column {first_col + cols[0]}"
         raise DataError(
-            f"{source}: {values[(row, *cols)]} at {where} is out of range for {dtype}; ask for a wider dtype"
+            f"{source}: {values[(row, *cols)]} at {where} is out of range for {dtype}; "
+            "a store of a wider type is needed (`--dtype`)"
         )
     return converted

@@ -19,7 +19,7 @@ import numpy as np
 from streamdr.blocks import Array
 from streamdr.errors import ConfigError, DataError
 from streamdr.files import open_regular
-from streamdr.ingest.columns import choose_columns
+from streamdr.ingest.columns import choose_columns, leading_unnamed
 from streamdr.ingest.table import Batch, Options, Stream
 from streamdr.store.labels import LabelKind, as_labels
 
@@ -28,6 +28,9 @@ _LONGEST_LINE = 2**28
 _SNIFFED_LINES = 20
 _SAMPLED_ROWS = 1000
 _DELIMITERS = (",", "\t", ";", "|")
+_GUESSED = "the first line is taken for the names of columns; `--no-header` takes it for a row"
+_UNLIKELY = 8
+"""So many numbers that count from 0 are no row of data by chance."""
 _MISSING = frozenset({"", "NA", "N/A", "NULL", "null"})
 
 
@@ -41,16 +44,27 @@ def open_delimited(path: Path, options: Options) -> Iterator[Stream]:
             delimiter = _delimiter(path, lines, options.delimiter)
             reader = csv.reader(lines, delimiter=delimiter)
             first = next((row for row in reader if not _is_blank(row)), None)
-        if first is None:
-            raise DataError(f"{path}: has no rows; check that this is the right file")
-        has_header = options.header if options.header is not None else not all(map(_is_number, first))
+            if first is None:
+                raise DataError(f"{path}: has no rows; check that this is the right file")
+            sample = _Sample.of(lines[reader.line_num :], delimiter, len(first))
+        has_header = options.header if options.header is not None else _is_header(first, sample.rows)
         names = tuple(name.strip() for name in first) if has_header else None
+        guessed = has_header and options.header is None and all(map(_is_number, first))
+        doubts = (_GUESSED,) if guessed else ()
         start = reader.line_num if has_header else 0
-        with _naming(path):
-            sample = _Sample.of(lines[start:], delimiter, len(first))
-        used, labels, left_out = choose_columns(
-            path, names, len(first), options, is_number=sample.is_number, is_row_number=sample.is_row_number
+        if not has_header:
+            sample = _Sample([first, *sample.rows])
+        n_index = leading_unnamed(names) if names else 0
+        chosen = choose_columns(
+            path,
+            names,
+            len(first),
+            options,
+            is_number=sample.is_number,
+            is_index=range(n_index).__contains__,
+            counts_rows=sample.counts_rows,
         )
+        used, labels = chosen.used, chosen.labels
         label_kind = None if labels is None else options.label_kind or sample.label_kind(labels)
         dtype = np.dtype(np.float64)
         if options.dtype is not None and options.dtype.kind in "iu":
@@ -69,16 +83,18 @@ def open_delimited(path: Path, options: Options) -> Iterator[Stream]:
             values, found = parser.parse([], first_line)
             yield Batch(values, size - done, found)
 
-        chosen = tuple(names[i] for i in used) if names else None
+        kept = {*used, labels}
         yield Stream(
             len(used),
             dtype,
             batches(),
             total=size,
             unit="bytes",
-            feature_names=chosen,
+            feature_names=tuple(names[i] for i in used) if names else None,
             label_kind=label_kind,
-            left_out=left_out,
+            left_out=chosen.left_out,
+            not_used=tuple(name for i, name in enumerate(names or ()) if i not in kept),
+            remarks=(*doubts, *chosen.remarks),
         )
 
 
@@ -96,12 +112,10 @@ class _Sample:
     def is_number(self, column: int) -> bool:
         return all(_is_number(row[column]) for row in self.rows)
 
-    def is_row_number(self, column: int) -> bool:
+    def counts_rows(self, column: int) -> bool:
         """Whether a column counts the rows, from 0 or from 1."""
         fields = [row[column].strip() for row in self.rows]
-        return bool(fields) and any(
-            fields == [str(first + i) for i in range(len(fields))] for first in (0, 1)
-        )
+        return len(fields) > 1 and fields[0] in ("0", "1") and _counts(fields)
 
     def label_kind(self, column: int) -> LabelKind:
         fields = [row[column].strip() for row in self.rows]
@@ -171,7 +185,7 @@ class _Parser:
                 if len(fields) != self.n_fields:
                     raise DataError(
                         f"{self.path}: line {line} has {len(fields)} fields where the first line has "
-                        f"{self.n_fields}; mend or remove this line, or say what the delimiter is"
+                        f"{self.n_fields}; mend or remove this line, or give the `--delimiter`"
                     )
                 rows.append([self._number(fields[column], line, column) for column in self.used])
                 if self.labels is not None:
@@ -186,8 +200,8 @@ class _Parser:
             text = field if len(field) <= 40 else f"{field[:40]}..."
             raise DataError(
                 f"{self.path}: line {line}, {name}: {text!r} cannot be read as {self.dtype}; "
-                "mend it, leave the column out with `exclude` (or every such one with `numeric_only`), or "
-                "make it the `labels`"
+                "mend it, leave the column out with `--exclude` (or every such one with `--numeric-only`), "
+                "or make it the `--labels`"
             ) from None
 
 
@@ -215,6 +229,32 @@ def _is_number(field: str) -> bool:
     return True
 
 
+def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a line has names: words, or the numbers that pandas gives to columns without names.
+
+    These are 0, 1, 2, ..., more of them than chance makes or above fractions; or any that count up, such as
+    years, behind a field that is empty in no other line.
+    """
+    if not all(map(_is_number, first)):
+        return True
+    fields = [field.strip() for field in first]
+    index = next((i for i, field in enumerate(fields) if field), len(fields))
+    numbers = fields[index:]
+    if not rows or not numbers or not _counts(numbers):
+        return False
+    if index:
+        alone = len(numbers) == 1 and numbers != ["0"]
+        return not alone and all(row[i].strip() for row in rows for i in range(index))
+    goes_on = _counts([*numbers, *(field.strip() for field in rows[0])])
+    unlike = len(numbers) >= _UNLIKELY or any("." in field for row in rows for field in row)
+    return numbers[0] == "0" and len(numbers) > 1 and unlike and not goes_on
+
+
+def _counts(fields: Sequence[str]) -> bool:
+    """Whether each is one more than the one before it."""
+    return fields[0].isdecimal() and list(fields) == [str(int(fields[0]) + i) for i in range(len(fields))]
+
+
 def _is_blank(row: Sequence[str]) -> bool:
     return len(row) <= 1 and not "".join(row).strip()
 
@@ -238,7 +278,9 @@ def _delimiter(path: Path, lines: Sequence[str], told: str | None) -> str:
         agreeing = sum(1 < len(row) == len(rows[0]) for row in rows)
         return agreeing, sum(map(_is_number, rows[-1])) if rows else 0
 
-    return max(_DELIMITERS, key=agreement)
+    found = max(_DELIMITERS, key=agreement)
+    by_spaces = not agreement(found)[0] and 0 < len(sample) == agreement(" ")[0]  # as numpy.savetxt writes
+    return " " if by_spaces else found
 
 
 def _text(path: Path, raw: IO[bytes]) -> io.TextIOWrapper:
@@ -269,6 +311,9 @@ def _naming(path: Path) -> Iterator[None]:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is not UTF-8 text ({error.reason}); convert it, say with iconv") from error
     except csv.Error as error:
-        raise DataError(f"{path}: cannot be split into fields ({error}); is a quote not closed?") from error
+        raise DataError(
+            f"{path}: cannot be split into fields ({error}); is a quote not closed, or is the delimiter "
+            "another one (`--delimiter`)?"
+        ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: cannot be decompressed ({error}); copy or compress it again") from error

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from streamdr.errors import ConfigError, DataError
+from streamdr.errors import ConfigError, DataError, InputError
 from streamdr.files import require_regular
 from streamdr.ingest.table import Options, Table
 
@@ -52,7 +52,9 @@ def open_table(source: Path, options: Options) -> AbstractContextManager[Table]:
         try:
             require_regular(source)
         except FileNotFoundError:
-            raise DataError(f"{source}: no such file or directory; check the path") from None
+            raise InputError(
+                "source", f"{source}: no such file or directory; check the path", located=True
+            ) from None
         except (OSError, ValueError) as error:
             raise DataError(f"{source}: cannot be read: {error}") from error
     form = _format(source)

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 
 from streamdr.blocks import Array
-from streamdr.errors import DataError
+from streamdr.errors import DataError, InputError
 from streamdr.ingest.table import Grid, Options
 from streamdr.store.arrays import Index
 from streamdr.store.matrix import LARGEST_BAND_BYTES, LARGEST_CHUNK_BYTES, is_wide
@@ -55,12 +55,13 @@ def _find(path: Path, file: h5py.File, name: str | None) -> h5py.Dataset:
     listing = ", ".join(found.values()) or "none"
     if name is None:
         if len(found) != 1:
-            raise DataError(f"{path}: name the dataset to read with `dataset`; the file has {listing}")
+            said = f"{path}: name the dataset to read with `--dataset`; the file has {listing}"
+            raise InputError("dataset", said, located=True)
         (name,) = found
     _require_links_within(path, file, name)
     dataset = file.get(name)
     if not isinstance(dataset, h5py.Dataset):
-        raise DataError(f"{path}: has no dataset {name!r}; it has {listing}")
+        raise InputError("dataset", f"{path}: has no dataset {name!r}; it has {listing}", located=True)
     if dataset.is_virtual or dataset.external is not None:
         raise DataError(
             f"{path}: the values of dataset {name!r} are in other files, which may be any; "

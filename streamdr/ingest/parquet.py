@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import pyarrow.parquet as pq
 
 from streamdr.blocks import Array
 from streamdr.errors import DataError
-from streamdr.ingest.columns import Columns, choose_columns
+from streamdr.ingest.columns import Columns, choose_columns, leading_unnamed
 from streamdr.ingest.table import Batch, Options, Stream
 from streamdr.store.labels import LabelKind, as_labels
 
@@ -32,12 +30,13 @@ def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
     with _opened(parts[0]) as file:
         schema: pa.Schema = file.schema_arrow
         chosen = _chosen_columns(path, file, schema, options)
-    names = [schema.names[i] for i in chosen.used]
-    labels = None if chosen.labels is None else schema.names[chosen.labels]
+    every = schema.names
+    names = [every[i] for i in chosen.used]
+    labels = None if chosen.labels is None else every[chosen.labels]
     label_kind = None if labels is None else options.label_kind or _label_kind(parts[0], schema, labels)
     read = names if labels is None else [*names, labels]
     types = {name: schema.field(name).type for name in names}
-    dtype = np.result_type(*(_numpy_type(parts[0], name, types[name]) for name in names))
+    dtype = np.result_type(*{_numpy_type(parts[0], name, types[name]) for name in names})
     n_rows = 0
     for part in parts:
         with _opened(part) as file:
@@ -70,6 +69,8 @@ def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
         feature_names=tuple(names),
         label_kind=label_kind,
         left_out=chosen.left_out,
+        not_used=tuple(name for name in every if name not in types and name != labels),
+        remarks=chosen.remarks,
     )
 
 
@@ -104,33 +105,33 @@ def _opened(part: Path) -> Iterator[pq.ParquetFile]:
 
 
 def _chosen_columns(path: Path, file: pq.ParquetFile, schema: pa.Schema, options: Options) -> Columns:
-    """The columns that the options ask for; by default all but those that pandas uses to number its rows."""
-    index = schema.pandas_metadata["index_columns"] if schema.pandas_metadata else []
-    by_default = [name for name in schema.names if name not in index]
-    if options.columns is None and options.labels not in index and len(by_default) < len(schema.names):
-        options = replace(options, exclude=(*(options.exclude or ()), *map(escape, _among(index, schema))))
-
-    def is_row_number(column: int) -> bool:
-        if schema.names[column] in index or not pa.types.is_integer(schema.field(column).type):
-            return False
-        batch = next(file.iter_batches(_SAMPLED_ROWS, columns=[schema.names[column]]), None)
-        found = [] if batch is None else batch.column(0).to_pylist()
-        return bool(found) and any(found == list(range(i, i + len(found))) for i in (0, 1))
-
-    if not by_default:
+    """The columns that the options ask for; by default all but the index of a data frame."""
+    names = schema.names  # a list that is made anew whenever it is asked for
+    if not names:
         raise DataError(f"{path}: has no columns; check that this is the right file")
+    # A RangeIndex is described by a mapping, and has no column.
+    index = [name for name in names if name.startswith("__index_level_")]
+    index += [
+        name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)
+    ]
+    n_unnamed = leading_unnamed(names)
+
+    def counts_rows(column: int) -> bool:
+        if not pa.types.is_integer(schema.field(column).type):
+            return False
+        batch = next(file.iter_batches(_SAMPLED_ROWS, columns=[names[column]]), None)
+        found = [] if batch is None else batch.column(0).to_pylist()
+        return len(found) > 1 and any(found == list(range(i, i + len(found))) for i in (0, 1))
+
     return choose_columns(
         path,
-        schema.names,
-        len(schema.names),
+        names,
+        len(names),
         options,
         is_number=lambda column: _is_number(schema.field(column).type),
-        is_row_number=is_row_number,
+        is_index=lambda column: column < n_unnamed or names[column] in index,
+        counts_rows=counts_rows,
     )
-
-
-def _among(index: Sequence[Any], schema: pa.Schema) -> list[str]:
-    return [name for name in index if isinstance(name, str) and name in schema.names]
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -170,14 +171,15 @@ def _numpy_type(part: Path, name: str, kind: pa.DataType) -> np.dtype[Any]:
         numpy_type: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
         return numpy_type
     raise DataError(
-        f"{part}: column {name!r} holds {kind}, not numbers; leave it out with `exclude` (or every such one "
-        "with `numeric_only`), or make it the `labels`"
+        f"{part}: column {name!r} holds {kind}, not numbers; leave it out with `--exclude` (or every such "
+        "one with `--numeric-only`), or make it the `--labels`"
     )
 
 
 def _require_same_types(part: Path, schema: pa.Schema, model: Path, types: dict[str, pa.DataType]) -> None:
+    there = frozenset(schema.names)
     for name, kind in types.items():
-        found = schema.field(name).type if name in schema.names else None
+        found = schema.field(name).type if name in there else None
         if found != kind:
             what = "no such column" if found is None else str(found)
             raise DataError(

@@ -32,6 +32,8 @@ class Options:
     """The columns of the store that rows are appended to."""
     label_kind: LabelKind | None = None
     """What the labels of that store are."""
+    ignored: tuple[str, ...] = ()
+    """Columns that were left out of that store."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,10 @@ class Stream:
     """What labels are, where rows bring them along."""
     left_out: tuple[str, ...] = ()
     """Columns that nobody asked to leave out, and that were."""
+    not_used: tuple[str, ...] = ()
+    """All columns that were left out, by their names."""
+    remarks: tuple[str, ...] = ()
+    """What a person should know about the columns that were chosen."""
 
 
 Table = Grid | Stream

@@ -79,7 +79,7 @@ class ClassicalMDS:
         require_types(self)
         check_common(self.n_components, self.metric)
         solvers = ("auto", "covariance", "exact", "krylov")
-        require(self.solver in solvers, "solver", f"{self.solver!r} is not a solver")
+        require(self.solver in solvers, "solver", f"{self.solver!r} is not one of {', '.join(solvers)}")
         euclidean = self.metric == "euclidean"
         require(
             self.solver != "covariance" or euclidean,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from streamdr.blocks import MatrixSpec
-from streamdr.errors import DataError, ParameterError
+from streamdr.errors import DataError, InputError, ParameterError
 from streamdr.kernels import KERNELS, Kernel, KernelFunction, KernelName
 from streamdr.methods.checks import require
 from streamdr.methods.kernel_kinds import Function, KernelKind, Named, Pool, Stored, median_gamma
@@ -47,7 +47,7 @@ def check_kernel(method: HasKernel) -> None:
 def _check_values(gamma: Any, sigma: Any, degree: Any, coef0: Any) -> None:
     if gamma is not None and gamma != "median":
         sound = _is_number(gamma) and 0 < gamma < np.inf
-        require(sound, "gamma", f"{gamma!r} is not a number above 0, 'median' or null")
+        require(sound, "gamma", f"{gamma!r} is neither a number above 0 nor 'median', and is not left out")
     if sigma is not None:
         require(gamma is None, "sigma", "sigma stands for gamma = 1 / (2 sigma^2): give one of them")
         require(_is_number(sigma) and 0 < sigma < np.inf, "sigma", f"{sigma!r} is not a number above 0")
@@ -93,9 +93,10 @@ def require_rows(n_components: int | None, data: MatrixSpec) -> None:
 def require_square(method: HasKernel, data: MatrixSpec) -> None:
     """Refuse a precomputed kernel that is not one of all rows with all rows."""
     if method.kernel == "precomputed" and data.n_rows != data.n_cols:
-        raise DataError(
+        raise InputError(
+            "kernel",
             f"the kernel matrix is not square: it is {data.n_rows} x {data.n_cols}, and a precomputed kernel "
-            "has a row and a column for every sample"
+            "has a row and a column for every sample",
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamdr.blocks import Array, MatrixSpec
 from streamdr.distances import METRICS
-from streamdr.errors import DataError
+from streamdr.errors import DataError, InputError
 from streamdr.linalg import orthonormal
 from streamdr.methods.checks import require
 
@@ -36,9 +36,10 @@ def check_common(n_components: int, metric: Any) -> None:
 def require_enough(data: MatrixSpec, n_components: int, metric: Any) -> None:
     """Refuse data in which there are not as many dimensions, or that is no matrix of distances."""
     if metric == "precomputed" and data.n_rows != data.n_cols:
-        raise DataError(
+        raise InputError(
+            "metric",
             f"a matrix of distances is square, and this is {data.n_rows} x {data.n_cols}: set metric to "
-            "'euclidean' if its rows are points"
+            "'euclidean' if its rows are points",
         )
     if data.n_rows < 2:
         raise DataError(

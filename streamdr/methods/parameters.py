@@ -25,10 +25,10 @@ def require_types(method: Any) -> None:
     for name, kinds in _kinds(kind).items():
         value = getattr(method, name)
         if not _is_one_of(value, kinds):
-            raise ParameterError(name, f"{name} is {_shown(value)}, but must be {_described(kinds)}")
+            raise ParameterError(name, f"{_shown(value)} is not {_described(kinds)}")
     seed = getattr(method, "random_state", 0)
     if seed < 0:
-        raise ParameterError("random_state", f"random_state is {seed}, but a seed is not negative")
+        raise ParameterError("random_state", f"{seed} is no seed: a seed is not negative")
 
 
 @cache

@@ -114,7 +114,8 @@ class PCA:
             require(fraction, "n_components", f"{wanted!r} is not a whole number or a fraction of one")
         whitens = isinstance(self.whiten, bool | np.bool_) or self.whiten in (None, "pca", "zca")
         require(whitens, "whiten", f"{self.whiten!r} is not 'pca', 'zca', true or false")
-        require(self.solver in ("auto", *ROUTES), "solver", f"{self.solver!r} is not a solver")
+        solvers = ("auto", *ROUTES)
+        require(self.solver in solvers, "solver", f"{self.solver!r} is not one of {', '.join(solvers)}")
         require(
             self.solver != "krylov" or self.wanted is not None,
             "n_components",
@@ -353,8 +354,10 @@ class PCA:
                 raise _rank_deficient(min(data.n_rows, data.n_cols), rank)
             return rank
         reached = np.cumsum(values / values.sum())
-        # More than the share, as scikit-learn has it: one that is reached exactly is not exceeded.
-        return min(int(np.searchsorted(reached, self.n_components, side="right")) + 1, rank)
+        # More than the share, as scikit-learn has it: one that is reached exactly, but for rounding, is not
+        # exceeded.
+        share = self.n_components * (1 + 64 * np.finfo(self.product_dtype(data)).eps)
+        return min(int(np.searchsorted(reached, share, side="right")) + 1, rank)
 
     def _rank(self, values: Array, rows: _Rows, data: MatrixSpec) -> int:
         return min(numerical_rank(values, data.n_cols, self.product_dtype(data)), self._most(rows))

@@ -149,14 +149,12 @@ class RowView:
     def dtype(self) -> np.dtype[Any] | None:
         """The type of its values; None where it is to be chosen.
 
-        Labels that are numbers keep their type, text is a float64 number, and parts of a mixture are counted.
+        Labels that are numbers keep their type; classes that are text, and parts of a mixture, are counted.
         """
         if self.kind.dtype != "label":
             return None if self.kind.dtype is None else np.dtype(self.kind.dtype)
         classes = getattr(self.model, "classes", None)
-        if classes is None:
-            return np.dtype(np.int64)
-        return classes.dtype if isinstance(classes, np.ndarray) else np.dtype(np.float64)
+        return classes.dtype if isinstance(classes, np.ndarray) else np.dtype(np.int64)
 
     def stored(self, wanted: str | None, data: MatrixSpec) -> np.dtype[Any]:
         """The type in which it is written: its own, the wanted one, or that of the rows as they come."""

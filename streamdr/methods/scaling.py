@@ -32,8 +32,9 @@ def double_centred(squares: Array) -> Array:
 
 def scaled(squares: Array, n_components: int) -> Scaled:
     """All eigenvalues of B and the vectors of the largest; the squares are used up."""
-    require_products(squares)
-    values, vectors = eigenpairs(double_centred(squares))
+    centred = double_centred(squares)
+    require_products(centred)
+    values, vectors = eigenpairs(centred)
     return Scaled(values[::-1], fix_signs(vectors[:, ::-1][:, :n_components].T.copy()))
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from streamdr.blocks import Array, MatrixSpec
 from streamdr.errors import DataError, ParameterError
-from streamdr.methods.checks import require
+from streamdr.linalg import constant_columns
+from streamdr.methods.checks import require, require_products
 from streamdr.methods.select_search import Path
 
 Task = Literal["auto", "classification", "regression"]
@@ -70,6 +71,14 @@ def told(classes: Array, data: MatrixSpec) -> Array | list[str]:
     if classes.dtype.kind == "U":
         return [str(name) for name in classes]
     return classes if data.labels is None else classes.astype(data.labels)
+
+
+def which_constant(variance: Array, mean: Array) -> Array:
+    """Whether each column, or a target beside them, is constant, by its variance."""
+    require_products(variance)
+    found = np.zeros(len(mean), bool)
+    found[constant_columns(variance, mean)] = True
+    return found
 
 
 def chosen(order: Sequence[int] | Array, n_cols: int) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import numpy as np
 from streamdr.accumulators import Accumulator, ByFold, ClassMoments, ClassSums, JointMoments, JointSums
 from streamdr.blocks import Array, MatrixSpec
 from streamdr.errors import DataError
-from streamdr.linalg import constant_columns
 from streamdr.methods.base import Model, Pass, Passes, Route
 from streamdr.methods.outlines import selection_outlines
 from streamdr.methods.parameters import require_types
@@ -24,6 +23,7 @@ from streamdr.methods.select_common import (
     product_dtype,
     task_of,
     told,
+    which_constant,
 )
 from streamdr.methods.select_folds import (
     Classes,
@@ -248,13 +248,13 @@ def _of_class_sums(sums: ClassSums) -> Tested:
     middle = weights @ means / weights.sum()
     between = weights @ (means - middle) ** 2
     total = weights.sum()
-    constant = _constant((sums.squares + between) / total, origin + middle)
+    constant = which_constant((sums.squares + between) / total, origin + middle)
     return by_classes(sums.squares, between, float(total), len(weights), constant)
 
 
 def _of_joint_sums(joint: JointSums) -> Tested:
     weight = joint.centre.weight
-    constant = _constant(joint.squares / weight, joint.centre.mean)
+    constant = which_constant(joint.squares / weight, joint.centre.mean)
     if constant[-1]:
         raise no_variance()
     return by_numbers(joint.squares[:-1], joint.products, float(joint.squares[-1]), weight, constant[:-1])
@@ -265,15 +265,9 @@ def _of_folds(folds: ClassFolds | NumberFolds, some: Sequence[int]) -> tuple[Tes
     if isinstance(rows, Classes):
         within, between = rows.within.diagonal(), np.square(rows.between).sum(axis=0)
         total = float(rows.weights.sum())
-        constant = _constant((within + between) / total, folds.origin + rows.mean)
+        constant = which_constant((within + between) / total, folds.origin + rows.mean)
         return by_classes(within, between, total, len(rows.weights), constant), total
     squares, products = rows.scatter.diagonal(), rows.scatter.row(len(rows.mean) - 1)
-    constant = _constant(squares / rows.weight, folds.origin + rows.mean)[:-1]
+    constant = which_constant(squares / rows.weight, folds.origin + rows.mean)[:-1]
     tested = by_numbers(squares[:-1], products[:-1], float(squares[-1]), rows.weight, constant)
     return tested, rows.weight
-
-
-def _constant(variance: Array, mean: Array) -> Array:
-    found = np.zeros(len(mean), bool)
-    found[constant_columns(variance, mean)] = True
-    return found

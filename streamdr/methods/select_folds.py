@@ -12,8 +12,7 @@ from streamdr.accumulators import ClassMoments, JointMoments
 from streamdr.accumulators.class_sums import require_few
 from streamdr.blocks import Array
 from streamdr.errors import DataError
-from streamdr.linalg import constant_columns
-from streamdr.methods.checks import require_products
+from streamdr.methods.select_common import which_constant
 from streamdr.methods.select_discriminant import DiscriminantFold
 from streamdr.methods.select_forms import Form
 from streamdr.methods.select_linear import LinearFold, Scoring
@@ -69,7 +68,6 @@ class NumberFolds:
         self.origin = origin
         self._weights = np.array([part.weight for part in parts])
         self.weight = float(self._weights.sum())
-        require_products(*(np.diag(part.scatter) for part in parts), np.square(self._means))
         if _is_constant(self.together(range(len(parts))), origin)[-1]:
             raise no_variance()
 
@@ -130,7 +128,6 @@ class ClassFolds:
                 self._weights[fold, place] = centre.weight
                 self._means[fold, place] = centre.origin - self.origin + centre.offset
         self.weight = float(self._weights.sum())
-        require_products(*(np.diag(part.scatters[0]) for part in parts), np.square(self._means))
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -204,9 +201,7 @@ def _rounding(mean: float) -> float:
 
 
 def _is_constant(rows: Numbers, origin: Array) -> Array:
-    found = np.zeros(len(origin), bool)
-    found[constant_columns(rows.scatter.diagonal() / rows.weight, origin + rows.mean)] = True
-    return found
+    return which_constant(rows.scatter.diagonal() / rows.weight, origin + rows.mean)
 
 
 def _within_classes(rows: Classes, origin: Array) -> tuple[Form, Array]:
@@ -217,9 +212,7 @@ def _within_classes(rows: Classes, origin: Array) -> tuple[Form, Array]:
     """
     weight, mean = float(rows.weights.sum()), origin + rows.mean
     between = np.square(rows.between).sum(axis=0)
-    narrow, same = np.zeros(len(mean), bool), np.zeros(len(mean), bool)
-    narrow[constant_columns(rows.within.diagonal() / weight, mean)] = True
-    same[constant_columns(between / weight, mean)] = True
+    narrow, same = (which_constant(sums / weight, mean) for sums in (rows.within.diagonal(), between))
     if not (narrow & ~same).any():
         return rows.within, narrow & same
     added = np.where(narrow & ~same, _NARROW * between, 0.0)

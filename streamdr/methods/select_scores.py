@@ -8,7 +8,6 @@ import numpy as np
 from scipy.special import fdtrc, xlogy
 
 from streamdr.blocks import Array
-from streamdr.methods.checks import require_products
 
 _LARGEST = float(np.finfo(np.float64).max)
 
@@ -29,7 +28,6 @@ def by_classes(within: Array, between: Array, weight: float, n_classes: int, con
 
     A column that is constant tells nothing; one that is so within each class, as much as a number can say.
     """
-    require_products(within, between)
     freedom = max(weight - n_classes, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         f = (between / (n_classes - 1)) / (within / freedom)
@@ -41,7 +39,6 @@ def by_classes(within: Array, between: Array, weight: float, n_classes: int, con
 
 def by_numbers(squares: Array, products: Array, target: float, weight: float, constant: Array) -> Tested:
     """Correlations with the target, and the F statistics of regressions on each column alone."""
-    require_products(squares, products, target)
     freedom = max(weight - 2, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         correlation = np.where(constant, 0.0, products / np.sqrt(squares * target))

@@ -86,7 +86,7 @@ def _open(
         found = locate(node, array)
         return ZarrSource(found.node, found.metadata, sample_axis=sample_axis, allow_missing=allow_missing)
     if array is not None:
-        raise DataError(f"array {array!r} was asked for, but {_described(data)} is not a group of arrays")
+        raise InputError("array", f"{array!r} was asked for, but {_described(data)} is not a group of arrays")
     if isinstance(data, Source):
         return data
     if isinstance(data, Path):
@@ -173,7 +173,9 @@ def _open_mask(mask: Any, source: Source, sample_axis: int | str, allow_missing:
     except InputError:
         raise
     except ParameterError as error:
-        raise DataError(f"{error}; a mask needs the shape {layout.shape} of {source.name}") from error
+        raise InputError(
+            "mask", f"{error}; a mask needs the shape {layout.shape} of {source.name}"
+        ) from error
 
 
 def _open_weights(weights: Any, source: Source) -> Source:
@@ -181,9 +183,10 @@ def _open_weights(weights: Any, source: Source) -> Source:
     n_rows, n_cols = opened.spec.n_rows, opened.spec.n_cols
     if (n_rows, n_cols) != (source.spec.n_rows, 1):
         given = str(n_rows) if n_cols == 1 else f"{n_rows} x {n_cols}"
-        raise DataError(
+        raise InputError(
+            "weights",
             f"{opened.name}: {given} weights for the {source.spec.n_rows} rows of {source.name}; "
-            "one weight a row is needed"
+            "one weight a row is needed",
         )
     return opened
 

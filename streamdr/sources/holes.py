@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamdr.blocks import Array, Span
-from streamdr.errors import DataError, ParameterError
+from streamdr.errors import DataError, InputError, ParameterError
 from streamdr.linalg import slabs
 from streamdr.scratch import scratch
 from streamdr.sources.base import Source
@@ -178,13 +178,15 @@ def _cast(number: Any, dtype: np.dtype[Any]) -> np.generic | None:
 def _require_mask(mask: Source, base: Source) -> None:
     """Refuse what cannot say of each value whether it is missing."""
     if mask.spec.dtype.kind not in "biu":
-        raise DataError(
+        raise InputError(
+            "mask",
             f"{mask.name}: values of type {mask.spec.dtype} do not make a mask; give it booleans, or "
-            "integers 0 and 1, with 1 where a value is missing"
+            "integers 0 and 1, with 1 where a value is missing",
         )
     own, its = layout_of(mask), layout_of(base)
     if (own.n_rows, own.features) != (its.n_rows, its.features):
-        raise DataError(
+        raise InputError(
+            "mask",
             f"{mask.name}: a mask of shape {own.shape} for {base.name} of shape {its.shape}; "
-            "give it the shape of the data"
+            "give it the shape of the data",
         )

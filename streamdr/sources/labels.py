@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from streamdr.blocks import Array, Axis, Block, Span
-from streamdr.errors import DataError, ParameterError
+from streamdr.errors import InputError, ParameterError
 from streamdr.scratch import scratch
 from streamdr.sources.base import Source, checked_labels
 from streamdr.sources.snapshot import Snapshot
@@ -20,9 +20,10 @@ def require_one_a_row(labels: Source, source: Source) -> None:
     n_rows, n_cols = labels.spec.n_rows, labels.spec.n_cols
     if (n_rows, n_cols) != (source.spec.n_rows, 1):
         given = str(n_rows) if n_cols == 1 else f"{n_rows} x {n_cols}"
-        raise DataError(
+        raise InputError(
+            "labels",
             f"{labels.name}: {given} labels for the {source.spec.n_rows} rows of {source.name}; "
-            "one label a row is needed"
+            "one label a row is needed",
         )
 
 

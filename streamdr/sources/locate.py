@@ -76,6 +76,8 @@ def _named(node: Node, array: str) -> Located:
     names = path.split("/")
     if not path or ".." in names or "\0" in path:
         raise InputError("array", f"{node.name}: {array!r} is not the name of an array")
+    if is_array(node):
+        raise InputError("array", f"{node.name}: is an array itself, and no group of them; leave `array` out")
     for depth in range(len(names)):  # zarr refuses an array in a group that is damaged
         _is_group(node.child("/".join(names[:depth])) if depth else node)
     found = array_at(node.child(path))

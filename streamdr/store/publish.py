@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from streamdr.errors import BusyError, StoreError
+from streamdr.errors import BusyError, OverlapError, StoreError
 from streamdr.store import ours
 from streamdr.store.locking import Identity, identity, locked, try_lock
 from streamdr.store.record import Kind, draft
@@ -208,12 +208,12 @@ def check_output(
     for source in inputs:
         root = _store_root(resolved(source))
         if place == root or root in place.parents:
-            raise StoreError(f"{target}: lies inside the input {root}; choose a path outside it")
+            raise OverlapError(f"{target}: lies inside the input {root}; choose a path outside it")
         if place in root.parents:
-            raise StoreError(f"{target}: contains the input {root}; choose another path")
+            raise OverlapError(f"{target}: contains the input {root}; choose another path")
     for other in other_outputs:
         if _nested(place, resolved(other)):
-            raise StoreError(
+            raise OverlapError(
                 f"{target}: overlaps another output, {other}; give each output a path of its own"
             )
     try:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from streamdr.addresses import Address, Place
-from streamdr.errors import StoreError
+from streamdr.errors import OverlapError, StoreError
 from streamdr.remote import ConflictError, Objects, RemoteError, Version, in_parallel, open_objects
 from streamdr.store import ours
 from streamdr.store.publish import Fence
@@ -134,12 +134,12 @@ def check_output(
         if isinstance(source, Address):
             root = _store_root(source)
             if root.contains(target):
-                raise StoreError(f"{target}: lies inside the input {root}; choose a place outside it")
+                raise OverlapError(f"{target}: lies inside the input {root}; choose a place outside it")
             if target.contains(root):
-                raise StoreError(f"{target}: contains the input {root}; choose another place")
+                raise OverlapError(f"{target}: contains the input {root}; choose another place")
     for other in other_outputs:
         if isinstance(other, Address) and (other.contains(target) or target.contains(other)):
-            raise StoreError(
+            raise OverlapError(
                 f"{target}: overlaps another output, {other}; give each output a place of its own"
             )
     with told(target, "written"):

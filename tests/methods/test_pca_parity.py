@@ -200,6 +200,16 @@ def test_a_share_that_is_reached_exactly_is_not_exceeded(solver, share):
     assert ours.n_components_ == theirs.n_components_
 
 
+@pytest.mark.parametrize("solver", ["covariance", "gram"])
+def test_a_share_that_is_reached_but_for_rounding_is_not_exceeded(solver):
+    for seed in range(10):
+        data = rows(40, 5, seed)
+        reached = np.cumsum(sklearn.decomposition.PCA(svd_solver="full").fit(data).explained_variance_ratio_)
+        for share in reached[:-1]:
+            theirs = sklearn.decomposition.PCA(share, svd_solver="full").fit(data)
+            assert streamdr.PCA(share, solver=solver).fit(data).n_components_ == theirs.n_components_
+
+
 def test_shares_keep_as_many_as_scikit_learn():
     for seed in range(30):
         rng = np.random.default_rng(seed)
