@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -176,36 +177,39 @@ def outlook(
 ) -> Outlook:
     """What a fit would read: nothing for what the ledger knows.
 
-    What an exact route reads is known, but for how much of the data it looks at to begin. One that iterates
+    What an exact route reads is known, but for a sample, which may have to be of all rows. One that iterates
     may be done after the first pass that it has to read, or go on to its last.
     """
     route = plan(method, source, execution).route
     every = source.spec.n_rows * source.stored_line_bytes("rows")
     further = 0 if route.fallback is None else route.fallback.passes
-    passes = route.passes - further - (0 if start is None else route.first_passes)
+    passes, samples = route.passes - further, route.sampling_passes
     exact = route.exact and (route.usual_passes or passes) == passes
-    if execution.ledger is None or fresh:
-        return Outlook((passes if exact else 1) * every, (passes + further) * every)
+    ledger = None if execution.ledger is None or fresh else Ledger(folder_at(execution.ledger))
     stop = threading.Event()
     with one_blas_thread(), closing(Threads(1, stop)) as engine:
-        runner = Runner(engine, source, 1, Silent(), stop, Ledger(folder_at(execution.ledger)))
+        runner = Runner(engine, source, 1, Silent(), stop, ledger)
         requests = route.method.passes(source.spec, start)
         request = next(requests)
         if further and request.empty.holes:  # a value is known to be missing, and so what is left to do
             passes, exact, further = further, False, 0
-        whole, left = passes, passes * every
-        while True:
-            whole, left = max(whole - 1, 0), left - runner.bytes_of(request)
+        elif start is not None and request.label != next(route.method.passes(source.spec)).label:
+            passes, samples = passes - samples, 0  # it goes on from where the last fit began
+        least = most = passes * every
+        for number in count():
+            most -= runner.bytes_of(request)
+            least -= every if number < samples else runner.bytes_of(request)
             full, unread = runner.remembered(request)
             if full is None:
-                most = unread + max(left, 0) + further * every
-                return Outlook(unread + (whole * every if exact else 0), most)
-            if left <= 0:  # what takes no missing values has met none
+                surely = max(least, 0) if exact else 0
+                return Outlook(unread + surely, unread + max(most, 0) + further * every)
+            if most <= 0:  # what takes no missing values has met none
                 return Outlook(0, further * every if request.empty.holes else 0)
             try:
                 request = requests.send(full)
             except StopIteration:
-                return Outlook(0, 0)
+                break
+    return Outlook(0, 0)
 
 
 def transform_outlook(

@@ -140,11 +140,15 @@ class LDAModel(Settled):
 
     def predict(self, values: Array) -> Array:
         """The class that each row is most likely of, as labels were given: numbers, or text."""
-        likeliest = np.empty(len(values), np.intp)
-        for tile in self._tiles(len(values)):
-            likeliest[tile] = np.argmax(self._log_joint(values[tile]), axis=1)
-        predicted: Array = np.asarray(self.classes)[likeliest]
+        predicted: Array = np.asarray(self.classes)[self.likeliest(values)]
         return predicted
+
+    def likeliest(self, values: Array) -> Array:
+        """The number of the class that each row is most likely of."""
+        numbers = np.empty(len(values), np.intp)
+        for tile in self._tiles(len(values)):
+            numbers[tile] = np.argmax(self._log_joint(values[tile]), axis=1)
+        return numbers
 
     def predict_proba(self, values: Array) -> Array:
         """The probability of each class for each row, in double precision."""
@@ -185,8 +189,8 @@ class LDAModel(Settled):
         table = self.n_classes * directions + self.n_features * directions
         tile = min(n_rows, self._tile_rows)
         joint = 3 * tile * directions + 5 * tile * (self.n_classes + 2)
-        label = np.asarray(self.classes).itemsize  # of each row, where classes are predicted, and its number
-        return 8 * (n_rows * (self.n_features + 1) + joint + 4 * table) + n_rows * label
+        # Of each row, where classes are predicted, the number and the label.
+        return 8 * (n_rows * (self.n_features + 2) + joint + 4 * table)
 
     @property
     def _tile_rows(self) -> int:

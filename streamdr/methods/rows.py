@@ -177,10 +177,9 @@ class RowView:
         return n_rows * row_bytes
 
     def transform(self, values: Array) -> Array:
-        """Map rows to rows, of one column where there is one value a row. Text becomes its class's number."""
-        mapped: Array = getattr(self.model, self.kind.method)(values)
-        if mapped.dtype.kind == "U":
-            mapped = np.searchsorted(self.model.classes, mapped)
+        """Map rows to rows, of one column where there is one value a row. Text is told by its class's number."""
+        text = self.kind.dtype == "label" and isinstance(getattr(self.model, "classes", None), list)
+        mapped: Array = getattr(self.model, "likeliest" if text else self.kind.method)(values)
         return mapped.reshape(len(mapped), self.n_outputs)
 
     def frame(

@@ -82,7 +82,7 @@ def by_histograms(
             name="histograms",
             exact=True,
             passes=2,
-            first_passes=1,
+            sampling_passes=1,
             flops=work,
             phases=(*looking, counting),
         )
@@ -100,7 +100,7 @@ def by_histograms(
         folds,
         name="histograms and fold moments",
         passes=2,
-        first_passes=1,
+        sampling_passes=1,
         flops=folds.flops + work,
         phases=(*looking, both),
     )
