@@ -177,7 +177,7 @@ class RowView:
         return n_rows * row_bytes
 
     def transform(self, values: Array) -> Array:
-        """Map rows to rows, of one column where there is one value a row. Text is told by its class's number."""
+        """Map rows to rows, of one column where there is one value a row. Text is told by its number."""
         text = self.kind.dtype == "label" and isinstance(getattr(self.model, "classes", None), list)
         mapped: Array = getattr(self.model, "likeliest" if text else self.kind.method)(values)
         return mapped.reshape(len(mapped), self.n_outputs)
