@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -178,43 +179,58 @@ def outlook(
 ) -> Outlook:
     """What a fit would read: nothing for what the ledger knows.
 
-    What an exact route reads is known. One that iterates may be done after the first pass that it has to
-    read, or go on to its last.
+    What an exact route reads is known, but for a sample, which may have to be of all rows. One that iterates
+    may be done after the first pass that it has to read, or go on to its last.
     """
     route = plan(method, source, execution).route
     every = source.spec.n_rows * source.stored_line_bytes("rows")
-    further = 0 if route.fallback is None else route.fallback.passes * every
-    left = route.passes * every - further
-    if execution.ledger is None or fresh:
-        return Outlook(left if route.exact else min(every, left), left + further)
+    further = 0 if route.fallback is None else route.fallback.passes
+    passes, samples = route.passes - further, route.sampling_passes
+    exact = route.exact and (route.usual_passes or passes) == passes
+    ledger = None if execution.ledger is None or fresh else Ledger(folder_at(execution.ledger))
     stop = threading.Event()
     with one_blas_thread(), closing(Threads(1, stop)) as engine:
-        ledger = Ledger(folder_at(execution.ledger))
         runner = Runner(engine, source, 1, Silent(), stop, ledger)
-        passes = route.method.passes(source.spec, start)
-        request = next(passes)
-        while True:
-            left -= runner.bytes_of(request)
+        requests = route.method.passes(source.spec, start)
+        request = next(requests)
+        if further and request.empty.holes:  # a value is known to be missing, and so what is left to do
+            passes, exact, further = further, False, 0
+        elif start is not None and request.label != next(route.method.passes(source.spec)).label:
+            passes, samples = passes - samples, 0  # it goes on from where the last fit began
+        least = most = passes * every
+        for number in count():
+            most -= runner.bytes_of(request)
+            least -= every if number < samples else runner.bytes_of(request)
             full, unread = runner.remembered(request)
             if full is None:
-                most = unread + max(left, 0)
-                return Outlook(most if route.exact else unread, most + further)
-            if left <= 0:  # what takes no missing values has met none
-                return Outlook(0, further if request.empty.holes else 0)
+                surely = max(least, 0) if exact else 0
+                return Outlook(unread + surely, unread + max(most, 0) + further * every)
+            if most <= 0:  # what takes no missing values has met none
+                return Outlook(0, further * every if request.empty.holes else 0)
             try:
-                request = passes.send(full)
+                request = requests.send(full)
             except StopIteration:
-                return Outlook(0, 0)
+                break
+    return Outlook(0, 0)
 
 
-def transform_outlook(source: Source, unchanged_rows: int) -> Outlook:
-    """What a transform would read where so many rows of an earlier one may be kept.
+def transform_outlook(
+    source: Source, kind: RowOutput, models: Sequence[Model], unchanged_rows: int
+) -> Outlook:
+    """What a transform by one of some models would read where so many rows of an earlier one may be kept.
 
     Whether they are is known when the model is: some of them are mapped once more to tell.
     """
-    sample = min(unchanged_rows, _SAMPLE_ROWS)
-    row_bytes, n_rows = source.stored_line_bytes("rows"), source.spec.n_rows
-    return Outlook((n_rows - unchanged_rows + sample) * row_bytes, (n_rows + sample) * row_bytes)
+    views = [seen_by(model, source, kind)[1] for model in models] or [source]
+    each = [_mapping_outlook(view, unchanged_rows) for view in views]
+    return Outlook(min(reads.least for reads in each), max(reads.most for reads in each))
+
+
+def _mapping_outlook(source: Source, unchanged_rows: int) -> Outlook:
+    n_rows = source.spec.n_rows
+    sample = source.stored_bytes([_sample(source, unchanged_rows)])
+    new, every = (source.stored_bytes([Span(start, n_rows)]) for start in (unchanged_rows, 0))
+    return Outlook(new + sample, every + sample)
 
 
 def transform(
@@ -289,11 +305,16 @@ def movement(view: RowView, source: Source, written: Any, rows: int) -> tuple[fl
 
     It is measured where it is largest, on the rows that were written first. None where that tells nothing.
     """
-    sample = Span(0, min(rows, _SAMPLE_ROWS, max(1, BLOCK_BYTES // source.spec.line_bytes("rows"))))
+    sample = _sample(source, rows)
     values = source.block(sample, holes=view.holes).values
     old = np.asarray(written[sample.slice], np.float64).reshape(len(sample), view.n_outputs)
     new = np.asarray(view.transform(values), np.float64)
-    return view.kind.change(values, old, new), len(sample) * source.stored_line_bytes("rows")
+    return view.kind.change(values, old, new), source.stored_bytes([sample])
+
+
+def _sample(source: Source, rows: int) -> Span:
+    """The rows, of the first so many, by which it is told how far a model has moved."""
+    return Span(0, min(rows, _SAMPLE_ROWS, max(1, BLOCK_BYTES // source.spec.line_bytes("rows"))))
 
 
 def require_features(model: Model, source: Source) -> None:
@@ -374,7 +395,7 @@ def _write_by_rows(
     try:
         with closing(in_order(recovery, tasks, runner.stop, shown.look)) as handles:
             for span, _ in zip(new, recovery.watch(handles, new), strict=True):
-                runner.bytes_read += len(span) * row_bytes
+                runner.bytes_read += runner.source.stored_bytes(span.split(chosen.block_rows))
                 shown.take(len(span))
     finally:
         runner.progress.finish()

@@ -155,7 +155,10 @@ def foresee_transform(
     for model in method.outlines(source.spec):
         view, seen = seen_by(model, source, kind)
         output = view.stored(dtype, seen.spec)
-        plans.append(plan_transform(view, seen, execution, output, process_bytes=held))
+        try:
+            plans.append(plan_transform(view, seen, execution, output, process_bytes=held))
+        except MemoryLimitError as refusal:
+            raise MemoryLimitError(f"{refusal}{kind.advice and f', or {kind.advice}'}") from None
     return max(plans, key=lambda chosen: chosen.peak)
 
 
@@ -191,7 +194,7 @@ def _by_rows(
     chunk_rows = chunk_rows or min(rows * blocks, data.n_rows)
     here = min(workers, math.ceil(data.n_rows / chunk_rows)) if execution.in_process else 1
     line = data.line_bytes("rows")
-    mapped = rows * view.n_outputs * (data.working.itemsize + 2)  # and whether each of it is finite
+    mapped = view.made_bytes(rows, data) + 2 * rows * view.n_outputs  # and whether each of it is finite
     chunk = chunk_rows * out_bytes
     mapping = view.scratch_bytes(rows, line) + mapped + chunk
     reading = rows * line + source.overhead(rows, data.n_cols) + source.checking_bytes(rows, data.n_cols)

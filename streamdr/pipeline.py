@@ -14,6 +14,7 @@ from streamdr.fitting import Kept
 from streamdr.freshness import ModelState, State, Wanted, model_state, rows_state
 from streamdr.memory import TransformPlan
 from streamdr.methods import Model
+from streamdr.methods.base import Foreseeable
 from streamdr.methods.rows import EMBEDDING, RowOutput, RowView
 from streamdr.reports import (
     Report,
@@ -24,6 +25,7 @@ from streamdr.reports import (
     stage_report,
     transform_report,
 )
+from streamdr.sources import Source
 from streamdr.stage import Stage, naming, placing_errors
 from streamdr.store import Fence, SavedModel
 
@@ -350,10 +352,19 @@ def _stages(stage: Stage, wanted: Wanted, model: ModelState) -> list[Report]:
             stage.run.method, wanted.source, stage.execution(), fresh=stage.fresh, start=model.start
         )
     stages = [stage_report(stage, "fit", stage.model, model, to_fit)]
+    mapped_by = _models(stage, source, model)
     for kind, state in _row_states(stage, wanted, model.saved).items():
-        to_map = (
-            fitting.Outlook(0, 0) if state.fresh else fitting.transform_outlook(source, state.unchanged_rows)
-        )
+        to_map = fitting.Outlook(0, 0)
+        if not state.fresh:
+            to_map = fitting.transform_outlook(source, kind, mapped_by, state.unchanged_rows)
         name = "transform" if kind == EMBEDDING else kind.name
         stages.append(stage_report(stage, name, stage.rows[kind], state, to_map))
     return stages
+
+
+def _models(stage: Stage, source: Source, model: ModelState) -> Sequence[Model]:
+    """The model that is there, or outlines of those that may come; nothing where none can be given."""
+    if model.fresh and model.saved is not None:
+        return [model.saved.model]
+    method = memory.plan(stage.run.method, source, stage.execution()).route.method
+    return method.outlines(source.spec) if isinstance(method, Foreseeable) else []

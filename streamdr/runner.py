@@ -23,7 +23,7 @@ from streamdr.linalg import unwarned
 from streamdr.methods import Pass
 from streamdr.progress import Progress
 from streamdr.scratch import release
-from streamdr.segments import Tally, Work, cut
+from streamdr.segments import Cut, Tally, Work, cut
 from streamdr.sources.base import Source
 from streamdr.sources.part import PartSnapshot, PartSource
 from streamdr.sources.snapshot import Snapshot
@@ -201,9 +201,9 @@ class Runner:
             return None, 0
         source = self._source(request)
         tally, _ = self._recall(request, source)
-        lines = sum(part.lines for part in tally.work(self.engine.run))
-        full = None if lines else self.engine.result(tally.total())
-        return full, lines * source.stored_line_bytes(request.axis)
+        work = tally.work(self.engine.run)
+        full = None if work else self.engine.result(tally.total())
+        return full, sum(_bytes_of(part, tally.cut, source) for part in work)
 
     def bytes_of(self, request: Pass) -> int:
         """How much a pass reads of which nothing is remembered."""
@@ -258,7 +258,7 @@ class Runner:
             with closing(in_order(recovery, tasks, self.stop, shown.look)) as handles:
                 for part, handle in zip(work, recovery.watch(handles, spans, parts.axis), strict=True):
                     tally.take(part, handle)
-                    self.bytes_read += part.lines * line_bytes
+                    self.bytes_read += _bytes_of(part, parts, source)
                     shown.take(part.lines)
                     notes.save_when_due()
             self._require_unchanged(notes)
@@ -296,3 +296,8 @@ class Runner:
                 f"{self.source.name}: changed while it was being read; nothing was kept of this pass. "
                 "Run again when nothing writes to it"
             )
+
+
+def _bytes_of(work: Work[Handle], cut: Cut, source: Source) -> int:
+    """How much a task reads: block by block."""
+    return sum(source.stored_bytes(cut.blocks(span), cut.axis) for span in work.spans)

@@ -60,7 +60,7 @@ def _stage(stage: Report) -> str:
         format_bytes(stage[key]) if stage[key] else "nothing"
         for key in ("least_bytes_to_read", "bytes_to_read")
     )
-    more = "if it has to iterate" if stage["name"] == "fit" else "if the model moves"
+    more = "if it takes more passes" if stage["name"] == "fit" else "if the model moves"
     reads = least if least == most else f"{least}, or {most} at most {more}"
     way = "; `run` needs output.overwrite, `reprocess` does not" if stage["in_the_way"] else ""
     return f"stale: {stage['reason']}; reads {reads}{way}"

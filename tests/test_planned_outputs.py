@@ -6,6 +6,13 @@ import numpy as np
 import pytest
 from command_line import streamdr, succeed, write_config, write_store
 
+from streamdr import memory
+from streamdr.errors import MemoryLimitError
+from streamdr.methods.lda import LDA
+from streamdr.methods.rows import ROW_OUTPUTS
+from streamdr.settings import Execution
+from streamdr.sources import open_source
+
 METHOD = {"name": "pca", "n_components": 3}
 WIDE = {"denoised": "out/d.zarr", "embedding": "out/z.zarr"}
 
@@ -57,3 +64,20 @@ def test_the_advice_of_a_refusal_is_enough_for_the_whole_run(wide):
     assert plan(wide, f"{advised}MiB", **WIDE).code == 0
     report = succeed("run", "config.yaml", "--json", cwd=wide).report
     assert report["peak_rss"] <= int(advised) << 20
+
+
+def test_classes_that_nobody_has_counted_yet_do_not_stand_in_the_way_of_scores():
+    rows = np.random.default_rng(0).integers(0, 100, (40_000, 64)).astype("u1")
+    source = open_source(rows, labels=np.arange(len(rows)) % 10)
+    execution = Execution(memory_limit=400 << 20, workers=1)
+    peaks = {}
+    for kind in (kind for kind in ROW_OUTPUTS if kind.made_by(LDA.model)):
+        few = memory.foresee_transform(LDA(max_classes=10), source, execution, kind, None)
+        peaks[kind.name] = few.peak
+        if kind.name != "probabilities":
+            many = memory.foresee_transform(LDA(), source, execution, kind, None)
+            assert many.peak <= 1.6 * few.peak, kind.name
+        else:
+            with pytest.raises(MemoryLimitError, match="or set max_classes to how many classes there are"):
+                memory.foresee_transform(LDA(), source, execution, kind, None)
+    assert peaks.keys() == {"embedding", "predicted", "probabilities"}

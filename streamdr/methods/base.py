@@ -205,6 +205,8 @@ class Route:
     """What else could be done where this does not fit."""
     usual_passes: int = 0
     """How often the data is usually read, where that is less than the most."""
+    sampling_passes: int = 0
+    """How many of these, the first ones, draw a sample: for that a part of the data is mostly enough."""
     fallback: Route | None = None
     """What it goes on with when it finds a value missing, if it can."""
 

@@ -312,7 +312,7 @@ class ClassicalMDS:
             method=self.using("krylov"),
             name="krylov",
             exact=False,
-            passes=self.max_passes if self.stored else 2,
+            passes=self.max_passes + (0 if self.stored else 1),  # points are gathered first
             flops=float(n) * n * each * self.max_passes,
             phases=(with_survey(products, data),)
             if self.stored

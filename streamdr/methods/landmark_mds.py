@@ -115,6 +115,7 @@ class LandmarkMDS:
                 name="landmarks",
                 exact=True,
                 passes=1,
+                sampling_passes=0 if self.metric == "precomputed" else 1,
                 flops=float(rows) * m * data.n_cols + 9.0 * float(m) ** 3,
                 phases=phases,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -10,7 +11,8 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from streamdr.accumulators import Scores
-from streamdr.blocks import Array, Settled, widen
+from streamdr.accumulators.kernel import TILE_BYTES
+from streamdr.blocks import Array, Settled, Span, widen
 
 _CLASS = {"dims": ("class",)}
 _FEATURE = {"dims": ("feature",)}
@@ -138,13 +140,22 @@ class LDAModel(Settled):
 
     def predict(self, values: Array) -> Array:
         """The class that each row is most likely of, as labels were given: numbers, or text."""
-        likeliest = np.argmax(self._log_joint(values), axis=1)
-        predicted: Array = np.asarray(self.classes)[likeliest]
+        predicted: Array = np.asarray(self.classes)[self.likeliest(values)]
         return predicted
+
+    def likeliest(self, values: Array) -> Array:
+        """The number of the class that each row is most likely of."""
+        numbers = np.empty(len(values), np.intp)
+        for tile in self._tiles(len(values)):
+            numbers[tile] = np.argmax(self._log_joint(values[tile]), axis=1)
+        return numbers
 
     def predict_proba(self, values: Array) -> Array:
         """The probability of each class for each row, in double precision."""
-        return np.asarray(softmax(self._log_joint(values), axis=1))
+        probabilities = np.empty((len(values), self.n_classes))
+        for tile in self._tiles(len(values)):
+            probabilities[tile] = softmax(self._log_joint(values[tile]), axis=1)
+        return probabilities
 
     def predict_log_proba(self, values: Array) -> Array:
         """Its logarithm."""
@@ -176,8 +187,18 @@ class LDAModel(Settled):
         """What mapping so many rows allocates besides the result, in any of its ways."""
         directions = max(self.n_components, int(self.axes.shape[1]))
         table = self.n_classes * directions + self.n_features * directions
-        centred = n_rows * self.n_features
-        return 8 * (centred + 3 * n_rows * directions + 5 * n_rows * (self.n_classes + 2) + 4 * table)
+        tile = min(n_rows, self._tile_rows)
+        joint = 3 * tile * directions + 5 * tile * (self.n_classes + 2)
+        # Of each row, where classes are predicted, the number and the label.
+        return 8 * (n_rows * (self.n_features + 2) + joint + 4 * table)
+
+    @property
+    def _tile_rows(self) -> int:
+        return max(1, TILE_BYTES // (8 * self.n_classes))
+
+    def _tiles(self, n_rows: int) -> Iterator[slice]:
+        """Rows whose classes fill a tile: of many classes, each row takes as many numbers."""
+        return (span.slice for span in Span(0, n_rows).split(self._tile_rows))
 
     @cached_property
     def _levels(self) -> Array:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _STEPS = 20.0
 """Operations on a pair, besides its distances."""
+_USUAL_ITERATIONS = 50
 
 
 def iterative_routes(
@@ -70,7 +71,8 @@ def iterative_routes(
         method=method.using(f"{algorithm}/stream"),
         name=f"{algorithm}/stream",
         exact=True,
-        passes=looks * method.max_iter if stored else 2,
+        passes=looks * (method.max_iter + 1),
+        usual_passes=looks * (min(method.max_iter, _USUAL_ITERATIONS) + 1),
         flops=looks * (each + computed) * method.max_iter * method.n_init,
         phases=(first, looking),
     )
@@ -103,7 +105,7 @@ def stochastic_route(method: MetricMDS, data: MatrixSpec, rounds: int, stored_ro
         method=method.using("stochastic"),
         name="stochastic",
         exact=False,
-        passes=2 if stored else 1,
+        passes=(2 if stored else 1) + method.n_init,
         flops=float(n) * rounds * method.n_epochs * method.n_init * (d + 4 * k + _STEPS) * 4,
         phases=phases,
     )

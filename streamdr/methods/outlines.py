@@ -166,13 +166,17 @@ def stress_outline(data: MatrixSpec, k: int, metric: Any) -> StressModel:
 
 
 def selection_outlines(data: MatrixSpec, k: int | None) -> Sequence[Model]:
-    """Of columns side by side, which make the longest blocks, and of columns far apart, which read most."""
+    """Of columns side by side, which make the longest blocks, and of columns far apart, which read most.
+
+    Where the data decides how many they are, it may be one, or all.
+    """
     d = data.n_cols
-    k = d if k is None else min(k, d)
-    apart = np.unique(np.linspace(0, d - 1, k).astype(np.int64))
+    most = d if k is None else min(k, d)
+    apart = np.unique(np.linspace(0, d - 1, most).astype(np.int64))
+    together = np.arange(1 if k is None else most)
     return [
         SelectionModel(
             **chosen(columns, d), scores=blank(d), statistic="", task="", n_samples=float(data.n_rows)
         )
-        for columns in (np.arange(k), apart)
+        for columns in (together, apart)
     ]

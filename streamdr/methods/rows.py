@@ -54,6 +54,8 @@ class RowOutput:
     """Whether change is measured by how widely values are spread; otherwise by how large they are."""
     blind: bool = False
     """Whether what was observed does not show in it, so that a value that is bad has to be looked for."""
+    advice: str = ""
+    """What may make it smaller than is expected before the fit."""
 
     def made_by(self, model: type) -> bool:
         """Whether models of a class can make it."""
@@ -117,6 +119,7 @@ ROW_OUTPUTS = (
         "class",
         "has no classes",
         centred=False,
+        advice="set max_classes to how many classes there are",
     ),
 )
 
@@ -160,6 +163,11 @@ class RowView:
         """The type in which it is written: its own, the wanted one, or that of the rows as they come."""
         return self.dtype or np.dtype(wanted or data.working)
 
+    def made_bytes(self, n_rows: int, data: MatrixSpec) -> int:
+        """What `transform` gives for so many rows takes: in their type, or in double precision."""
+        plain = self.kind.columns in ("component", "feature")
+        return n_rows * self.n_outputs * (data.working.itemsize if plain else 8)
+
     def scratch_bytes(self, n_rows: int, row_bytes: int) -> int:
         """What `transform` allocates besides its result for so many rows: a copy of them, if not told."""
         if isinstance(self.model, UsesScratch):
@@ -167,10 +175,9 @@ class RowView:
         return n_rows * row_bytes
 
     def transform(self, values: Array) -> Array:
-        """Map rows to rows, of one column where there is one value a row. Text becomes its class's number."""
-        mapped: Array = getattr(self.model, self.kind.method)(values)
-        if mapped.dtype.kind == "U":
-            mapped = np.searchsorted(self.model.classes, mapped)
+        """Map rows to rows, of one column where there is one value a row. Text is told by its number."""
+        text = self.kind.dtype == "label" and isinstance(getattr(self.model, "classes", None), list)
+        mapped: Array = getattr(self.model, "likeliest" if text else self.kind.method)(values)
         return mapped.reshape(len(mapped), self.n_outputs)
 
     def frame(

@@ -82,6 +82,7 @@ def by_histograms(
             name="histograms",
             exact=True,
             passes=2,
+            sampling_passes=1,
             flops=work,
             phases=(*looking, counting),
         )
@@ -99,6 +100,7 @@ def by_histograms(
         folds,
         name="histograms and fold moments",
         passes=2,
+        sampling_passes=1,
         flops=folds.flops + work,
         phases=(*looking, both),
     )

@@ -40,6 +40,8 @@ class Source(ABC):
     spec: MatrixSpec
     chunks: tuple[int, int]
     """The storage's own granularity in (rows, columns) of the flattened matrix."""
+    grain: tuple[int, int] = (1, 1)
+    """The rows and columns that are read together, whichever of them are asked for."""
     feature_names: tuple[str, ...] | None = None
     sample_shape: tuple[int, ...] | None = None
     """The shape of a sample before it became a row, where that is known."""
@@ -85,6 +87,16 @@ class Source(ABC):
     def stored_line_bytes(self, axis: Axis) -> int:
         """How many bytes are read for a row, or column."""
         return self.spec.length("columns" if axis == "rows" else "rows") * self.stored_itemsize
+
+    def stored_bytes(self, spans: Iterable[Span], axis: Axis = "rows") -> int:
+        """How many bytes are read for runs of lines, one run after the other: those of whole grains."""
+        grain, length = self.grain[0 if axis == "rows" else 1], self.spec.length(axis)
+        lines = sum(
+            min(-(-span.stop // grain) * grain, length) - span.start // grain * grain
+            for span in spans
+            if span
+        )
+        return lines * self.stored_line_bytes(axis)
 
     @abstractmethod
     def read(self, rows: Span, cols: Span) -> Array:

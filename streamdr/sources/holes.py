@@ -38,6 +38,7 @@ class HolesSource(Source):
         self.spec = replace(base.spec, dtype=base.spec.working)
         self.layout = layout_of(base)
         self.chunks = base.chunks
+        self.grain = base.grain
         self.feature_names = base.feature_names
         self.sample_shape = base.sample_shape
         self.dims = base.dims

@@ -56,6 +56,7 @@ class LabelColumnSource(Source):
         self.name = base.name
         self.spec = replace(base.spec, n_cols=base.spec.n_cols - 1, labels=base.spec.dtype)
         self.chunks = (base.chunks[0], min(base.chunks[1], self.spec.n_cols))
+        self.grain = base.grain
         self.sample_shape = (self.spec.n_cols,)
         self.weights = base.weights
         self.lends = True
@@ -72,6 +73,10 @@ class LabelColumnSource(Source):
     def stored_itemsize(self) -> int:
         """As the base has it."""
         return self._base.stored_itemsize
+
+    def stored_line_bytes(self, axis: Axis) -> int:
+        """As the base has it: a row comes with its label."""
+        return self._base.stored_line_bytes(axis)
 
     def read(self, rows: Span, cols: Span) -> Array:
         """The region."""

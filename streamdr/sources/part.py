@@ -22,6 +22,7 @@ class PartSource(Source):
         self.name = whole.name
         self.part = part
         self.chunks = whole.chunks
+        self.grain = whole.grain  # bands are whole chunks
         self.feature_names = whole.feature_names
         self._whole = whole
         row_bytes = whole.spec.line_bytes("rows")
@@ -33,6 +34,10 @@ class PartSource(Source):
     def stored_itemsize(self) -> int:
         """As the whole has it."""
         return self._whole.stored_itemsize
+
+    def stored_line_bytes(self, axis: Axis) -> int:
+        """Rows are those of the whole."""
+        return self._whole.stored_line_bytes(axis) if axis == "rows" else super().stored_line_bytes(axis)
 
     def read(self, rows: Span, cols: Span) -> Array:
         """The region."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from streamdr.blocks import Array, Span
+from streamdr.blocks import Array, Axis, Span
 from streamdr.scratch import scratch
 from streamdr.sources.base import Source
 from streamdr.sources.snapshot import Snapshot
@@ -23,6 +23,7 @@ class PickedSource(Source):
         self.name = whole.name
         self.spec = replace(whole.spec, n_cols=len(columns), labels=None)
         self.chunks = (whole.chunks[0], len(columns))
+        self.grain = (whole.grain[0], 1)
         if whole.feature_names is not None:
             self.feature_names = tuple(whole.feature_names[column] for column in columns)
         self._whole = whole
@@ -44,6 +45,17 @@ class PickedSource(Source):
     def stored_itemsize(self) -> int:
         """As the whole has it."""
         return self._whole.stored_itemsize
+
+    def stored_line_bytes(self, axis: Axis) -> int:
+        """Of a row, all columns that come with those picked."""
+        if axis == "columns":
+            return self._whole.stored_line_bytes(axis)
+        grain, length = self._whole.grain[1], self._whole.spec.n_cols
+        grains = np.unique(
+            np.concatenate([np.arange(w.start // grain, -(-w.stop // grain)) for w, _ in self._groups])
+        )
+        columns = np.minimum((grains + 1) * grain, length) - grains * grain
+        return int(columns.sum()) * self.stored_itemsize
 
     def read(self, rows: Span, cols: Span) -> Array:
         """The region."""

@@ -22,7 +22,7 @@ from streamdr.sources.locate import array_at
 from streamdr.sources.metadata import ArrayMetadata
 from streamdr.sources.missing import find_missing, present_chunks
 from streamdr.sources.pipeline import MissingChunkError
-from streamdr.sources.reading import chunk_reader, declared_fill_value
+from streamdr.sources.reading import WholeReader, chunk_reader, declared_fill_value
 from streamdr.sources.snapshot import ChunkSnapshot
 from streamdr.sources.stores import Node
 
@@ -65,6 +65,8 @@ class ZarrSource(Source):
         self._metadata = metadata
         self._allow_missing = allow_missing
         self._reader = chunk_reader(node, metadata, allow_missing=allow_missing)
+        piece = metadata.grid.chunk if isinstance(self._reader, WholeReader) else metadata.smallest
+        self.grain = (piece[self.layout.sample_axis], self.layout.granularity(piece)[1])
 
     @property
     def fill_value(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import zarr
@@ -18,7 +19,9 @@ class Layout:
     dtype: str = "f4"
     missing: bool = False
     """Whether a tenth of the values are missing: NaN, or -1 where there is no NaN."""
-    distances: bool = False
+    pairs: Literal["distances", "products"] | None = None
+    """Whether it holds the distances of points from each other, or their products."""
+    shards: tuple[int, int] | None = None
 
 
 STORES = {
@@ -38,14 +41,17 @@ STORES = {
     "both shorts": Layout((12_000, 3_000), (12_000, 100), "i2"),
     "both holes": Layout((8_000, 2_500), (2_000, 500), "f4", missing=True),
     "both half holes": Layout((8_000, 2_500), (500, 2_500), "f2", missing=True),
+    "tall shards": Layout((120_000, 96), (1_000, 32), "i2", shards=(40_000, 96)),
+    "both shards": Layout((12_000, 2_000), (250, 100), "f2", shards=(3_000, 1_000)),
     "few": Layout((2_500, 1_000), (500, 250), "f4"),
     "few bytes": Layout((2_500, 2_000), (2_500, 100), "u1"),
     "few wide": Layout((1_200, 20_000), (300, 5_000), "f2"),
     "wide few": Layout((500, 2_500), (125, 500), "f2"),
     "few tall": Layout((4_000, 32), (1000, 32), "f4"),
-    "distances": Layout((3_000, 3_000), (500, 500), "f4", distances=True),
-    "distance bytes": Layout((4_000, 4_000), (4_000, 200), "u1", distances=True),
-    "many distances": Layout((8_000, 8_000), (250, 8_000), "u2", distances=True),
+    "distances": Layout((3_000, 3_000), (500, 500), "f4", pairs="distances"),
+    "distance bytes": Layout((4_000, 4_000), (4_000, 200), "u1", pairs="distances"),
+    "products": Layout((2_500, 2_500), (500, 2_500), "f4", pairs="products"),
+    "many distances": Layout((8_000, 8_000), (250, 8_000), "u2", pairs="distances"),
 }
 
 
@@ -62,16 +68,20 @@ def make(path, name: str):
         path,
         shape=layout.shape,
         chunks=layout.chunks,
+        shards=layout.shards,
         dtype=layout.dtype,
         compressors=BloscCodec(cname="lz4", clevel=1),
     )
     rng = np.random.default_rng(0)
-    rows, cols = layout.chunks
-    if layout.distances:
+    rows, cols = layout.shards or layout.chunks
+    if layout.pairs is not None:
         points = rng.standard_normal((layout.shape[0], 3))
         squares = (points**2).sum(axis=1)
         for row in range(0, layout.shape[0], rows):
             here = slice(row, row + rows)
+            if layout.pairs == "products":
+                array[here] = points[here] @ points.T
+                continue
             values = np.sqrt(np.maximum(squares[here, None] + squares - 2 * points[here] @ points.T, 0.0))
             values[np.arange(len(values)), np.arange(row, row + len(values))] = 0.0
             array[here] = values if layout.dtype[0] == "f" else np.rint(20 * values)

@@ -381,3 +381,13 @@ def test_a_model_is_a_plain_record():
     assert told["n_classes"] == 3
     assert told["n_components"] == 1
     assert told["notes"] == []
+
+
+def test_of_many_classes_rows_are_looked_at_a_few_at_a_time():
+    rng = np.random.default_rng(0)
+    labels = np.arange(3000) % 1000
+    rows = 9 * rng.standard_normal((1000, 3))[labels] + rng.standard_normal((3000, 3))
+    model = in_memory(METHOD(), rows, labels=labels)
+    few = np.concatenate([model.predict_proba(part) for part in np.split(rows, 30)])
+    np.testing.assert_allclose(model.predict_proba(rows), few, rtol=0, atol=1e-12)
+    assert np.array_equal(model.predict(rows), np.asarray(model.classes)[few.argmax(axis=1)])
