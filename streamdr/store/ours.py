@@ -22,9 +22,10 @@ _ARRAY = r"[A-Za-z_]\w*"
 _KILLED = r"\.[0-9a-f]{32}\.partial"
 """What zarr adds to a file's name while it writes it."""
 _FILE = re.compile(
-    rf"zarr\.json|\.zarr\.json\.partial|(?P<array>{_ARRAY})/(?:zarr\.json|zarr{_KILLED}|c(?:/\d+)*(?:{_KILLED})?)"
+    rf"zarr\.json|\.zarr\.json\.partial|(?P<array>{_ARRAY})/(?:zarr\.json|zarr{_KILLED}|c(?:/\d+)*(?:{_KILLED})?)",
+    re.ASCII,
 )
-_FOLDER = re.compile(rf"(?P<array>{_ARRAY})(?:/c(?:/\d+)*)?")
+_FOLDER = re.compile(rf"(?P<array>{_ARRAY})(?:/c(?:/\d+)*)?", re.ASCII)
 _DATA_ARRAYS = frozenset({"X", "complete", "y", "labels"})
 _NAMED = 3
 

@@ -201,8 +201,6 @@ def attempted(command: str, world: Path, overwrite: bool) -> StreamdrError | Non
 
 def _is_left_by_a_killed_run(command: str, place: str, thing: Callable[[Path, Path], None]) -> bool:
     """Whether nobody can tell it from what a killed run leaves, which is swept up."""
-    if place.endswith(".lease.new"):
-        return thing is put_file
     if command == "ingest" and thing is put_ingested:
         return ".partial" in place or place == MODEL  # which is asked to be replaced
     return thing is put_empty_folder and ".partial" in place
