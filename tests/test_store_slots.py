@@ -75,7 +75,7 @@ def test_what_a_killed_writer_left_is_used_up(slot: FileSlot) -> None:
 def test_what_somebody_put_where_a_writer_writes_is_left(slot: FileSlot) -> None:
     slot.path.parent.mkdir(parents=True)
     slot.path.with_name("slot.new").write_bytes(b"notes")
-    with pytest.raises(StoreError, match="slot.new: streamdr did not write it"):
+    with pytest.raises(StoreError, match=r"slot\.new: streamdr did not write it"):
         slot.replace(b"whole", None)
     assert slot.path.with_name("slot.new").read_bytes() == b"notes"
     assert not slot.path.exists()

@@ -93,8 +93,9 @@ class Part:
                 place = self.path.joinpath("c", str(int(number) + first), *rest)
                 place.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(file, place)
-        for directory in {path for path in (self.path / "c").rglob("*") if path.is_dir()} | {self.path / "c"}:
-            sync(directory)
+        for directory in ((self.path / "c"), *(self.path / "c").rglob("*")):
+            if directory.is_dir() and not directory.is_symlink():
+                sync(directory)
 
     def grow(self, rows: int) -> None:
         """Let the array have so many rows, in one step."""

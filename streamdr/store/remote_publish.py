@@ -176,12 +176,13 @@ def _require_replaceable(target: Address, kind: Kind, overwrite: bool) -> set[st
     if MARK in names and ROOT not in names:
         # A run was killed while it published. Marks were empty before they told of which kind.
         being = bytes(objects.get(MARK, _LARGEST_MARK) or b"").decode("ascii", "replace") or kind
+        document: dict[str, Any] = {}
         record: dict[str, Any] | None = {"kind": being}
         arrays = None
     else:
         document, record = find_record(_parsed(objects.get(ROOT, LARGEST_BYTES)))
         arrays = None if record is None else ours.own_arrays(document, record)
-    reason = ours.objection(record, kind)
+    reason = ours.objection(record, kind) or ours.noted(document)
     if reason is not None:
         raise _never(target, reason)
     # Two levels of names, each of which is one request. What lies deeper is looked at before it is replaced.
