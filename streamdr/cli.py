@@ -315,7 +315,6 @@ def ingest(
     """
 
     def work(stop: Stop) -> Report:
-        import csv
         from dataclasses import asdict
 
         from streamdr.addresses import local_path
@@ -327,8 +326,8 @@ def ingest(
             local_path(source),
             local_path(dest),
             dataset=dataset,
-            columns=None if columns is None else next(csv.reader([columns])),
-            exclude=None if exclude is None else next(csv.reader([exclude])),
+            columns=None if columns is None else _names("columns", columns),
+            exclude=None if exclude is None else _names("exclude", exclude),
             numeric_only=numeric_only,
             labels=labels,
             dtype=dtype,
@@ -395,6 +394,18 @@ class Job:
 
         advice = f"what was done is kept. To resume, run: {console.resume_command()}"
         return console.conduct(work, render, as_json=self.as_json, after_stop=advice)
+
+
+def _names(option: str, text: str) -> list[str]:
+    """The names in a,b,c; one with a comma in it stands in quotes."""
+    import csv
+
+    from streamdr.errors import ConfigError
+
+    try:
+        return next(csv.reader([text]))
+    except csv.Error as error:
+        raise ConfigError(f"--{option}: {text!r} is no list of names such as a,b,c ({error})") from None
 
 
 def _show_plan(report: Report) -> None:

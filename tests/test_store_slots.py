@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdr.errors import BusyError
+from streamdr.errors import BusyError, StoreError
 from streamdr.store.locking import locked, try_lock
 from streamdr.store.slots import Conflict, FileSlot
 
@@ -65,9 +65,20 @@ def test_of_many_that_expect_the_same_one_succeeds(slot: FileSlot) -> None:
 
 def test_what_a_killed_writer_left_is_used_up(slot: FileSlot) -> None:
     slot.path.parent.mkdir(parents=True)
-    slot.path.with_name("slot.new").write_bytes(b"half")
-    slot.replace(b"whole", None)
-    assert [path.name for path in slot.path.parent.iterdir()] == ["slot"]
+    version = None
+    for left in (b"", b"who", b"whole of an earlier one", bytes(10)):
+        slot.path.with_name("slot.new").write_bytes(left)
+        version = slot.replace(b"whole", version)
+        assert [path.name for path in slot.path.parent.iterdir()] == ["slot"]
+
+
+def test_what_somebody_put_where_a_writer_writes_is_left(slot: FileSlot) -> None:
+    slot.path.parent.mkdir(parents=True)
+    slot.path.with_name("slot.new").write_bytes(b"notes")
+    with pytest.raises(StoreError, match=r"slot\.new: streamdr did not write it"):
+        slot.replace(b"whole", None)
+    assert slot.path.with_name("slot.new").read_bytes() == b"notes"
+    assert not slot.path.exists()
 
 
 def test_a_full_disk_keeps_the_old_content(slot: FileSlot) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ from streamdr.store.locking import try_lock
 from streamdr.store.matrix import NAME, rows_from
 from streamdr.store.publish import sweep, sync, sync_tree
 from streamdr.store.record import ROOT, draft, forget_copies, parse_json
+
+_NUMBER = re.compile("[0-9]+")
+_UNUSED = re.compile(r"zarr\.[0-9a-f]{32}\.partial")
 
 
 @dataclass(frozen=True)
@@ -73,10 +78,11 @@ class Part:
         """Remove what a killed run left: chunks behind the last row, and metadata that was never used."""
         last = -(-self.shape[0] // self.chunks[0])
         for entry in (self.path / "c").iterdir():
-            if entry.name.isdecimal() and int(entry.name) >= last:
-                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+            if _NUMBER.fullmatch(entry.name) and int(entry.name) >= last:
+                _remove_chunks(entry)
         for left in self.path.glob("zarr.*.partial"):
-            left.unlink()
+            if _UNUSED.fullmatch(left.name):
+                _remove_chunks(left)
 
     def take(self, staged: Path) -> None:
         """Put the chunks of a staged array into their places."""
@@ -87,8 +93,9 @@ class Part:
                 place = self.path.joinpath("c", str(int(number) + first), *rest)
                 place.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(file, place)
-        for directory in {path for path in (self.path / "c").rglob("*") if path.is_dir()} | {self.path / "c"}:
-            sync(directory)
+        for directory in ((self.path / "c"), *(self.path / "c").rglob("*")):
+            if directory.is_dir() and not directory.is_symlink():
+                sync(directory)
 
     def grow(self, rows: int) -> None:
         """Let the array have so many rows, in one step."""
@@ -182,6 +189,18 @@ def appending(dest: Path) -> Iterator[Appending]:
         if claim >= 0:
             os.close(claim)
         os.close(held)
+
+
+def _remove_chunks(path: Path) -> None:
+    """Remove a file, or the chunks in a folder of them. Whatever else lies there stays, and so do links."""
+    with suppress(OSError):
+        if stat.S_ISDIR(path.lstat().st_mode):
+            for below in path.iterdir():
+                if _NUMBER.fullmatch(below.name):
+                    _remove_chunks(below)
+            path.rmdir()  # unless something else is in it
+        elif stat.S_ISREG(path.lstat().st_mode):
+            path.unlink()
 
 
 def _record(dest: Path) -> Mapping[str, Any]:

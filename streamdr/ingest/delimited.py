@@ -24,7 +24,7 @@ from streamdr.ingest.table import Batch, Options, Stream
 from streamdr.store.labels import LabelKind, as_labels
 
 _BATCH_CHARACTERS = 4 * 2**20
-_LONGEST_LINE = 2**28
+_LONGEST_LINE = 2**26
 _SNIFFED_LINES = 20
 _SAMPLED_ROWS = 1000
 _DELIMITERS = (",", "\t", ";", "|")

@@ -18,30 +18,43 @@ from streamdr.store.arrays import Index
 from streamdr.store.matrix import LARGEST_BAND_BYTES, LARGEST_CHUNK_BYTES, is_wide
 
 _CACHE_SLOTS = 100_003
+_CACHE_BYTES = 2 * LARGEST_BAND_BYTES
 _MOST_LINKS = 100
+_DAMAGED = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, MemoryError)
+"""What h5py raises for files that are damaged, by the call that came across it."""
 
 
 @contextmanager
 def open_hdf5(path: Path, options: Options) -> Iterator[Grid]:
     """Open the dataset that the options name, or the only one there is."""
-    try:
+    with _naming(path):
         file = h5py.File(path, "r")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read as HDF5 ({error}); was it copied whole?") from error
     with file:
-        dataset = _find(path, file, options.dataset)
+        with _naming(path):
+            dataset = _find(path, file, options.dataset)
+            name, shape, dtype, chunks = dataset.name, dataset.shape, dataset.dtype, dataset.chunks
 
         def read(region: Index) -> Array:
             try:
                 return np.asarray(dataset[region])
-            except OSError as error:
+            except _DAMAGED as error:
                 rows = f"rows {region[0].start}-{region[0].stop - 1}"
                 raise DataError(
-                    f"{path}: dataset {dataset.name!r} cannot be read at {rows} ({error}); "
+                    f"{path}: dataset {name!r} cannot be read at {rows} ({error}); "
                     "the file is damaged, or was compressed by a filter that is not installed"
                 ) from error
 
-        yield Grid(dataset.shape, dataset.dtype, read, dataset.chunks)
+        yield Grid(shape, dtype, read, chunks)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DataError:
+        raise
+    except _DAMAGED as error:
+        raise DataError(f"{path}: cannot be read as HDF5 ({error}); was it copied whole?") from error
 
 
 def _find(path: Path, file: h5py.File, name: str | None) -> h5py.Dataset:
@@ -93,8 +106,14 @@ def _with_chunk_cache(dataset: h5py.Dataset) -> h5py.Dataset:
     """
     if dataset.chunks is None:
         return dataset
+    chunk = math.prod(dataset.chunks) * dataset.dtype.itemsize
+    if chunk > _CACHE_BYTES:
+        raise DataError(
+            f"{dataset.file.filename}: dataset {dataset.name!r} has chunks of {chunk / 1e9:.3g} GB, to be "
+            f"read whole, where {_CACHE_BYTES / 1e9:.3g} GB are the most; cut them with h5repack"
+        )
     band = dataset.chunks[0] * math.prod(dataset.shape[1:]) * dataset.dtype.itemsize
     lines_up = band <= LARGEST_CHUNK_BYTES and not is_wide(dataset.shape)
     access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
-    access.set_chunk_cache(_CACHE_SLOTS, LARGEST_CHUNK_BYTES if lines_up else 2 * LARGEST_BAND_BYTES, 1.0)
+    access.set_chunk_cache(_CACHE_SLOTS, LARGEST_CHUNK_BYTES if lines_up else _CACHE_BYTES, 1.0)
     return h5py.Dataset(h5py.h5d.open(dataset.file.id, dataset.name.encode(), access))

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from streamdr.blocks import Array
 from streamdr.errors import DataError
+from streamdr.files import require_regular
 from streamdr.ingest.columns import Columns, choose_columns, leading_unnamed
 from streamdr.ingest.table import Batch, Options, Stream
 from streamdr.store.labels import LabelKind, as_labels
@@ -21,6 +22,8 @@ from streamdr.store.labels import LabelKind, as_labels
 _READ_BUFFER = 2**16
 _BATCH_BYTES = 4 * 2**20
 _SAMPLED_ROWS = 1000
+_DAMAGED = (pa.ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError)
+"""What pyarrow raises for files that are damaged, by the call that came across it."""
 
 
 @contextmanager
@@ -77,7 +80,7 @@ def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
 def _parts(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    parts = [part for part in path.rglob("*") if part.suffix in (".parquet", ".pq") and part.is_file()]
+    parts = [part for part in path.rglob("*") if part.suffix in (".parquet", ".pq") and not part.is_dir()]
     if not parts:
         raise DataError(f"{path}: is a directory without Parquet files; check the path")
     nested = next((part for part in parts if part.parent != path), None)
@@ -97,10 +100,13 @@ def _natural_order(part: Path) -> list[str | int]:
 @contextmanager
 def _opened(part: Path) -> Iterator[pq.ParquetFile]:
     try:
+        require_regular(part)
         # Buffered, so that a row group as large as the file is not read at once.
         with pq.ParquetFile(part, buffer_size=_READ_BUFFER, pre_buffer=False) as file:
             yield file
-    except (pa.ArrowException, OSError) as error:
+    except DataError:
+        raise
+    except _DAMAGED as error:
         raise DataError(f"{part}: cannot be read as Parquet ({error}); was it copied whole?") from error
 
 

@@ -55,8 +55,11 @@ class Objects(Protocol):
     def name(self) -> str:
         """What errors call it."""
 
-    def get(self, key: str) -> Any | None:
-        """All of an object, as something with a buffer; None where there is none."""
+    def get(self, key: str, limit: int | None = None) -> Any | None:
+        """All of an object, as something with a buffer; None where there is none.
+
+        One that is longer than a limit is a FileTooLargeError, and is not brought here.
+        """
 
     def get_versioned(self, key: str, limit: int | None = None) -> tuple[bytes, Version] | None:
         """All of an object and which writing of it that is; FileTooLargeError beyond a limit."""

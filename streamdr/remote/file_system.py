@@ -45,19 +45,21 @@ class FileSystem:
         """The address."""
         return str(self._address)
 
-    def get(self, key: str) -> bytes | None:
-        """All of a file; None where there is none."""
+    def get(self, key: str, limit: int | None = None) -> bytes | None:
+        """All of a file; None where there is none. Of a longer one than a limit, a byte more is read."""
+        end = None if limit is None else limit + 1
         try:
             with self._told():
-                return bytes(self._fs.cat_file(self._path(key)))
+                data = bytes(self._fs.cat_file(self._path(key), end=end))
         except (FileNotFoundError, IsADirectoryError):
             return None
+        if limit is not None and len(data) > limit:
+            raise too_large(len(data), limit)
+        return data
 
     def get_versioned(self, key: str, limit: int | None = None) -> tuple[bytes, Version] | None:
         """All of a file, and a digest of it; FileTooLargeError if it is longer than a limit."""
-        if limit is not None and (size := self.size(key) or 0) > limit:
-            raise too_large(size, limit)
-        data = self.get(key)
+        data = self.get(key, limit)
         return None if data is None else (data, _digest(data))
 
     def get_part(self, key: str, start: int, length: int) -> bytes:

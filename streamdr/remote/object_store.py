@@ -36,28 +36,34 @@ class ObjectStore:
         self.name = name
         self._store = store
 
-    def get(self, key: str) -> Any | None:
+    def get(self, key: str, limit: int | None = None) -> Any | None:
         """All of an object, as something with a buffer; None where there is none."""
-        import obstore
-
-        try:
-            with self._told():
-                return obstore.get(self._store, key).bytes()
-        except FileNotFoundError:
+        found = self._found(key, limit)
+        if found is None:
             return None
+        with self._told():
+            return found.bytes()
 
     def get_versioned(self, key: str, limit: int | None = None) -> tuple[bytes, Version] | None:
         """All of an object and which writing of it that is; FileTooLargeError beyond a limit."""
+        found = self._found(key, limit)
+        if found is None:
+            return None
+        with self._told():
+            return bytes(found.bytes()), _version(found.meta)
+
+    def _found(self, key: str, limit: int | None) -> Any | None:
+        """The answer to a request for an object, before its content is taken."""
         import obstore
 
         try:
             with self._told():
                 found = obstore.get(self._store, key)
-                if limit is not None and (size := int(found.meta["size"])) > limit:
-                    raise too_large(size, limit)
-                return bytes(found.bytes()), _version(found.meta)
         except FileNotFoundError:
             return None
+        if limit is not None and (size := int(found.meta["size"])) > limit:
+            raise too_large(size, limit)
+        return found
 
     def get_part(self, key: str, start: int, length: int) -> Any:
         """Some bytes of an object that is there; less if it is short."""

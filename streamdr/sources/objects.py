@@ -13,7 +13,6 @@ import numpy as np
 from streamdr.addresses import Address
 from streamdr.blocks import Array
 from streamdr.errors import DataError, InputError
-from streamdr.files import too_large
 from streamdr.remote import Listed, Objects, RemoteError, open_objects
 from streamdr.sources.stores import ReadPart
 
@@ -66,22 +65,14 @@ class ObjectNode:
         self._stamps = stamps
 
     def read(self, key: str, limit: int) -> bytes | None:
-        """All of an object, or None where there is none. Its size is asked for first."""
-        size = self.objects.size(self._key(key))
-        if size is not None and size > limit:
-            raise too_large(size, limit)
-        data = None if size is None else self.objects.get(self._key(key))
+        """All of an object, or None where there is none."""
+        data = self.objects.get(self._key(key), limit)
         return None if data is None else bytes(data)
 
     def borrow(self, key: str, limit: int) -> Array | None:
         """All of an object, in the memory that it came in; None where there is none."""
-        data = self.objects.get(self._key(key))
-        if data is None:
-            return None
-        values = np.frombuffer(data, np.uint8)
-        if values.size > limit:
-            raise too_large(values.size, limit)
-        return values
+        data = self.objects.get(self._key(key), limit)
+        return None if data is None else np.frombuffer(data, np.uint8)
 
     @contextmanager
     def parts(self, key: str) -> Iterator[ReadPart | None]:

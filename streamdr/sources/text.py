@@ -98,4 +98,6 @@ def _as_text(values: Array, name: str) -> Array:
 
 
 def _digest(values: Array) -> str:
-    return hashlib.blake2b("\0".join(values.ravel().tolist()).encode(), digest_size=20).hexdigest()
+    return hashlib.blake2b(
+        "\0".join(values.ravel().tolist()).encode("utf-8", "surrogatepass"), digest_size=20
+    ).hexdigest()

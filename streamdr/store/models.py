@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -94,6 +96,8 @@ def load_model(path: Path, *, models: Mapping[str, type] | None = None) -> Saved
                 f"{path}: made by the method {method!r}, unknown here (known: {known}); upgrade streamdr"
             )
         names = record["feature_names"]
+        if names is not None and not _is_text(names):
+            raise StoreError(f"{path}: the names of its features are not text; fit and save it again")
         return SavedModel(
             model=classes[method](**dict(_values(path, group, classes[method]))),
             method=method,
@@ -113,11 +117,17 @@ def _values(path: Path, group: Group, model: type) -> Iterator[tuple[str, Any]]:
     """The fields of the model, by name, read and checked."""
     arrays = {name: _read_array(path, group, name) for name in group.arrays}
     _require_agreement(path, {name: layout for name, (layout, _) in arrays.items()})
-    scalars = group.record["scalars"]
+    scalars, hints = group.record["scalars"], _hints(model)
     for field in _fields(model):
         name, dims = field.name, field.metadata.get("dims")
         if name in scalars:
-            yield name, scalars[name]
+            value = scalars[name]
+            if not (value is None or _is_text(value) if dims is not None else _suits(value, hints.get(name))):
+                raise StoreError(
+                    f"{path}: {name!r} of the model is {reprlib.repr(value)}, which it cannot be; "
+                    "fit and save it again"
+                )
+            yield name, value
         elif name in arrays and dims is not None:
             layout, values = arrays[name]
             if layout.dims != tuple(dims):
@@ -194,6 +204,29 @@ def _digests(group: Path) -> dict[str, str]:
     return {
         file.relative_to(group).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
     }
+
+
+def _hints(model: type) -> Mapping[str, Any]:
+    """What the fields of a model are declared as, as far as that can be told."""
+    try:
+        return get_type_hints(model)
+    except NameError:  # of a class within a function
+        return {}
+
+
+def _suits(value: Any, hint: Any) -> bool:
+    """Whether a value out of JSON may be what a field of a model is declared as. What is not known may be."""
+    if isinstance(hint, UnionType) or get_origin(hint) is Union:
+        return any(_suits(value, one) for one in get_args(hint))
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if hint == list[str]:
+        return _is_text(value)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint in (int, bool, str, NoneType):
+        return type(value) is hint
+    return get_origin(hint) is not Callable
 
 
 def _is_text(value: Any) -> bool:

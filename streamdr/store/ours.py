@@ -22,10 +22,12 @@ _ARRAY = r"[A-Za-z_]\w*"
 _KILLED = r"\.[0-9a-f]{32}\.partial"
 """What zarr adds to a file's name while it writes it."""
 _FILE = re.compile(
-    rf"zarr\.json|\.zarr\.json\.partial|(?P<array>{_ARRAY})/(?:zarr\.json|zarr{_KILLED}|c(?:/\d+)*(?:{_KILLED})?)"
+    rf"zarr\.json|\.zarr\.json\.partial|(?P<array>{_ARRAY})/(?:zarr\.json|zarr{_KILLED}|c(?:/\d+)*(?:{_KILLED})?)",
+    re.ASCII,
 )
-_FOLDER = re.compile(rf"(?P<array>{_ARRAY})(?:/c(?:/\d+)*)?")
+_FOLDER = re.compile(rf"(?P<array>{_ARRAY})(?:/c(?:/\d+)*)?", re.ASCII)
 _DATA_ARRAYS = frozenset({"X", "complete", "y", "labels"})
+_ATTRIBUTES = frozenset({"streamdr", "feature_names"})
 _NAMED = 3
 
 _WORDS = {
@@ -128,8 +130,21 @@ def foreign_content(target: Path, kind: Kind) -> str | None:
     reason = objection(record, kind)
     if reason is not None or record is None:
         return reason
-    found = strangers(target, own_arrays(document, record))
-    return in_words(found) if found else None
+    arrays = own_arrays(document, record)
+    found = strangers(target, arrays)
+    if found:
+        return in_words(found)
+    metadata = {None: document} | {name: _parsed(target / name / ROOT) for name in sorted(arrays)}
+    notes = (noted(found, name) for name, found in metadata.items() if isinstance(found, dict))
+    return next(filter(None, notes), None)
+
+
+def noted(document: dict[str, Any], array: str | None = None) -> str | None:
+    """The reason that attributes are which somebody has added to a group, or to an array in it."""
+    attributes = document.get("attributes")
+    found = sorted(set(attributes) - _ATTRIBUTES) if isinstance(attributes, dict) else []
+    where = "" if array is None else f" of {array!r}"
+    return f"it also holds the attribute{where} {found[0]!r}, which streamdr did not write" if found else None
 
 
 def in_words(found: list[str]) -> str:

@@ -24,9 +24,11 @@ SCHEMA = 1
 ROOT = "zarr.json"
 Kind = Literal["model", "ingested", "synthetic", "example"] | RowKind
 
-_LARGEST_BYTES = 256 * 2**20
+LARGEST_BYTES = 256 * 2**20
 """Of a file of JSON. The longest hold the names of some millions of features."""
 _DEEPEST = 64
+_MOST_VALUES = 16_000_000
+"""Of a file of JSON: each becomes an object of Python, and three bytes a value would be gigabytes."""
 _EVERY = {"kind": str, "version": str, "created": str}
 _MODEL = {
     "method": str,
@@ -146,7 +148,7 @@ def is_sealed(document: dict[str, Any]) -> bool:
 def parse_json(path: Path) -> Any:
     """The JSON in a file, or a StoreError that names it."""
     try:
-        return loads(read_regular(path, _LARGEST_BYTES))
+        return loads(read_regular(path, LARGEST_BYTES))
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     except ValueError as error:
@@ -155,6 +157,8 @@ def parse_json(path: Path) -> Any:
 
 def loads(data: bytes) -> Any:
     """Parse JSON, which is not nested deeply. Whatever is wrong with it is a ValueError."""
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > _MOST_VALUES:
+        raise ValueError(f"it has more than {_MOST_VALUES:,} values")
     try:
         value = json.loads(data)
     except RecursionError:

@@ -20,10 +20,17 @@ from streamdr.methods.rows import RowKind
 from streamdr.remote import in_parallel, open_objects
 from streamdr.store import models, ours, record
 from streamdr.store import rows as local_rows
-from streamdr.store.arrays import Layout, content_fault, encode_chunk, parse_layout
+from streamdr.store.arrays import (
+    CHECKSUM_BYTES,
+    CHUNK_BYTES,
+    Layout,
+    content_fault,
+    encode_chunk,
+    parse_layout,
+)
 from streamdr.store.models import SavedModel
 from streamdr.store.publish import Fence, require_space
-from streamdr.store.record import ROOT, Group, Kind
+from streamdr.store.record import LARGEST_BYTES, ROOT, Group, Kind
 from streamdr.store.remote_publish import RemoteStaging, told
 from streamdr.store.rows import SealedRows
 
@@ -164,7 +171,7 @@ def existing_chunks(address: Address, kind: RowKind) -> set[int]:
     candidates = [i for i in range(layout.grid[0]) if sizes.get(_key(kind, layout, i)) == layout.file_bytes]
 
     def is_intact(number: int) -> bool:
-        data = objects.get(_key(kind, layout, number))
+        data = objects.get(_key(kind, layout, number), layout.file_bytes)
         return data is not None and content_fault(bytes(data), layout) is None
 
     with told(address, "read"):
@@ -224,7 +231,8 @@ def _download(address: Address, here: Path, names: Iterable[str]) -> None:
     objects = open_objects(address)
 
     def fetch(name: str) -> None:
-        data = objects.get(name)
+        is_metadata = name.rpartition("/")[2] == ROOT
+        data = objects.get(name, LARGEST_BYTES if is_metadata else CHUNK_BYTES + CHECKSUM_BYTES)
         if data is not None:
             (here / name).parent.mkdir(parents=True, exist_ok=True)
             (here / name).write_bytes(data)

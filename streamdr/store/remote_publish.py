@@ -18,12 +18,14 @@ from typing import Any, Self
 
 from streamdr.addresses import Address, Place
 from streamdr.errors import OverlapError, StoreError
+from streamdr.files import FileTooLargeError
 from streamdr.remote import ConflictError, Objects, RemoteError, Version, in_parallel, open_objects
 from streamdr.store import ours
 from streamdr.store.publish import Fence
-from streamdr.store.record import ROOT, Kind, find_record, loads
+from streamdr.store.record import LARGEST_BYTES, ROOT, Kind, find_record, loads
 
 MARK = ".streamdr-publishing"
+_LARGEST_MARK = 1024
 _BATCH = 64
 """The objects that are copied between two looks at the lease."""
 _MARKERS = (".zgroup", ".zarray", ".zmetadata", ROOT)
@@ -157,6 +159,10 @@ def told(place: Address, what: str) -> Iterator[None]:
         yield
     except RemoteError as error:
         raise StoreError(f"{place}: cannot be {what}: {error}") from error
+    except FileTooLargeError as error:
+        raise StoreError(
+            f"{place}: cannot be {what}: of an object in it, {error}: streamdr did not write it, so remove it"
+        ) from error
     except FileNotFoundError:
         raise StoreError(f"{place}: cannot be {what}: there is no such bucket; check the address") from None
 
@@ -169,13 +175,14 @@ def _require_replaceable(target: Address, kind: Kind, overwrite: bool) -> set[st
         return set()
     if MARK in names and ROOT not in names:
         # A run was killed while it published. Marks were empty before they told of which kind.
-        being = bytes(objects.get(MARK) or b"").decode("ascii", "replace") or kind
+        being = bytes(objects.get(MARK, _LARGEST_MARK) or b"").decode("ascii", "replace") or kind
+        document: dict[str, Any] = {}
         record: dict[str, Any] | None = {"kind": being}
         arrays = None
     else:
-        document, record = find_record(_parsed(objects.get(ROOT)))
+        document, record = find_record(_parsed(objects.get(ROOT, LARGEST_BYTES)))
         arrays = None if record is None else ours.own_arrays(document, record)
-    reason = ours.objection(record, kind)
+    reason = ours.objection(record, kind) or ours.noted(document)
     if reason is not None:
         raise _never(target, reason)
     # Two levels of names, each of which is one request. What lies deeper is looked at before it is replaced.

@@ -21,6 +21,9 @@ Version = str
 LARGEST_BYTES = 64 * 1024
 """Of what a slot holds. Anything larger was put there by somebody else."""
 
+_TELLING = 8
+"""The bytes at its beginning by which a file that a killed run was writing is known: all begin alike."""
+
 
 class Conflict(Exception):  # noqa: N818  (it is an answer, and its asker looks again)
     """The slot does not hold what was expected."""
@@ -71,7 +74,12 @@ class FileSlot:
             self._require(expected)
             # One name for all writers, who write one after the other: what a killed one left is used up.
             beside = self.path.with_name(f"{self.path.name}.new")
-            if _content(beside) is not None:
+            if (left := _content(beside)) is not None:
+                telling = min(_TELLING, len(left), len(data))
+                if left.strip(b"\0") and left[:telling] != data[:telling]:
+                    raise StoreError(
+                        f"{beside}: streamdr did not write it, and is to write there; move it elsewhere"
+                    )
                 beside.unlink()
             try:
                 write_new(beside, data)

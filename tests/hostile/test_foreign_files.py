@@ -201,8 +201,6 @@ def attempted(command: str, world: Path, overwrite: bool) -> StreamdrError | Non
 
 def _is_left_by_a_killed_run(command: str, place: str, thing: Callable[[Path, Path], None]) -> bool:
     """Whether nobody can tell it from what a killed run leaves, which is swept up."""
-    if place.endswith(".lease.new"):
-        return thing is put_file
     if command == "ingest" and thing is put_ingested:
         return ".partial" in place or place == MODEL  # which is asked to be replaced
     return thing is put_empty_folder and ".partial" in place
@@ -285,3 +283,36 @@ def test_beside_somebodys_things_everything_works(world: Path, tmp_path: Path) -
     ingested(here, overwrite=True, dest="out/x.zarr")
     ingested(here, overwrite=True, dest="out/x.zarr")
     assert is_kept(before, here)
+
+
+@pytest.mark.parametrize("where", ["", "components"])
+@pytest.mark.parametrize("command", ["fit", "run", "reprocess"])
+def test_notes_in_attributes_are_not_replaced(world: Path, tmp_path: Path, command: str, where: str) -> None:
+    here = copy_world(world, tmp_path / "world")
+    copy_world(here / "there" / MODEL, here / MODEL)
+    group = zarr.open_group(here / MODEL)
+    (group[where] if where else group).attrs["note"] = "mine"
+    before = census(here / MODEL)
+    assert "the attribute" in str(attempted(command, here, overwrite=True))
+    assert census(here / MODEL) == before
+
+
+def test_appending_leaves_what_lies_where_chunks_will(world: Path, tmp_path: Path) -> None:
+    here = copy_world(world, tmp_path / "world")
+    ingested(here, overwrite=False)
+    chunks = here / MODEL / "X/c"
+    for number in (7, 8):  # what a killed run leaves, and notes beside it
+        (chunks / f"{number}").mkdir()
+        (chunks / f"{number}/0").write_bytes(b"left")
+    (chunks / "8/notes.txt").write_bytes(PRECIOUS)
+    (chunks / "9").symlink_to(here / "out/precious")
+    (here / MODEL / "X/zarr.mine.partial").write_bytes(PRECIOUS)
+    before = census(here / "out/precious")
+    ingest(here / "x.npy", here / MODEL, append=True, progress=Silent())
+    assert not (chunks / "7").exists()
+    assert not (chunks / "8/0").exists()
+    assert (chunks / "8/notes.txt").read_bytes() == PRECIOUS
+    assert (chunks / "9").is_symlink()
+    assert (here / MODEL / "X/zarr.mine.partial").read_bytes() == PRECIOUS
+    assert is_kept(before, here / "out/precious")
+    assert np.array_equal(zarr.open_group(here / MODEL)["X"][...], np.concatenate([ROWS, ROWS]))
