@@ -164,6 +164,20 @@ def _show(text: str) -> int:
     return 0
 
 
+def fill_streams() -> None:
+    """Put nothing in the place of standard streams that this process was started without, as by `>&-`.
+
+    The next file that is opened would get their number otherwise, and whatever is printed would go there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            if (opened := os.open(os.devnull, os.O_RDWR)) != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
 def quieten() -> None:
     """Keep what libraries log off the screen: an error is told once, in words of our own."""
     import logging
