@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -25,6 +26,13 @@ Render = Callable[[Report], str]
 TRACEBACK = "STREAMDR_TRACEBACK"
 """The environment variable that shows where an error was raised."""
 
+_UNSHOWN = re.compile(
+    r"(?is)(?:-[\w-]*=|-s)?\s*(?:"
+    r"execution\s*[=:]|"
+    r"[\w.]*(?:cluster|tls|arguments|storage_options)\w*\s*[=:]|"
+    r"[\w. ]*(?:cluster|tls|arguments|storage_options)\w*\s*\.[\w.\s]*[=:\s])"
+)
+"""The beginning of a word that sets what may hold secrets, well or badly written; the rest is not shown."""
 _SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -96,11 +104,10 @@ def without_secrets(message: str) -> str:
 
 def shown_word(word: str) -> str:
     """A word of a command line as it may be shown: a key keeps its name, and loses its value if need be."""
+    if (kept := _UNSHOWN.match(word)) is not None:
+        return f"{kept[0]}***"
     key, equals, value = word.partition("=")
-    if not equals:
-        return redact_value(word)
-    sensitive = key.startswith(("execution.cluster", "execution.tls"))
-    return f"{key}=***" if sensitive else redact(f"{key}={redact_value(value)}")
+    return redact(f"{key}={redact_value(value)}") if equals else redact_value(word)
 
 
 def stopped(message: str, exit_code: int, as_json: bool) -> int:
