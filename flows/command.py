@@ -65,6 +65,7 @@ def main(
     several: bool = False,
 ) -> None:
     """Run a flow as a command, and exit as the commands of streamdr do."""
+    console.fill_streams()
     words = parser(description, several=several)
     words.add_argument("--fresh", action="store_true", help="forget what earlier runs remembered")
     words.add_argument("--json", dest="as_json", action="store_true", help="print one JSON object to stdout")

@@ -51,6 +51,7 @@ class StoppingRunner(Runner):
 
 def serve() -> None:
     """Serve `fit_transform` with one configuration."""
+    console.fill_streams()
     words = parser(__doc__)
     words.add_argument("--cron", metavar="CRON", help="when to run, or only on demand")
     words.add_argument("--timezone", metavar="ZONE", default="UTC", help="whose clock, as in Europe/Berlin")

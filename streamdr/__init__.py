@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
         load_model,
     )
     from streamdr.settings import execution
+
+IMPORTED_AT = time.time()
+"""Whatever of the package changed on disk since then may not be what this process runs."""
 
 __version__ = "0.1.0"
 __all__ = [

@@ -414,6 +414,7 @@ def _show_plan(report: Report) -> None:
 
 def _prepare_process() -> None:
     """Set what holds for the whole process, before any work begins."""
+    console.fill_streams()
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # libraries' warnings are for programmers
     for stream in (sys.stdout, sys.stderr):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -25,6 +26,13 @@ Render = Callable[[Report], str]
 TRACEBACK = "STREAMDR_TRACEBACK"
 """The environment variable that shows where an error was raised."""
 
+_UNSHOWN = re.compile(
+    r"(?is)(?:-[\w-]*=|-s)?\s*(?:"
+    r"execution\s*[=:]|"
+    r"[\w.]*(?:cluster|tls|arguments|storage_options)\w*\s*[=:]|"
+    r"[\w. ]*(?:cluster|tls|arguments|storage_options)\w*\s*\.[\w.\s]*[=:\s])"
+)
+"""The beginning of a word that sets what may hold secrets, well or badly written; the rest is not shown."""
 _SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -96,11 +104,10 @@ def without_secrets(message: str) -> str:
 
 def shown_word(word: str) -> str:
     """A word of a command line as it may be shown: a key keeps its name, and loses its value if need be."""
+    if (kept := _UNSHOWN.match(word)) is not None:
+        return f"{kept[0]}***"
     key, equals, value = word.partition("=")
-    if not equals:
-        return redact_value(word)
-    sensitive = key.startswith(("execution.cluster", "execution.tls"))
-    return f"{key}=***" if sensitive else redact(f"{key}={redact_value(value)}")
+    return redact(f"{key}={redact_value(value)}") if equals else redact_value(word)
 
 
 def stopped(message: str, exit_code: int, as_json: bool) -> int:
@@ -162,6 +169,20 @@ def _show(text: str) -> int:
         say(f"error: standard output: {error.strerror}")
         return 1
     return 0
+
+
+def fill_streams() -> None:
+    """Put nothing in the place of standard streams that this process was started without, as by `>&-`.
+
+    The next file that is opened would get their number otherwise, and whatever is printed would go there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            if (opened := os.open(os.devnull, os.O_RDWR)) != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 def quieten() -> None:

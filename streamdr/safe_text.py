@@ -30,6 +30,7 @@ _CONTAINER_IS_USER = ("abfs", "abfss")
 """Here the part before the @ is a container, not a person."""
 _NAME = r"(?:[\w-]+key|key[_-][\w-]+|[\w-]*(?:secret|token|passw|credential|signature)[\w-]*)"
 _NAMED = (
+    (re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*", re.DOTALL), r"\1***"),
     (re.compile(rf"(?i)({_NAME}=)[^\s\"',;&]+"), r"\1***"),
     (re.compile(rf"(?i)(['\"]{_NAME}['\"]\s*:\s*)(['\"]).*?\2"), r"\1\2***\2"),
 )

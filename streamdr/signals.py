@@ -74,7 +74,7 @@ def supervise(
     lost: Lost,
     grace_seconds: float = GRACE_SECONDS,
 ) -> int:
-    """Do work in a child process, and return its exit code: in the child, and in the process that waits.
+    """Do work in a child process, wait for it, and return its exit code.
 
     `told` is called when a first signal has been passed on, `lost` when the child had to be killed or was
     killed by somebody else. A process that was started with SIGINT ignored goes on ignoring it, as jobs in
@@ -91,10 +91,15 @@ def supervise(
         stop = listen(parent)
         signal.pthread_sigmask(signal.SIG_SETMASK, {*before, *_PASSED_ON_AS.values()})
         try:
-            return work(stop)
+            code = work(stop)
+            sys.stdout.flush()
+            sys.stderr.flush()
         finally:
             # All is said. On its way out the interpreter would restore what kills it.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        # Nothing is left to be tidied up, and the interpreter would take its time to do so: on a busy machine
+        # so much that this process were taken for one that does not stop.
+        os._exit(code)
     return _wait(child, watched, told, lost, grace_seconds)
 
 

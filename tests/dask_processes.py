@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+from distributed import Client
 
 WORKERS_GONE_SECONDS = 120
 """How long to wait, at most, for the end of processes that were told of it."""
@@ -39,10 +41,10 @@ def process(
 
 
 @contextmanager
-def scheduler(file: Path) -> Iterator[subprocess.Popen[bytes]]:
+def scheduler(file: Path, directory: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """A scheduler that writes its address, on the loopback interface, to a file."""
     words = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file))
-    with process("distributed.cli.dask_scheduler", *words) as started:
+    with process("distributed.cli.dask_scheduler", *words, directory=directory) as started:
         while not (file.exists() and file.read_text().endswith("}")):
             assert started.poll() is None, "the scheduler did not start"
         yield started
@@ -52,7 +54,15 @@ def scheduler(file: Path) -> Iterator[subprocess.Popen[bytes]]:
 def worker(file: Path, directory: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """A worker of the scheduler whose file this is, started in a directory whose packages come first."""
     words = ("--host", "127.0.0.1", "--no-dashboard", "--nthreads", "1", "--scheduler-file", str(file))
-    with process("distributed.cli.dask_worker", *words, directory=directory) as started:
+    name = uuid.uuid4().hex
+    with process("distributed.cli.dask_worker", *words, "--name", name, directory=directory) as started:
+        with Client(address(file), set_as_default=False) as client:
+            # On a busy machine Python alone takes longer to start than a run waits for workers.
+            while name not in client.run_on_scheduler(
+                lambda dask_scheduler: {worker.name for worker in dask_scheduler.workers.values()}
+            ):
+                assert started.poll() is None, "the worker did not start"
+                time.sleep(0.05)
         yield started
 
 

@@ -7,7 +7,6 @@ import re
 import socket
 import ssl
 import stat
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -301,7 +300,7 @@ def test_a_local_cluster_lets_no_stranger_in_whatever_it_is_told(tmp_path):
         "local_directory": str(tmp_path),
         "dashboard_address": "localhost:0",
     }
-    with started(told) as cluster:
+    with started(told) as cluster, ExitStack() as stack:
         (at,) = cluster.scheduler_info["workers"]
         opened = listening() - before
         assert {address.ip for address in opened} == {"127.0.0.1"}
@@ -318,6 +317,9 @@ def test_a_local_cluster_lets_no_stranger_in_whatever_it_is_told(tmp_path):
         with Client(cluster, set_as_default=False) as ours:
             folder = Path(ours.submit(os.getcwd).result() and ours.run(_folder)[at])
         assert folder.is_relative_to(tmp_path)
+        assert private_folder(None, stack) in Path(cluster.scheduler.local_directory).parents, (
+            "the scheduler imports from its folder, too"
+        )
         assert stat.S_IMODE((tmp_path / f"streamdr-{os.getuid()}").stat().st_mode) == 0o700
     assert not listening() - before
 
@@ -363,50 +365,3 @@ def test_a_folder_that_others_could_exchange_is_not_imported_from(tmp_path, monk
         with pytest.raises(ParameterError, match="is not a folder"):
             private_folder(str(tmp_path / "none"), stack)
     assert not other.exists()
-
-
-SBATCH = """#!{python}
-import subprocess, sys
-job = subprocess.Popen(["bash", sys.argv[1].replace(".sh", ".kept")], stdout=subprocess.DEVNULL,
-                       stderr=subprocess.DEVNULL, start_new_session=True)
-print("Submitted batch job", job.pid)
-"""
-
-
-@pytest.mark.slow
-def test_a_queue_s_workers_speak_tls_by_throw_away_keys(tmp_path, monkeypatch):
-    """With commands in the place of Slurm's that start and end the job here."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    text = SBATCH.format(python=sys.executable).replace(
-        "job = sub", 'import shutil\nshutil.copy(sys.argv[1], sys.argv[1].replace(".sh", ".kept"))\njob = sub'
-    )
-    for name, script in {"sbatch": text, "scancel": '#!/bin/sh\nkill -TERM -- "-$1"\n'}.items():
-        (programs / name).write_text(script)
-        (programs / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    keys = tmp_path / "shared"
-    keys.mkdir()
-    told = {"cores": 1, "memory": "1GB", "shared_temp_directory": str(keys), "local_directory": str(tmp_path)}
-    wanted = Cluster("SLURMCluster", told, workers=1)
-    with clusters.start(wanted, Execution(cluster=wanted), 1) as cluster:
-        with Client(cluster, set_as_default=False) as client:
-            client.wait_for_workers(1, timeout=120)
-            assert client.submit(sum, [1, 2]).result() == 3
-            (at,) = client.nthreads()
-        assert at.startswith("tls://")
-        assert cluster.scheduler_address.startswith("tls://")
-        (held,) = keys.iterdir()
-        assert stat.S_IMODE(held.stat().st_mode) == 0o700
-        jobs = [process for process in psutil.process_iter(["cmdline"]) if _mentions(process, held)]
-        workers = [child for job in jobs for child in job.children(recursive=True)]
-        assert workers
-        for address in listening([psutil.Process(), *jobs, *workers]):
-            assert address.ip == "127.0.0.1" or not any(
-                [in_the_clear(address), *(answers(address, one) for one in strangers_of(tmp_path))]
-            )
-    assert not list(keys.iterdir())
-
-
-def _mentions(process, path):
-    return any(str(path) in word for word in process.info["cmdline"] or ())

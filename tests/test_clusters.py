@@ -24,6 +24,7 @@ import streamdr
 from streamdr import fitting, segments
 from streamdr.engines import clusters, connecting
 from streamdr.engines.dask_cluster import Staff
+from streamdr.engines.identity import difference, identity_now
 from streamdr.errors import DataError, EngineError, ParameterError
 from streamdr.methods import PCA
 from streamdr.progress import Silent
@@ -286,6 +287,27 @@ def test_a_worker_of_another_version_is_refused(path, tmp_path):
         pytest.raises(EngineError, match=rf"has streamdr 9.9.9 \(here {streamdr.__version__}\)"),
     ):
         fit(path, scheduler=str(file))
+
+
+def test_a_scheduler_that_knows_no_tasks_of_streamdr_is_named(path, tmp_path):
+    (tmp_path / "other" / "streamdr").mkdir(parents=True)
+    (tmp_path / "other" / "streamdr" / "__init__.py").touch()
+    file = tmp_path / "scheduler.json"
+    with (
+        scheduler(file, directory=tmp_path / "other"),
+        worker(file, directory=tmp_path),
+        pytest.raises(EngineError, match="this dask scheduler has no streamdr, or another one"),
+    ):
+        fit(path, scheduler=str(file))
+
+
+def test_code_that_changed_after_it_was_imported_is_like_no_other(monkeypatch):
+    before = identity_now()
+    assert before == identity_now()
+    monkeypatch.setattr(streamdr, "IMPORTED_AT", 0.0)
+    assert identity_now() != identity_now()
+    assert "start this process again" in difference("tcp://there", before, identity_now())
+    assert "changed after it was imported there" in difference("tcp://there", identity_now(), before)
 
 
 def altered(place, module, text, instead):

@@ -182,3 +182,64 @@ def test_what_was_once_given_as_a_key_is_never_shown_whoever_says_it():
 )
 def test_what_is_no_secret_stays(text):
     assert redact(text) == text
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "execution.cluster.arguments.account={}",
+        "--set=execution.cluster.arguments.account={}",
+        "execution={{cluster: {{name: SLURMCluster, arguments: {{account: {}}}}}}}",
+        "--set=execution={{cluster: {{arguments: {{account: {}}}}}}}",
+        "Execution.Cluster.arguments.account={}",
+        "execution . cluster . arguments . account={}",
+        "execution.cluster.arguments.account:{}",
+        "execution.cluster.arguments.account {}",
+        "execution.clusters.argument.account={}",
+        "cluster.arguments.account={}",
+        "arguments={{account: {}}}",
+        "execution.tls.key={}",
+        "storage_options={{key: {}}}",
+    ],
+)
+def test_what_is_said_to_a_cluster_is_not_repeated_however_it_was_written(word, tmp_path):
+    word = word.format(SECRET)
+    assert SECRET not in console.shown_word(word)
+    write_config(tmp_path, input={"path": "x.zarr"})
+    for words in ([word], ["--set", word], ["--sett", word]):
+        outcome = streamdr("plan", "config.yaml", *words, cwd=tmp_path, environment=TRACED)
+        assert outcome.code != 0
+        told_nowhere(outcome, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "configs/cluster.yaml",
+        "my cluster runs/c.yaml",
+        "out/tls/x.zarr",
+        "execution.workers=4",
+        "execution.scheduler=tcp://head:8786",
+        "input.path=/data/cluster one/x.zarr",
+        "--set=method.name=pca",
+    ],
+)
+def test_other_words_are_repeated_as_they_are(word):
+    assert console.shown_word(word) == word
+
+
+def test_what_stands_in_the_wrong_place_of_a_configuration_is_not_repeated(tmp_path):
+    key = f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----"
+    for execution in (
+        [{"cluster": {"arguments": {"token": SECRET}}}],
+        {"cluster": [{"arguments": {"token": SECRET}}]},
+        {"tls": {"ca": {"a": SECRET}, "cert": "b", "key": "c"}},
+        {"cluster": {"name": "LocalCluster"}, "tls": {"ca": "a", "cert": "b", "key": key}},
+        {"tls": key},
+    ):
+        config = write_config(tmp_path, input={"path": "x.zarr"})
+        text = config.read_text().partition("execution:")[0]
+        config.write_text(f"{text}execution: {json.dumps(execution)}\n")
+        outcome = streamdr("plan", "config.yaml", cwd=tmp_path, environment=TRACED)
+        assert outcome.code == 2
+        told_nowhere(outcome, tmp_path)

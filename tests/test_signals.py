@@ -91,6 +91,14 @@ def test_work_that_lets_nothing_else_run_is_ended_after_the_grace_period(number,
     assert ended(process) == (code, ["told", f"lost did not stop within 0.2 seconds {code}"])
 
 
+def test_work_that_has_said_all_is_not_waited_for():
+    """What libraries do at exit takes long on a busy machine, and is not work that does not stop."""
+    process = started("import atexit, time; atexit.register(time.sleep, 3600); " + PATIENT)
+    process.send_signal(signal.SIGTERM)
+    ended_with, said = ended(process)
+    assert (ended_with, sorted(said)) == (143, ["clean", "told"])
+
+
 def test_a_second_signal_ends_it_at_once():
     process = started(HOLDING_THE_GIL)
     process.send_signal(signal.SIGINT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from streamdr.config.problems import KeyPath, Place, Problem, refusal
@@ -14,7 +15,8 @@ def override(document: Parsed, argument: str) -> None:
     """Set one key, making the sections around it where there are none; the value is YAML."""
     dotted, equals, text = argument.partition("=")
     # The key alone: a value may be a secret, and what is wrong with it is said where it is looked at.
-    place = Place(f"--set {redact_value(dotted)}".strip())
+    shown = dotted if equals else re.split("[^\\w.]", dotted, maxsplit=1)[0]
+    place = Place(f"--set {redact_value(shown)}".strip())
     path = tuple(key.strip() for key in dotted.split("."))
     if not equals or not all(path):
         raise refusal(Problem(place, (), "expected key=value, such as method.n_components=10"))

@@ -52,7 +52,11 @@ def did_you_mean(near: str | None) -> str:
 
 
 def show(value: Any) -> str:
-    """A value as it would be written in YAML, on one line and not too long."""
+    """A value as it would be written in YAML, on one line, not too long; of sections not what is in them."""
+    if isinstance(value, dict):
+        return _NAMES["object"]
+    if isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
+        return _NAMES["array"]
     text = repr(redact_value(value)) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return printable(text, 60)
 

@@ -7,32 +7,30 @@ from __future__ import annotations
 
 import copy
 import math
-import os
-import time
+import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any, Literal
 
 import dask
-from distributed import Client, Nanny, Security, SpecCluster
+from distributed import Client, SpecCluster
 
-from streamdr.engines.connecting import CONNECT_SECONDS, certificates, join
+from streamdr.engines.connecting import CONNECT_SECONDS, join
 from streamdr.engines.dask_cluster import Dask, Staff
 from streamdr.engines.folders import private_folder
+from streamdr.engines.keys import keys_in_files, keys_in_memory
+from streamdr.engines.replacing import Replacing, forget_refused
 from streamdr.errors import EngineError, ParameterError
-from streamdr.settings import TLS, Cluster, Execution, require_private
+from streamdr.settings import Cluster, Execution, require_private
 
 ALLOWED_FAILURES = 2
 """How many workers a task may take with it before dask holds it to be the cause. The next one is the last."""
 _START_SECONDS = 120.0
-_RESTART_SECONDS = 3.0
-"""How long a worker's process may be missing before its nanny is taken to have given up."""
-_SETTINGS = {"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}
 _NO_PAGES: dict[str, list[str]] = {
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
@@ -107,9 +105,12 @@ def start(cluster: Cluster, execution: Execution, workers: int) -> Iterator[Any]
             **given,
             **_enforced(kind, given, execution, stack),
         }
+        if kind.privacy == "certificates":
+            arguments |= _worker_command(build.job_cls.config_name, given)
         try:
-            with dask.config.set(_SETTINGS if "dashboard_address" in given else _SETTINGS | _NO_PAGES):
+            with dask.config.set(_scheduler_settings(kind, given, stack)):
                 started = stack.enter_context(build(**arguments))
+            stack.callback(forget_refused, started)
             if cluster.adaptive is not None:
                 started.adapt(minimum=cluster.adaptive.minimum, maximum=cluster.adaptive.maximum)
             elif cluster.workers is not None:
@@ -128,29 +129,8 @@ def _staff(cluster: Cluster, started: Any) -> Staff:
     # A queue may take hours to give a first worker, and that is what it is for.
     patience = _START_SECONDS if cluster.name == "LocalCluster" else math.inf
     replaces = isinstance(started, SpecCluster)  # others see to that themselves
-    return Staff(expected, patience, Replacing(started) if replaces else lambda: None)
-
-
-class Replacing:
-    """Starts workers for those that ended for good: jobs whose time was up, processes that nobody restarts.
-
-    A nanny starts its worker again when it dies, but gives up on one that dies while it starts.
-    """
-
-    def __init__(self, cluster: SpecCluster) -> None:
-        self._cluster = cluster
-        self._missed: dict[Any, float] = {}
-
-    def __call__(self) -> None:
-        """Look after them, once."""
-        wanted, now = len(self._cluster.worker_spec), time.monotonic()
-        for name, worker in list(self._cluster.workers.items()):
-            if not isinstance(worker, Nanny) or worker.is_alive():
-                self._missed.pop(name, None)
-            elif now - self._missed.setdefault(name, now) > _RESTART_SECONDS:
-                del self._missed[name]
-                self._cluster.worker_spec.pop(name, None)
-        SpecCluster.scale(self._cluster, wanted)
+    hide = partial(without_values, secret=cluster.arguments or {})
+    return Staff(expected, patience, Replacing(started, cluster.name, hide) if replaces else lambda: None)
 
 
 def without_values(text: str, secret: Any) -> str:
@@ -182,8 +162,11 @@ def _enforced(kind: Kind, given: Mapping[str, Any], execution: Execution, stack:
     enforced: dict[str, Any] = {}
     opened = execution.insecure and (kind.privacy == "certificates" or _is_open(given))
     if kind.privacy in ("loopback", "certificates") and (execution.tls is not None or not opened):
-        shared = given.get("shared_temp_directory", "~") if kind.privacy == "certificates" else None
-        enforced |= {"security": _keys(execution.tls, shared, stack), "protocol": "tls://"}
+        if kind.privacy == "loopback":
+            keys = keys_in_memory(execution.tls)
+        else:
+            keys = keys_in_files(execution.tls, given.get("shared_temp_directory", "~"), stack)
+        enforced |= {"security": keys, "protocol": "tls://"}
     if kind.privacy == "loopback":
         folder = private_folder(given.get("local_directory"), stack)
         enforced |= {"local_directory": str(folder), "config": _worker_settings()}
@@ -198,27 +181,31 @@ def _enforced(kind: Kind, given: Mapping[str, Any], execution: Execution, stack:
     return enforced
 
 
+def _scheduler_settings(kind: Kind, given: Mapping[str, Any], stack: ExitStack) -> dict[str, Any]:
+    """dask's settings while a scheduler is started, which imports from its folder as workers do."""
+    settings: dict[str, Any] = {"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}
+    if "dashboard_address" not in given:
+        settings |= _NO_PAGES
+    if kind.privacy in ("loopback", "certificates"):
+        settings["temporary-directory"] = str(private_folder(None, stack))
+    return settings
+
+
+def _worker_command(config_name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """How the shell of a queue's job starts a worker: it imports from no folder that others can write to.
+
+    The folder is chosen where the job runs, and `-P` leaves out the one in which it was submitted.
+    """
+    own = f"jobqueue.{given.get('config_name', config_name)}"
+    python = f"{dask.config.get(f'{own}.python', None) or shlex.quote(sys.executable)} -P"
+    above = given.get("local_directory") or dask.config.get(f"{own}.local-directory", None) or ""
+    # Not $(...), which HTCondor would take for a word of its own.
+    folder = f'"`{python} -m streamdr.engines.folders {above} || mktemp -d`"'
+    return {"python": python, "local_directory": folder}
+
+
 def _is_open(given: Mapping[str, Any]) -> bool:
     return "host" in given or "interface" in given
-
-
-def _keys(tls: TLS | None, shared: str | None, stack: ExitStack) -> Security:
-    """The keys that were given, or keys that are made for this cluster and forgotten with it.
-
-    They stay in memory, or in a folder of this user alone where other machines have to find them.
-    """
-    if tls is not None:
-        return certificates(tls)
-    made = Security.temporary()
-    if shared is None:
-        return made
-    above = os.path.expanduser(os.path.expandvars(shared))
-    folder = Path(stack.enter_context(TemporaryDirectory(prefix=".streamdr-keys-", dir=above)))
-    files = {name: folder / f"{name}.pem" for name in ("ca", "cert", "key")}
-    for name, text in zip(files, (made.tls_ca_file, made.tls_worker_cert, made.tls_worker_key), strict=True):
-        files[name].touch(mode=0o600)
-        files[name].write_text(text, encoding="ascii")
-    return certificates(TLS(**{name: str(file) for name, file in files.items()}))
 
 
 def _worker_settings() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from distributed import CancelledError, Client, Future, KilledWorker, WorkerPlug
 from threadpoolctl import threadpool_limits
 
 from streamdr.engines.base import KilledError, LostError, merged
-from streamdr.engines.identity import ForeignWorkerError, difference, identity, run_as
+from streamdr.engines.identity import ForeignWorkerError, difference, identity, identity_now, run_as
 from streamdr.errors import EngineError, Interrupted, StreamdrError
 from streamdr.segments import RUN
 
@@ -172,6 +172,7 @@ class Dask:
             if not isinstance(error, StreamdrError):
                 # Code of another version may not even know what it was sent.
                 _require_same_code(self._client)
+                _require_same_code_of_scheduler(self._client)
             raise
 
 
@@ -215,13 +216,26 @@ def require_workers(client: Client, staff: Staff, stop: Event) -> None:
 
 def _require_same_code(client: Client) -> None:
     """Refuse workers whose results could differ, in the last bits or altogether, from those computed here."""
-    found = client.run(identity, on_error="return")
+    found = client.run(identity_now, on_error="return")
     for worker, there in found.items():
         if not isinstance(there, tuple):
             versions = client.get_versions(packages=["streamdr"])["workers"][worker]["packages"]
             there = tuple((name, versions.get(name) or "") for name, _ in identity())
         if there != identity():
             raise ForeignWorkerError(difference(worker, there, identity()))
+
+
+def _require_same_code_of_scheduler(client: Client) -> None:
+    """Refuse a scheduler that may not know what passes through it. It computes nothing with what it knows."""
+    try:
+        there: tuple[tuple[str, str], ...] = client.run_on_scheduler(identity_now)
+    except Exception:  # it has no streamdr, or one of long ago
+        there = ()
+    if there != identity():
+        raise EngineError(
+            f"{_address(client)}: this dask scheduler has no streamdr, or another one than this process, and "
+            "does not understand what it is sent; install the same one there, start it again, and run again"
+        )
 
 
 def _ended(future: Future, seconds: float) -> bool:

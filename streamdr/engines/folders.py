@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import sys
 import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -61,3 +62,18 @@ def _is_own(group: int) -> bool:
     with suppress(KeyError):
         return group == 0 or grp.getgrgid(group).gr_name == pwd.getpwuid(os.getuid()).pw_name
     return False
+
+
+def main() -> None:
+    """Print such a folder: the shell of a job asks for one where it runs."""
+    above = sys.argv[1] if len(sys.argv) > 1 else None
+    if above is not None:
+        os.makedirs(above, exist_ok=True)
+    try:
+        sys.stdout.write(f"{private_folder(above, ExitStack())}\n")
+    except ParameterError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
