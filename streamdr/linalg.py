@@ -29,14 +29,19 @@ def shift_near_mean(values: Array, weights: Array | None = None) -> Array:
     shifted values correct for what it misses. A few dozen rows are enough to find one. With weights they
     are those at equal steps of the weight, since that is where the mean is: a heavy row is taken several
     times, and one without weight never. A column that is constant in all others must be exactly zero once it
-    is shifted, or products in single precision would take its rounding for variance.
+    is shifted, or products would take its rounding for variance: so the mean is taken of differences from one
+    of the rows.
     """
     if weights is not None and len(weights):
         total = np.cumsum(weights)
         steps = (np.arange(_SHIFT_ROWS) + 0.5) / _SHIFT_ROWS * total[-1]
         values = values[np.minimum(np.searchsorted(total, steps, side="right"), len(values) - 1)]
     step = max(1, len(values) // _SHIFT_ROWS)
-    shift: Array = values[::step].mean(axis=0, dtype=np.float64).astype(values.dtype)
+    few = values[::step]
+    sums = np.zeros(values.shape[1])
+    for row in few:  # one at a time: rows may be as wide as memory allows
+        sums += np.subtract(row, few[0], dtype=np.float64)
+    shift: Array = (few[0] + sums / len(few)).astype(values.dtype)
     return shift
 
 

@@ -1,4 +1,4 @@
-"""Eigenpairs of matrices on which the fastest way may give up."""
+"""Eigenpairs of matrices on which the fastest way may give up, and shifts that leave constants at zero."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 
 from streamdr import KernelPCA
-from streamdr.linalg import eigenpairs, eigh_descending
+from streamdr.linalg import eigenpairs, eigh_descending, shift_near_mean
 
 
 @pytest.fixture
@@ -44,3 +44,13 @@ def test_a_fit_does_not_notice(giving_up, monkeypatch):
     found = KernelPCA(4, **given).fit(rows)
     monkeypatch.undo()
     np.testing.assert_allclose(found.eigenvalues_, KernelPCA(4, **given).fit(rows).eigenvalues_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_constant_column_is_exactly_zero_once_it_is_shifted(dtype, weighted):
+    rng = np.random.default_rng(0)
+    for n_rows in (2, 3, 7, 50, 130, 1000):
+        row = rng.normal(size=40).astype(dtype)
+        rows, weights = np.tile(row, (n_rows, 1)), rng.uniform(0.1, 2.0, n_rows)
+        assert np.array_equal(shift_near_mean(rows, weights if weighted else None), row)

@@ -95,6 +95,7 @@ def exact_axes(kernel: Array, weights: Array, n_components: int | None, *, defin
         total = max(total, negative.positive / weight)
     kept = values > NOTHING * values[0]
     values, vectors = values[kept], vectors[:, kept]
+    total = max(total, float(values.sum()) / weight)  # a trace is rounded otherwise than what adds up to it
     # Eigenvectors of tiny eigenvalues are orthogonal to the null vector only as far as these stand above
     # rounding, and the coefficients divide by their roots.
     vectors = vectors - np.outer(roots, roots @ vectors / weight)

@@ -171,6 +171,8 @@ def symmetric(kind: KernelKind, pool: Pool) -> Array:
     """The kernel between the rows of a pool; refused, with the worst pair, where k(x, y) is not k(y, x)."""
     matrix = kind.matrix(pool, pool)
     if isinstance(kind, Named):
+        if kind.kernel.at_itself is not None:  # far from the origin, distances of zero are rounded too
+            np.fill_diagonal(matrix, kind.kernel.at_itself)
         return matrix
     apart = np.abs(matrix - matrix.T)
     i, j = divmod(int(np.argmax(apart)), len(matrix))

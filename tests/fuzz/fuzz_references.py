@@ -84,6 +84,7 @@ def f_score(method: Any, model: Any, data: Any, weights: Any, labels: Any) -> No
     if weights is not None or data.rows.dtype.itemsize < 8:
         return
     spread = rows.std(axis=0) > 1e-6 * np.abs(rows).max()
+    rows = rows - rows.mean(axis=0)  # scikit-learn takes scatter as a difference of squares
     with np.errstate(all="ignore"):
         told = f_classif(rows, labels) if model.task == "classification" else f_regression(rows, labels)
     sound = spread & np.isfinite(told[0]) & (told[0] < 1e6)

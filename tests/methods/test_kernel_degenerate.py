@@ -96,3 +96,24 @@ def test_sparse_components_of_a_kernel_that_is_not_definite_say_so():
     fitted = streamdr.SparseKernelPCA(2, kernel="sigmoid", gamma=2.0, coef0=-1.0).fit(rows)
     assert fitted.negative_eigenvalues_ > 0
     assert streamdr.SparseKernelPCA(2, gamma=0.1).fit(rows).negative_eigenvalues_ == 0
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_rows_far_apart_are_alike_to_themselves_only(weighted):
+    # Distances of rows to themselves are rounded too, and a narrow kernel would take them for large.
+    rng = np.random.default_rng(2)
+    rows, weights = 1e12 * rng.normal(size=(30, 4)), rng.uniform(0.5, 2, 30) if weighted else np.ones(30)
+    fitted = streamdr.KernelPCA(kernel="rbf", gamma=0.2).fit(rows, sample_weight=weights)
+    images = np.sqrt(weights)[:, None] * (np.eye(30) - weights / weights.sum())  # less their mean
+    values = np.linalg.svd(images, compute_uv=False) ** 2
+    assert len(fitted.eigenvalues_) == 29
+    np.testing.assert_allclose(fitted.eigenvalues_, values[:29], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "cosine"])
+def test_rows_that_a_kernel_hardly_tells_apart_explain_no_more_than_there_is(kernel):
+    rng = np.random.default_rng(4)
+    for n_rows in (9, 30, 60):
+        rows = 1.0 + 1e-6 * rng.normal(size=(n_rows, 10))
+        fitted = streamdr.KernelPCA(kernel=kernel, approximation="exact").fit(rows)
+        assert fitted.explained_variance_.sum() <= fitted.total_variance_ * (1 + 1e-12)

@@ -76,6 +76,19 @@ def test_the_rank_is_that_of_rows_that_count(solver):
         streamdr.PCA(6, solver=solver, whiten=True).fit(rows, sample_weight=weights)
 
 
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_rows_that_are_all_the_same_have_no_variance(solver, dtype, weighted):
+    # The mean of equal numbers is not always that number: its rounding is no component.
+    rng = np.random.default_rng(3)
+    for n_rows in (2, 3, 7, 21, 60, 130):
+        rows = np.tile(rng.normal(size=5), (n_rows, 1)).astype(dtype)
+        weights = rng.uniform(0.1, 3, n_rows) if weighted else None
+        with pytest.raises(streamdr.errors.DataError, match="every column is constant"):
+            streamdr.PCA(1, solver=solver).fit(rows, sample_weight=weights)
+
+
 LABELLED = {
     "lda": lambda: streamdr.LDA(),
     "lda shrunk": lambda: streamdr.LDA(shrinkage="auto"),
