@@ -6,6 +6,7 @@ one immutable `model_`; its arrays show under the names that people know, `compo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -304,7 +305,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Labels of rows that are in memory, as scikit-learn wants them checked."""
         if y is None or is_streamed(y):
             return y
-        labels = column_or_1d(y, warn=True)
+        labels = column_or_1d(single_matrix(y), warn=True)
         check_consistent_length(X, labels)
         assert_all_finite(labels, input_name="y")
         if getattr(self, "target", None) == "classes" or labels.dtype.kind == "O":
@@ -499,8 +500,8 @@ def _flat(X: Any) -> Any:
     if isinstance(X, list | tuple):
         with suppress(ValueError):  # it is ragged, which scikit-learn says
             X = np.asarray(X)
-    if isinstance(X, np.ndarray) and X.ndim > 2 and X.size:
-        return X.reshape(len(X), -1)
+    if isinstance(X, np.ndarray) and X.ndim > 2:
+        return X.reshape(len(X), math.prod(X.shape[1:]))
     return X
 
 
@@ -511,6 +512,7 @@ def _as_column(function: Callable[[Array], Array]) -> RowMap:
 
 def _weights(given: Any, n_rows: int) -> Array:
     """One number a row, or one for all: whether they can be weights is looked at where they are read."""
+    given = single_matrix(given)
     try:
         weights = np.asarray(given, np.float64)
     except (TypeError, ValueError) as error:

@@ -54,6 +54,12 @@ def with_a_flipped_bit(path: Path) -> None:
     chunk.write_bytes(content)
 
 
+def with_two_arrays(path: Path) -> None:
+    zarr.open_group(path, mode="w")
+    for name in ("a", "b"):
+        zarr.create_array(path / name, data=X[:, 0], chunks=(10,))
+
+
 def declaring(path: Path, **changes: Any) -> None:
     path.mkdir()
     document = {
@@ -135,6 +141,16 @@ CASES: dict[str, tuple[Callable[[Path], Any], dict[str, Any], list[str]]] = {
         lambda p: write_store(p, X),
         {"input": {"path": "x.zarr", "sample_axis": 2}},
         ["config.yaml:3:16: input.sample_axis", "x.zarr"],
+    ),
+    "a folder that is no store": (
+        lambda p: p.mkdir(),
+        {},
+        ["config.yaml:2:9: input.path: x.zarr: not a zarr store"],
+    ),
+    "weights in a group of several arrays": (
+        lambda p: (write_store(p, X), with_two_arrays(p.with_name("g.zarr"))),
+        {"input": {"path": "x.zarr", "weights": "g.zarr"}},
+        ["config.yaml:3:12: input.weights: ", "the arrays a, b", "as in g.zarr/a"],
     ),
     "weights of another length": (
         lambda p: (write_store(p, X), np.save(p.with_name("w.npy"), np.ones(ROWS - 1))),

@@ -139,6 +139,31 @@ def test_a_lazy_frame_of_polars_is_refused_with_advice(rows):
     for act in (open_source, PCA(2).fit, PCA(2).fit(rows).transform):
         with pytest.raises(DataError, match=r"collect\(\).*sink_parquet"):
             act(lazy)
+    for beside in ({"y": lazy}, {"sample_weight": lazy}):
+        with pytest.raises(DataError, match=r"collect\(\).*sink_parquet"):
+            LDA(1).fit(rows, **{"y": rows[:, 0] > 0, **beside})
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2], ["u", "v", "w"]])
+def test_labels_and_weights_in_data_sets_of_one_variable(rows, labels):
+    y, weights = np.resize(labels, 60), np.arange(60.0)
+    expected = LDA(1).fit(rows, y, sample_weight=weights)
+    found = LDA(1).fit(
+        rows, xr.Dataset({"y": ("time", y)}), sample_weight=xr.Dataset({"w": ("time", weights)})
+    )
+    np.testing.assert_array_equal(found.predict(rows), expected.predict(rows))
+    with pytest.raises(DataError, match="the variables 'y', 'z'"):
+        LDA(1).fit(rows, xr.Dataset({"y": ("time", y), "z": ("time", y)}))
+
+
+@pytest.mark.parametrize("key", ["sample_weight", "y"])
+def test_a_group_of_several_arrays_beside_the_data_is_called_by_its_argument(rows, key, tmp_path):
+    group = zarr.open_group(tmp_path / "g.zarr", mode="w")
+    group["a"] = group["b"] = np.arange(60)
+    with pytest.raises(
+        DataError, match=f"^{key}: .*the arrays a, b; give the path of one array, as in .*/a$"
+    ):
+        LDA(1).fit(rows, **{"y": rows[:, 0] > 0, key: str(tmp_path / "g.zarr")})
 
 
 def test_the_one_variable_of_a_data_set(rows, tmp_path):
@@ -183,5 +208,7 @@ def test_trailing_dimensions_are_features(rows, shape, tmp_path):
         assert fitted.n_features_in_ == flat.shape[1]
         np.testing.assert_allclose(fitted.components_, expected.components_, atol=1e-10)
         np.testing.assert_allclose(np.asarray(fitted.transform(held)), expected.transform(flat), atol=1e-10)
+    with pytest.raises(ValueError, match="0 sample"):
+        PCA(2).fit(cube[:0])
     begun = PCA(2).partial_fit(cube[:6]).partial_fit(cube[6:])
     np.testing.assert_allclose(begun.components_, expected.components_, atol=1e-10)

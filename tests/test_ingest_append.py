@@ -329,6 +329,7 @@ def test_a_column_becomes_labels(tmp_path, suffix, labels, expected):
     ("content", "message"),
     [
         ("a,y\n1,x\n2,\n", "line 3 has no label"),
+        ("a,y\n1,7\n2,\n", "line 3 has no label"),
         ("a,y\n" + "1,2\n" * 1500 + "1,z\n", "line 1502: the label 'z'"),
     ],
 )
@@ -353,6 +354,12 @@ def test_text_columns_are_left_out_on_request(tmp_path):
         assert open_source(dest).feature_names == ("a", "b", "c")
         with pytest.raises(DataError, match="no column 'q\\*' to exclude"):
             ingest(tmp_path / file, dest, exclude=["q*"], overwrite=True, progress=quiet)
+
+
+def test_text_that_comes_late_is_told_from_what_is_looked_at(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n" + "1.5,2\n" * 1001 + "1.5,oops\n")
+    with pytest.raises(DataError, match=r"line 1003, .*'oops'.*`--exclude`.*in the first 1,000 rows"):
+        ingest(tmp_path / "x.csv", tmp_path / "x.zarr", numeric_only=True, progress=quiet)
 
 
 @pytest.mark.parametrize("first", [0, 1])

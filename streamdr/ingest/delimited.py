@@ -161,6 +161,8 @@ class _Parser:
         found: list[str | float] = []
         for line, fields in rows:
             field = fields[self.labels].strip()
+            if field in _MISSING:
+                raise DataError(f"{self.path}: line {line} has no label; give it one, or leave the row out")
             try:
                 if self.label_kind == "text":
                     found.append(field)
@@ -170,8 +172,6 @@ class _Parser:
                 raise DataError(
                     f"{self.path}: line {line}: the label {field!r} is no {self.label_kind}; mend it"
                 ) from None
-            if field in _MISSING:
-                raise DataError(f"{self.path}: line {line} has no label; give it one, or leave the row out")
         return as_labels(found, self.label_kind)
 
     def _parse_carefully(self, lines: list[str], first_line: int) -> tuple[Array, Array | None]:
@@ -200,8 +200,8 @@ class _Parser:
             text = field if len(field) <= 40 else f"{field[:40]}..."
             raise DataError(
                 f"{self.path}: line {line}, {name}: {text!r} cannot be read as {self.dtype}; "
-                "mend it, leave the column out with `--exclude` (or every such one with `--numeric-only`), "
-                "or make it the `--labels`"
+                "mend it, leave the column out with `--exclude` (or with `--numeric-only` every one that is "
+                f"not of numbers in the first {_SAMPLED_ROWS:,} rows), or make it the `--labels`"
             ) from None
 
 

@@ -81,9 +81,10 @@ def _open(
     data: Any, array: str | None, sample_axis: int | str, allow_missing: bool, name: str = "array"
 ) -> Source:
     data = single_matrix(parse_place(data) if isinstance(data, str) else data)
-    node = _zarr_node(data, _KEYS.get(name, name))
+    key = _KEYS.get(name, name)
+    node = _zarr_node(data, key)
     if node is not None:
-        found = locate(node, array)
+        found = locate(node, array, key)
         return ZarrSource(found.node, found.metadata, sample_axis=sample_axis, allow_missing=allow_missing)
     if array is not None:
         raise InputError("array", f"{array!r} was asked for, but {_described(data)} is not a group of arrays")
@@ -199,8 +200,7 @@ def _beside(opened: Source) -> Source:
 
 
 def _open_labels(labels: Any, source: Source) -> Source:
-    if isinstance(labels, str):
-        labels = parse_place(labels)
+    labels = single_matrix(parse_place(labels) if isinstance(labels, str) else labels)
     node = _zarr_node(labels, "labels")
     opened: Source | None = None if node is None else TextStore.at(node)
     if opened is None and node is None and not isinstance(labels, (Path, Source)):

@@ -23,8 +23,11 @@ class Located(NamedTuple):
     metadata: ArrayMetadata
 
 
-def locate(node: Node, array: str | None) -> Located:
-    """The array at a node, or the one of that name in a group, or the only one in a group."""
+def locate(node: Node, array: str | None, key: str = "path") -> Located:
+    """The array at a node, or the one of that name in a group, or the only one in a group.
+
+    `key` is what a configuration calls the node.
+    """
     try:
         if array is not None:
             return _named(node, array)
@@ -32,19 +35,23 @@ def locate(node: Node, array: str | None) -> Located:
         if found is not None:
             return found
         if not _is_group(node):
-            raise DataError(
+            raise InputError(
+                key,
                 f"{node.name}: not a zarr store (it has no zarr.json, .zarray or .zgroup); "
-                "turn other files into one with `streamdr ingest`"
+                "turn other files into one with `streamdr ingest`",
             )
         names = list(arrays_below(node))
         if len(names) > 1 and DATA in names and _is_data(node):
             return _named(node, DATA)
         if len(names) != 1:
-            example = repr(names[0] if names else DATA)
+            example = names[0] if names else DATA
+            if key != "path":  # `array` is of the data alone
+                advice = f"give the path of one array, as in {node.name}/{example}"
+                raise InputError(key, f"{node.name}: {_listed(names)}; {advice}")
             raise InputError(
                 "array",
                 f"{node.name}: {_listed(names)}; say which with `array`, or in Python give that array, "
-                f"as in zarr.open_group(path)[{example}]",
+                f"as in zarr.open_group(path)[{example!r}]",
             )
         return _named(node, names[0])
     except OSError as error:
