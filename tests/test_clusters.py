@@ -267,6 +267,14 @@ def test_a_scheduler_file_that_is_none_is_named(path, tmp_path, content):
         fit(path, scheduler=str(file))
 
 
+@pytest.mark.parametrize("there", ["", "127.0.0.1:x", "127.0.0.1:9/a", "me:hunter2@127.0.0.1:9", "::1:9"])
+def test_an_address_that_is_none_is_named_without_its_keys(path, there):
+    with pytest.raises(ParameterError, match="is no address; one looks like") as refused:
+        fit(path, scheduler=f"tcp://{there}")
+    assert refused.value.parameter == "scheduler"
+    assert "hunter2" not in str(refused.value)
+
+
 def test_a_scheduler_without_workers_is_not_waited_for_for_ever(path, tmp_path, monkeypatch):
     monkeypatch.setattr(clusters, "Staff", partial(Staff, patience=0.5))
     with (
