@@ -297,6 +297,18 @@ def test_a_worker_of_another_version_is_refused(path, tmp_path):
         fit(path, scheduler=str(file))
 
 
+def test_a_worker_with_a_streamdr_that_cannot_be_asked_is_refused_for_that_alone(path, tmp_path):
+    (tmp_path / "other" / "streamdr").mkdir(parents=True)
+    (tmp_path / "other" / "streamdr" / "__init__.py").touch()
+    file = tmp_path / "scheduler.json"
+    with (
+        scheduler(file),
+        worker(file, directory=tmp_path / "other"),
+        pytest.raises(EngineError, match=r"this worker has other code of streamdr .* \(unknown, here"),
+    ):
+        fit(path, scheduler=str(file))
+
+
 def test_a_scheduler_that_knows_no_tasks_of_streamdr_is_named(path, tmp_path):
     (tmp_path / "other" / "streamdr").mkdir(parents=True)
     (tmp_path / "other" / "streamdr" / "__init__.py").touch()
@@ -338,9 +350,9 @@ class Joins(Silent):
 
     def advance(self, rows):
         if self.joined is None:
-            self.stack.enter_context(worker(self.file, directory=self.directory))
             with Client(address(self.file), set_as_default=False) as client:
                 already = set(client.nthreads())
+                self.stack.enter_context(worker(self.file, directory=self.directory))
                 client.wait_for_workers(2, timeout=60)
                 (self.joined,) = set(client.nthreads()) - already
             for member in [*psutil.Process(self.first.pid).children(recursive=True), self.first]:
