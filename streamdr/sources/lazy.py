@@ -71,7 +71,7 @@ class DaskSource(Source):
 
     def _checked(self, coords: tuple[int, ...], chunk: Any) -> Array:
         """The values of a chunk, if they are what the array says: dask itself never compares them."""
-        values = np.asanyarray(chunk)
+        values: Array = np.asanyarray(chunk)
         shape = tuple(edges[at + 1] - edges[at] for edges, at in zip(self._edges, coords, strict=True))
         if values.shape != shape or not np.can_cast(values.dtype, self.spec.dtype, "same_kind"):
             raise DataError(
