@@ -267,6 +267,14 @@ def test_a_scheduler_file_that_is_none_is_named(path, tmp_path, content):
         fit(path, scheduler=str(file))
 
 
+@pytest.mark.parametrize("there", ["", "127.0.0.1:x", "127.0.0.1:9/a", "me:hunter2@127.0.0.1:9", "::1:9"])
+def test_an_address_that_is_none_is_named_without_its_keys(path, there):
+    with pytest.raises(ParameterError, match="is no address; one looks like") as refused:
+        fit(path, scheduler=f"tcp://{there}")
+    assert refused.value.parameter == "scheduler"
+    assert "hunter2" not in str(refused.value)
+
+
 def test_a_scheduler_without_workers_is_not_waited_for_for_ever(path, tmp_path, monkeypatch):
     monkeypatch.setattr(clusters, "Staff", partial(Staff, patience=0.5))
     with (
@@ -285,6 +293,18 @@ def test_a_worker_of_another_version_is_refused(path, tmp_path):
         scheduler(file),
         worker(file, directory=other.parent),
         pytest.raises(EngineError, match=rf"has streamdr 9.9.9 \(here {streamdr.__version__}\)"),
+    ):
+        fit(path, scheduler=str(file))
+
+
+def test_a_worker_with_a_streamdr_that_cannot_be_asked_is_refused_for_that_alone(path, tmp_path):
+    (tmp_path / "other" / "streamdr").mkdir(parents=True)
+    (tmp_path / "other" / "streamdr" / "__init__.py").touch()
+    file = tmp_path / "scheduler.json"
+    with (
+        scheduler(file),
+        worker(file, directory=tmp_path / "other"),
+        pytest.raises(EngineError, match=r"this worker has other code of streamdr .* \(unknown, here"),
     ):
         fit(path, scheduler=str(file))
 
@@ -330,9 +350,9 @@ class Joins(Silent):
 
     def advance(self, rows):
         if self.joined is None:
-            self.stack.enter_context(worker(self.file, directory=self.directory))
             with Client(address(self.file), set_as_default=False) as client:
                 already = set(client.nthreads())
+                self.stack.enter_context(worker(self.file, directory=self.directory))
                 client.wait_for_workers(2, timeout=60)
                 (self.joined,) = set(client.nthreads()) - already
             for member in [*psutil.Process(self.first.pid).children(recursive=True), self.first]:

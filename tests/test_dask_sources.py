@@ -130,6 +130,35 @@ def test_what_cannot_be_computed_is_said():
         open_source(da.ones((40, 3), chunks=(4, 3)) - broken.mean(0)).read(Span(0, 4), Span(0, 3))
 
 
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda block: block[:1],
+        lambda block: block[:, :1],
+        lambda block: np.vstack([block, block]),
+        lambda block: block[..., None],
+        lambda block: block.ravel(),
+        lambda block: 3.0,
+        lambda block: None,
+        lambda block: block + 1j,
+        lambda block: block.astype(object),
+        lambda block: block.astype("U8"),
+        lambda block: np.ma.masked_greater(block, 0),
+    ],
+)
+def test_chunks_that_are_not_what_the_array_says_are_refused(values, lie):
+    lying = da.from_array(values, chunks=(CHUNK, D)).map_blocks(lie, dtype="f8", meta=np.empty((0, 0)))
+    with pytest.raises(DataError, match=r"chunk \(0, 0\) is .*and the array says|masked arrays"):
+        PCA(2).fit(lying)
+
+
+def test_chunks_of_a_narrower_type_than_the_array_says_are_read(values):
+    narrow = da.from_array(values, chunks=(CHUNK, D)).map_blocks(np.float32, dtype="f8")
+    read = open_source(narrow).read(Span(0, N), Span(0, D))
+    assert read.dtype == np.float64
+    np.testing.assert_array_equal(read, values.astype("f4"))
+
+
 def test_large_graphs_are_sampled(monkeypatch):
     monkeypatch.setattr("streamdr.sources.sharing._MOST_STEPS", 100)
     leaves = {f"x{i}": set() for i in range(500)}

@@ -18,6 +18,7 @@ from distributed import Client
 from test_cluster_arguments import answers, in_the_clear, listening, strangers_of
 
 from streamdr.engines import clusters, replacing
+from streamdr.engines.queues import end_of
 from streamdr.errors import EngineError, ParameterError
 from streamdr.processes import Process
 from streamdr.settings import TLS, Cluster, Execution
@@ -131,6 +132,89 @@ def test_a_queue_that_refuses_all_jobs_is_an_error(keys, tmp_path, monkeypatch):
     ):
         pass
     assert not list(keys.iterdir())
+
+
+def test_jobs_that_end_without_their_workers_are_an_error(keys, tmp_path, monkeypatch):
+    monkeypatch.setattr(replacing, "_ASK_SECONDS", 0.0)
+    programs(
+        tmp_path,
+        monkeypatch,
+        sbatch=f"#!/bin/sh\ncd {tmp_path}; echo x >> jobs; echo Submitted batch job `wc -l < jobs`\n",
+        squeue='#!/bin/sh\necho "FAILED,NonZeroExitCode of hidden"\n',
+        scancel="#!/bin/sh\n",
+    )
+    wanted = slurm(keys, workers=1, queue="hidden")
+    with (
+        pytest.raises(EngineError, match=r"3 jobs ended .*: FAILED,NonZeroExitCode of \*\*\*\. See what"),
+        clusters.dask_engine(Execution(cluster=wanted), 1, Event()),
+    ):
+        pass
+    assert (tmp_path / "jobs").read_text().count("x") == 3
+    assert not list(keys.iterdir())
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_job_that_ended_is_replaced_and_one_that_waits_is_waited_for(
+    keys, tmp_path, monkeypatch, processes
+):
+    """The first job ends at once, the second waits until it was asked after a few times."""
+    monkeypatch.setattr(replacing, "_ASK_SECONDS", 0.0)
+    queue = f"""#!{sys.executable}
+import os, shutil, subprocess, sys
+os.chdir({str(tmp_path)!r})
+if sys.argv[0].endswith("sbatch"):
+    number = len([name for name in os.listdir() if name.startswith("job")])
+    shutil.copy(sys.argv[1], f"job{{number}}")
+    print("Submitted batch job", number)
+elif sys.argv[-1] == "--jobs=0":
+    print("FAILED,NonZeroExitCode")
+else:
+    open("asked", "a").write("x")
+    asked = os.path.getsize("asked")
+    if asked == 3:
+        subprocess.Popen(["bash", "job1"], stdout=-3, stderr=-3, start_new_session=True)
+    print("PENDING,Resources" if asked < 3 else "RUNNING,None")
+"""
+    programs(tmp_path, monkeypatch, sbatch=queue, squeue=queue, scancel="#!/bin/sh\n")
+    wanted = slurm(keys, workers=processes, cores=processes, processes=processes)
+    with clusters.dask_engine(Execution(cluster=wanted), 1, Event()) as engine:
+        assert engine.result(engine.submit(sum, [1, 2])) == 3
+    assert {path.name for path in tmp_path.glob("job*")} == {"job0", "job1"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "command", "waits", "ended"),
+    [
+        ("SLURMCluster", "squeue", "PENDING,Priority", "TIMEOUT,TimeLimit"),
+        ("SLURMCluster", "squeue", "RUNNING,None", ""),
+        ("SLURMCluster", "squeue", "slurm_load_jobs error: Unable to contact slurm controller",
+         "slurm_load_jobs error: Invalid job id specified"),
+        ("PBSCluster", "qstat", "17.head  F  ann  0 Q work", "17.head  dask  ann  00:00:00 C work"),
+        ("PBSCluster", "qstat", "cannot connect to server", "qstat: Unknown Job Id 17.head"),
+        ("PBSCluster", "qstat", "17.head  dask  ann  00:00:01 R work",
+         "qstat: 17.head Job has finished, use -x or -H to obtain historical job information"),
+        ("MoabCluster", "checkjob", "job 17\n\nState: Idle", "job 17\n\nState: Completed"),
+        ("MoabCluster", "checkjob", "job 17\n\nState: Running", "ERROR:  invalid job specified (17)"),
+        ("SGECluster", "qstat", "job_number: 17\nowner: ann", "Following jobs do not exist:\n17"),
+        ("SGECluster", "qstat", "error: unable to contact qmaster",
+         "job_number: 17\nerror reason 1: can't chdir to /home/ann"),
+        ("LSFCluster", "bjobs", "PEND", "EXIT"),
+        ("LSFCluster", "bjobs", "batch daemon not responding", "Job <17> is not found"),
+        ("HTCondorCluster", "condor_q", "1 undefined", "5 Failed to send file"),
+        ("HTCondorCluster", "condor_q", "-- Failed to fetch ads from schedd", ""),
+        ("OARCluster", "oarstat", "17: Waiting", "17: Error"),
+    ],
+)  # fmt: skip
+def test_what_queues_say_of_jobs(tmp_path, monkeypatch, kind, command, waits, ended):
+    programs(tmp_path, monkeypatch, **{command: f'#!/bin/sh\ncat "{tmp_path}/answer" >&2; exit 1\n'})
+    (tmp_path / "answer").write_text(waits)
+    assert end_of(kind, "17") is None
+    (tmp_path / "answer").write_text(ended)
+    assert end_of(kind, "17") == (" ".join(ended.split()) or "it is not known any more")
+
+
+def test_a_queue_that_cannot_be_asked_says_nothing():
+    assert end_of("SLURMCluster", "17") is None
 
 
 @pytest.mark.slow

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from functools import partial
+from threading import Event
 
 import dask.array as da
 import numpy as np
@@ -12,10 +14,11 @@ import psutil
 import pytest
 import zarr
 from dask_processes import address, scheduler, worker
-from distributed import Client
+from distributed import Client, SpecCluster
+from distributed.core import Status
 
 from streamdr import fitting, segments
-from streamdr.engines import clusters, connecting, dask_cluster
+from streamdr.engines import clusters, connecting, dask_cluster, replacing
 from streamdr.engines.clusters import ALLOWED_FAILURES
 from streamdr.errors import DataError, EngineError
 from streamdr.methods import PCA
@@ -120,3 +123,18 @@ def test_when_all_workers_leave_the_run_says_so_and_the_next_goes_on(path, tmp_p
         assert killer.pid is None
     again = fitting.fit(COVARIANCE, open_source(path), Execution(workers=2, **notes))
     assert 0 < again.bytes_read < N * D * 4
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_worker_that_nobody_starts_again_is_replaced(monkeypatch, which):
+    monkeypatch.setattr(replacing, "_RESTART_SECONDS", 0.0)
+    with clusters.dask_engine(Execution(scheduler="processes"), 2, Event()):
+        (cluster,) = (one for one in SpecCluster._instances if one.status == Status.running)
+        before = list(cluster.workers.values())
+        before[which].status = Status.failed  # as of a nanny that gave up
+        os.kill(before[which].pid, signal.SIGKILL)
+        look = replacing.Replacing(cluster, "LocalCluster", str)
+        while len(cluster.workers) < 2 or before[which] in cluster.workers.values():
+            look()
+            time.sleep(0.05)
+        assert before[1 - which] in cluster.workers.values()

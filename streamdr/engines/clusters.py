@@ -24,7 +24,7 @@ from streamdr.engines.connecting import CONNECT_SECONDS, join
 from streamdr.engines.dask_cluster import Dask, Staff
 from streamdr.engines.folders import private_folder
 from streamdr.engines.keys import keys_in_files, keys_in_memory
-from streamdr.engines.replacing import Replacing, forget_refused
+from streamdr.engines.replacing import Replacing, forget_jobs
 from streamdr.errors import EngineError, ParameterError
 from streamdr.settings import Cluster, Execution, require_private
 
@@ -110,7 +110,7 @@ def start(cluster: Cluster, execution: Execution, workers: int) -> Iterator[Any]
         try:
             with dask.config.set(_scheduler_settings(kind, given, stack)):
                 started = stack.enter_context(build(**arguments))
-            stack.callback(forget_refused, started)
+            stack.callback(forget_jobs, started)
             if cluster.adaptive is not None:
                 started.adapt(minimum=cluster.adaptive.minimum, maximum=cluster.adaptive.maximum)
             elif cluster.workers is not None:

@@ -17,6 +17,7 @@ from distributed.comm.addressing import parse_host_port
 
 from streamdr.errors import EngineError, ParameterError
 from streamdr.files import read_regular
+from streamdr.safe_text import redact_value
 from streamdr.settings import OPEN_TO_OTHERS, TLS, Execution
 
 CONNECT_SECONDS = 10.0
@@ -67,7 +68,14 @@ def require_private(address: str) -> None:
     protocol, location = parse_address(address)
     if protocol in _ENCRYPTED or protocol == "inproc":
         return
-    host, _ = parse_host_port(location, 0)
+    try:
+        host, _ = parse_host_port(location, 0)
+    except ValueError:
+        host = ""
+    if not host:
+        raise ParameterError(
+            "scheduler", f"{redact_value(address)}: is no address; one looks like tcp://127.0.0.1:8786"
+        )
     if not is_loopback(host):
         raise ParameterError(
             "scheduler", f"{address}: is not on this machine and not encrypted, and {OPEN_TO_OTHERS}"

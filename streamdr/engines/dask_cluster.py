@@ -220,7 +220,8 @@ def _require_same_code(client: Client) -> None:
     for worker, there in found.items():
         if not isinstance(there, tuple):
             versions = client.get_versions(packages=["streamdr"])["workers"][worker]["packages"]
-            there = tuple((name, versions.get(name) or "") for name, _ in identity())
+            told = {"streamdr": versions.get("streamdr") or "", "code": "unknown"}
+            there = tuple((dict(identity()) | told).items())
         if there != identity():
             raise ForeignWorkerError(difference(worker, there, identity()))
 

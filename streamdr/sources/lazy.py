@@ -60,6 +60,7 @@ class DaskSource(Source):
             raise DataError(
                 f"{self.name}: {self._region(rows, cols)} cannot be computed: {error or type(error).__name__}"
             ) from error
+        chunks = [self._checked(piece.coords, chunk) for piece, chunk in zip(pieces, chunks, strict=True)]
         matrix, box = self.layout.empty(region, self.spec.dtype)
         if len(chunks) == 1 and chunks[0].shape == box.shape:
             whole = np.asarray(chunks[0], self.spec.dtype)
@@ -67,6 +68,19 @@ class DaskSource(Source):
         for piece, chunk in zip(pieces, chunks, strict=True):
             box[piece.target] = chunk[piece.within]
         return self.layout.trimmed(matrix, part)
+
+    def _checked(self, coords: tuple[int, ...], chunk: Any) -> Array:
+        """The values of a chunk, if they are what the array says: dask itself never compares them."""
+        values: Array = np.asanyarray(chunk)
+        shape = tuple(edges[at + 1] - edges[at] for edges, at in zip(self._edges, coords, strict=True))
+        if values.shape != shape or not np.can_cast(values.dtype, self.spec.dtype, "same_kind"):
+            raise DataError(
+                f"{self.name}: chunk {coords} is {values.dtype} of shape {values.shape}, and the array says "
+                f"{self.spec.dtype} of shape {shape}; tell dask what its functions return (dtype and chunks "
+                "of map_blocks, shape and dtype of from_delayed)"
+            )
+        require_unmasked(values, self.name)
+        return values
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
         """The chunks touched, whole, and one more each for what they are computed from: a guess.
