@@ -381,6 +381,24 @@ def test_rows_without_a_label_are_named(tmp_path: Path) -> None:
 # Other files
 
 
+def test_a_file_that_would_have_to_be_waited_for(tmp_path: Path) -> None:
+    """`/proc/kmsg` says that it is a regular file, and has nothing to read until the kernel says something."""
+    (tmp_path / "x.npy").symlink_to("/proc/kmsg")
+    with watchdog(60), pytest.raises(StreamdrError, match="x.npy"):
+        open_source(tmp_path / "x.npy")
+
+
+def test_parquet_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(
+        pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], ["a", "a"]), tmp_path / "x.parquet"
+    )
+    with pytest.raises(StreamdrError, match="2 of its columns are called 'a'"):
+        ingest(tmp_path / "x.parquet", tmp_path / "y.zarr", progress=Silent())
+
+
 @pytest.mark.parametrize(
     "damage", ["device", "pipe", "folder", "loop", "broken link", "swollen", "emptied", "nested"]
 )
