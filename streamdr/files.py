@@ -149,7 +149,7 @@ def map_npy(path: str | os.PathLike[str]) -> np.memmap[Any, Any]:
         As `open_regular`.
     """
     with open_regular(path) as file:
-        start = file.read(12)
+        start = file.read(12) or b""  # None where one would have to wait, as for /proc/kmsg
     # A header may say that it has four gigabytes, which numpy reads before it looks at them.
     length = int.from_bytes(start[8:12] if start[6:7] > b"\1" else start[8:10], "little")
     if start[:6] != np.lib.format.MAGIC_PREFIX or length > _NPY_HEADER:

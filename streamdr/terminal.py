@@ -326,7 +326,8 @@ def _variance_table(summary: Report) -> str:
 
 
 def _bar(size: float, longest: float) -> str:
-    return "█" * round(_BAR * size / max(longest, 1e-300))
+    part = size / max(longest, 1e-300)
+    return "█" * round(_BAR * part) if 0 <= part <= 1 else ""
 
 
 def _matrix(report: Report) -> str:

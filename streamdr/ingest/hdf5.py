@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,16 +11,21 @@ from typing import Any
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
 from streamdr.blocks import Array
 from streamdr.errors import DataError, InputError
 from streamdr.ingest.table import Grid, Options
+from streamdr.sources.decompression import encoded_limit, inflate
+from streamdr.sources.grid import ChunkGrid
 from streamdr.store.arrays import Index
 from streamdr.store.matrix import LARGEST_BAND_BYTES, LARGEST_CHUNK_BYTES, is_wide
 
 _CACHE_SLOTS = 100_003
 _CACHE_BYTES = 2 * LARGEST_BAND_BYTES
 _MOST_LINKS = 100
+_DEFLATE, _NBIT, _SCALE_OFFSET = 1, 5, 6
+"""The numbers by which HDF5 knows its filters."""
 _DAMAGED = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, MemoryError)
 """What h5py raises for files that are damaged, by the call that came across it."""
 
@@ -33,9 +39,12 @@ def open_hdf5(path: Path, options: Options) -> Iterator[Grid]:
         with _naming(path):
             dataset = _find(path, file, options.dataset)
             name, shape, dtype, chunks = dataset.name, dataset.shape, dataset.dtype, dataset.chunks
+            bounds = None if chunks is None else _Bounds(dataset)
 
         def read(region: Index) -> Array:
             try:
+                if bounds is not None:
+                    bounds.require(region)
                 return np.asarray(dataset[region])
             except _DAMAGED as error:
                 rows = f"rows {region[0].start}-{region[0].stop - 1}"
@@ -117,3 +126,57 @@ def _with_chunk_cache(dataset: h5py.Dataset) -> h5py.Dataset:
     access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
     access.set_chunk_cache(_CACHE_SLOTS, LARGEST_CHUNK_BYTES if lines_up else _CACHE_BYTES, 1.0)
     return h5py.Dataset(h5py.h5d.open(dataset.file.id, dataset.name.encode(), access))
+
+
+class _Bounds:
+    """What the chunks of a dataset may become: HDF5 itself decodes for as long as there is memory."""
+
+    def __init__(self, dataset: h5py.Dataset) -> None:
+        self._dataset = dataset
+        self._grid = ChunkGrid(dataset.shape, dataset.chunks)
+        size = math.prod(dataset.chunks) * dataset.dtype.itemsize
+        properties = dataset.id.get_create_plist()
+        filters = [properties.get_filter(i) for i in range(properties.get_nfilters())]
+        for number, _, values, _ in filters:
+            # These are told by the file how many values there are, and how long each is.
+            if number in (_NBIT, _SCALE_OFFSET) and values[2] * values[4] != size:
+                raise ValueError("a filter is to make more of a chunk, or less, than it is")
+        self._filters = [number for number, *_ in filters]
+        self._limits = [size]
+        """Before the first filter encodes, and after each."""
+        for _ in filters:
+            self._limits.append(encoded_limit(self._limits[-1]))
+        self._written = self._find_written()
+
+    def require(self, region: Index) -> None:
+        """Refuse a region with a chunk in it that deflates to more than a chunk."""
+        if _DEFLATE not in self._filters:
+            return
+        for coords, _, _ in self._grid.overlaps(region):
+            number = np.ravel_multi_index(coords, self._grid.counts)
+            place = int(np.searchsorted(self._written, number))
+            if place < len(self._written) and self._written[place] == number:
+                start = tuple(part.start for part in self._grid.bounds(coords))
+                self._inflate(*self._dataset.id.read_direct_chunk(start))
+
+    def _inflate(self, skipped: int, data: Any) -> None:
+        used = [number for i, number in enumerate(self._filters) if not skipped >> i & 1]
+        for limit, number in reversed(list(zip(self._limits, used, strict=False))):
+            if number == _DEFLATE:
+                data = inflate(data, limit)
+
+    def _find_written(self) -> NDArray[np.int64]:
+        """The numbers of the chunks that are stored, each in as many bytes as it can be."""
+        numbers = array("q")
+
+        def note(stored: Any) -> None:
+            if stored.size > self._limits[-1]:
+                raise ValueError(f"a chunk of {self._limits[0]:,} bytes is stored in {stored.size:,}")
+            lengths = zip(stored.chunk_offset, self._grid.chunk, strict=True)
+            number = self._grid.number(tuple(start // length for start, length in lengths))
+            if number is not None:
+                numbers.append(number)
+
+        if self._filters:
+            self._dataset.id.chunk_iter(note)
+        return np.sort(np.frombuffer(numbers, np.int64)) if numbers else np.empty(0, np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -115,6 +116,9 @@ def _chosen_columns(path: Path, file: pq.ParquetFile, schema: pa.Schema, options
     names = schema.names  # a list that is made anew whenever it is asked for
     if not names:
         raise DataError(f"{path}: has no columns; check that this is the right file")
+    often, times = Counter(names).most_common(1)[0]
+    if times > 1:
+        raise DataError(f"{path}: {times} of its columns are called {often!r}; give each a name of its own")
     # A RangeIndex is described by a mapping, and has no column.
     index = [name for name in names if name.startswith("__index_level_")]
     index += [

@@ -134,7 +134,8 @@ def _bz2(data: Any, limit: int) -> Any:
     return _read(bz2.BZ2File(io.BytesIO(data)), limit)
 
 
-def _zlib(data: Any, limit: int) -> Any:
+def inflate(data: Any, limit: int) -> Any:
+    """What zlib data decodes to, of at most so many bytes."""
     return _complete(zlib.decompressobj(), data, limit)
 
 
@@ -173,6 +174,6 @@ _DECODERS: dict[str, Decode] = {
     "zstd": _zstd,
     "gzip": _gzip,
     "bz2": _bz2,
-    "zlib": _zlib,
+    "zlib": inflate,
     "crc32c": _crc32c,
 }

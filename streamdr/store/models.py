@@ -98,8 +98,11 @@ def load_model(path: Path, *, models: Mapping[str, type] | None = None) -> Saved
         names = record["feature_names"]
         if names is not None and not _is_text(names):
             raise StoreError(f"{path}: the names of its features are not text; fit and save it again")
+        model = classes[method](**dict(_values(path, group, classes[method])))
+        if models is None:
+            _require_sound(model)
         return SavedModel(
-            model=classes[method](**dict(_values(path, group, classes[method]))),
+            model=model,
             method=method,
             parameters=record["parameters"],
             feature_names=None if names is None else tuple(names),
@@ -111,6 +114,15 @@ def load_model(path: Path, *, models: Mapping[str, type] | None = None) -> Saved
         raise StoreError(
             f"{path}: not as streamdr writes a model ({error!r}); fit and save it again"
         ) from error
+
+
+def _require_sound(model: Any) -> None:
+    """Refuse, by an error of any kind, what has a seal and cannot be a model of one of the methods."""
+    for field in _fields(type(model)):
+        if np.iscomplexobj(getattr(model, field.name)):
+            raise TypeError(f"{field.name!r} holds complex numbers")
+    with np.errstate(all="ignore"):
+        model.summary()  # which computes with what was loaded
 
 
 def _values(path: Path, group: Group, model: type) -> Iterator[tuple[str, Any]]:

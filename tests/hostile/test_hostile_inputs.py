@@ -381,6 +381,24 @@ def test_rows_without_a_label_are_named(tmp_path: Path) -> None:
 # Other files
 
 
+def test_a_file_that_would_have_to_be_waited_for(tmp_path: Path) -> None:
+    """`/proc/kmsg` says that it is a regular file, and has nothing to read until the kernel says something."""
+    (tmp_path / "x.npy").symlink_to("/proc/kmsg")
+    with watchdog(60), pytest.raises(StreamdrError, match="x.npy"):
+        open_source(tmp_path / "x.npy")
+
+
+def test_parquet_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(
+        pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], ["a", "a"]), tmp_path / "x.parquet"
+    )
+    with pytest.raises(StreamdrError, match="2 of its columns are called 'a'"):
+        ingest(tmp_path / "x.parquet", tmp_path / "y.zarr", progress=Silent())
+
+
 @pytest.mark.parametrize(
     "damage", ["device", "pipe", "folder", "loop", "broken link", "swollen", "emptied", "nested"]
 )
@@ -428,3 +446,58 @@ def test_hdf5_does_not_lead_to_other_files(tmp_path: Path) -> None:
             ingest(tmp_path / "x.h5", tmp_path / "out.zarr", dataset=name, progress=Silent())
     ingest(tmp_path / "x.h5", tmp_path / "out.zarr", dataset="near", progress=Silent())
     assert np.array_equal(zarr.open_group(tmp_path / "out.zarr")["X"][...], VALUES)
+
+
+def _deflated(zeros: int) -> bytes:
+    packer = zlib.compressobj(9)
+    return b"".join(packer.compress(bytes(1 << 20)) for _ in range(zeros >> 20)) + packer.flush()
+
+
+@pytest.mark.parametrize("form", ["deflate", "long", "nested", "scale-offset"])
+def test_a_bomb_in_an_hdf5_file(tmp_path: Path, form: str) -> None:
+    size, path = {"deflate": 80 << 20, "long": 2 * BOMB}.get(form, BOMB), tmp_path / "bomb.h5"
+    with h5py.File(path, "w") as file:
+        if form == "scale-offset":
+            file.create_dataset("X", data=np.zeros((1001, 10), int), chunks=(1001, 10), scaleoffset=0)
+        else:
+            properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            properties.set_chunk((1000, 10))
+            for _ in range(2 if form == "nested" else 1):
+                properties.set_filter(h5py.h5z.FILTER_DEFLATE, 0, (9,))
+            space = h5py.h5s.create_simple((1000, 10))
+            made = h5py.h5d.create(file.id, b"X", h5py.h5t.NATIVE_DOUBLE, space, properties)
+            data = _deflated(size)
+            made.write_direct_chunk((0, 0), zlib.compress(data, 9) if form == "nested" else data)
+    if form == "scale-offset":
+        data, values = path.read_bytes(), np.array([10010], "<u4").tobytes()
+        assert data.count(values) == 1
+        path.write_bytes(data.replace(values, np.array([size // 8], "<u4").tobytes()))
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    before = peak()
+    with watchdog(), pytest.raises(StreamdrError, match="bomb.h5"):
+        ingest(path, tmp_path / "y.zarr", progress=Silent())
+    assert peak() - before < 64 << 20
+    assert not (tmp_path / "y.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compression": "gzip", "shuffle": True, "fletcher32": True},
+        {"compression": "gzip", "scaleoffset": 0},
+        {"compression": "lzf", "shuffle": True},
+        {"scaleoffset": 0},
+    ],
+)
+def test_sound_filters_of_hdf5_are_read(tmp_path: Path, options: dict[str, Any]) -> None:
+    values = RNG.integers(-1000, 1000, (70, 9)).astype(np.int32)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = file.create_dataset("X", (100, 9), np.int32, chunks=(16, 4), **options)
+        made[:70] = values
+        if options == {"compression": "gzip", "shuffle": True, "fletcher32": True}:
+            # Chunks may be stored without any of the filters.
+            made.id.write_direct_chunk((0, 0), np.ascontiguousarray(values[:16, :4]).tobytes(), 0b111)
+    ingest(tmp_path / "x.h5", tmp_path / "y.zarr", progress=Silent())
+    found = zarr.open_group(tmp_path / "y.zarr")["X"][:]
+    assert np.array_equal(found[:70], values)
+    assert not found[70:].any()

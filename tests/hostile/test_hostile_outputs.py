@@ -13,9 +13,11 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from command_line import streamdr, succeed
 from damage import DAMAGES, census, copy_world, is_kept, make_precious, watchdog
 from nightly import Heard, correlated
 
@@ -175,3 +177,47 @@ def test_every_damage(worlds: Path, tmp_path: Path, action: str) -> None:
     chosen = [case for case in cases(files(worlds)) if case[2] == action]
     assert len(chosen) >= 15 * len(DAMAGES)
     assert failures(worlds, tmp_path, chosen) == {}
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "change"),
+    [
+        ("pca", "components", lambda value: value.astype(complex)),
+        ("ppca", "mean", lambda value: value.astype(complex)),
+        ("ppca", "n_samples", lambda value: 0.0),
+        ("ppca", "explained_variance", lambda value: value * np.nan),
+        ("pca", "total_variance", lambda value: float("nan")),
+    ],
+)
+def test_a_model_that_was_made_to_be_loaded(
+    tmp_path: Path, method: str, name: str, change: Callable[[Any], Any]
+) -> None:
+    """Saved by the book, seal and all, and yet nothing that a fit would give."""
+    np.save(tmp_path / "x.npy", ROWS)
+    config = {
+        "input": {"path": str(tmp_path / "x.npy")},
+        "method": {"name": method, "n_components": 2},
+        "output": {"model": str(tmp_path / "m.zarr"), "embedding": str(tmp_path / "e.zarr")},
+        "execution": {"workers": 1},
+    }
+    (tmp_path / "run.yaml").write_text(json.dumps(config))
+    succeed("fit", "run.yaml", cwd=tmp_path)
+    saved = store.load_model(tmp_path / "m.zarr")
+    object.__setattr__(saved.model, name, change(getattr(saved.model, name)))
+    told = ("method", "parameters", "feature_names", "input_fingerprint", "n_rows")
+    store.save_model(
+        tmp_path / "m.zarr",
+        saved.model,
+        **{entry: getattr(saved, entry) for entry in told},
+        extra=saved.record["extra"],
+        overwrite=True,
+    )
+    for words in (
+        ("inspect", "m.zarr"),
+        ("run", "run.yaml"),
+        ("verify", "run.yaml"),
+        ("reprocess", "run.yaml"),
+    ):
+        outcome = streamdr(*words, cwd=tmp_path)
+        assert "unexpected" not in outcome.err, (words, outcome.err)
+        assert len(outcome.errors) == (outcome.code != 0), (words, outcome.err)
