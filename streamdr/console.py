@@ -53,10 +53,12 @@ def conduct(work: Callable[[Stop], Report], render: Render, *, as_json: bool, af
         try:
             report = work(stop)
         except Exception as error:
+            stop.concluded()
             if not stop.is_set():
                 return fail_with(error, as_json)
             # Whatever fails now does so because of the stop: others may have been told to, too.
             return stopped(f"stopped; {after_stop}", stop.exit_code, as_json)
+        stop.concluded()
         return conclude(lambda: report, render, as_json=as_json)
 
     def told() -> None:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,8 @@ class Stop(threading.Event):
     """Set when the work is to stop. `exit_code` is then what the shell expects: 128 + the signal."""
 
     exit_code = 0
+    concluded: Callable[[], object] = staticmethod(lambda: None)
+    """To be called when nothing is left but to say how the work ended: that is not to be cut short."""
 
     def request(self, number: int) -> None:
         """Ask for a stop, as a signal does. Of several signals the first gives the exit code."""
@@ -86,9 +89,11 @@ def supervise(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*watched, *_PASSED_ON_AS.values()})
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it would never learn of the end
     parent = os.getpid()
+    heard, said = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     child = os.fork()
     if child == 0:
         stop = listen(parent)
+        stop.concluded = partial(os.write, said, b".")
         signal.pthread_sigmask(signal.SIG_SETMASK, {*before, *_PASSED_ON_AS.values()})
         try:
             code = work(stop)
@@ -100,7 +105,7 @@ def supervise(
         # Nothing is left to be tidied up, and the interpreter would take its time to do so: on a busy machine
         # so much that this process were taken for one that does not stop.
         os._exit(code)
-    return _wait(child, watched, told, lost, grace_seconds)
+    return _wait(child, watched, told, lost, grace_seconds, lambda: _has_spoken(heard))
 
 
 def stop_signals() -> set[signal.Signals]:
@@ -159,8 +164,21 @@ def _relay(stop: Stop) -> None:
         stop.request(meant[signal.Signals(signal.sigwait(meant))])
 
 
+def _has_spoken(heard: int) -> bool:
+    """Whether the child has said, since it was last asked, that it is about to end."""
+    try:
+        return bool(os.read(heard, 1))
+    except BlockingIOError:
+        return False
+
+
 def _wait(
-    child: int, watched: set[signal.Signals], told: Callable[[], None], lost: Lost, grace_seconds: float
+    child: int,
+    watched: set[signal.Signals],
+    told: Callable[[], None],
+    lost: Lost,
+    grace_seconds: float,
+    concluded: Callable[[], bool],
 ) -> int:
     asked, asked_at = 0, math.inf
     while True:
@@ -175,10 +193,16 @@ def _wait(
             asked, asked_at = number, time.monotonic()
             pass_on(child, signal.Signals(number))
             told()
-        elif number and time.monotonic() - asked_at >= _ONE_REQUEST_SECONDS:
-            return _kill(child, asked, "was told to stop at once", lost)
-        elif asked and time.monotonic() - asked_at >= grace_seconds:
-            return _kill(child, asked, f"did not stop within {grace_seconds:g} seconds", lost)
+        elif asked:
+            waited = time.monotonic() - asked_at
+            again = bool(number) and waited >= _ONE_REQUEST_SECONDS
+            if not again and waited < grace_seconds:
+                continue
+            if concluded():  # and tells how it ended: this process would say it once more, and otherwise
+                asked_at, grace_seconds = time.monotonic(), GRACE_SECONDS
+                continue
+            why = "was told to stop at once" if again else f"did not stop within {grace_seconds:g} seconds"
+            return _kill(child, asked, why, lost)
 
 
 def _kill(child: int, number: int, why: str, lost: Lost) -> int:

@@ -51,7 +51,7 @@ def test_work_in_the_background_ignores_ctrl_c_and_stops_on_sigterm(send, ignore
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_command_without_standard_streams_does_its_work(tmp_path, closed):
     """A file that it opens must not become its standard output."""
-    write_config(tmp_path, input={"path": "x.zarr", "synthetic": {"n_rows": 200, "n_cols": 6}})
+    write_config(tmp_path, input={"path": "x.zarr", "synthetic": {"n_rows": 200, "n_cols": 6, "rank": 3}})
     ended = subprocess.run(["sh", "-c", f'exec "$0" run config.yaml --json {closed}', SCRIPT], cwd=tmp_path)
     assert ended.returncode == 0
     assert (tmp_path / "out" / "model.zarr" / "zarr.json").exists()

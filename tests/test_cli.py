@@ -244,7 +244,7 @@ def test_ingest_refuses_what_it_cannot_read_and_what_exists(tmp_path):
     meaningless = streamdr("ingest", "x.npy", "y.zarr", "--dataset", "d", cwd=tmp_path)
     assert (meaningless.code, "dataset" in meaningless.errors[0]) == (2, True)
     absent = streamdr("ingest", "y.npy", "y.zarr", "--json", cwd=tmp_path)
-    assert absent.code == absent.report["error"]["exit_code"] == 1
+    assert absent.code == absent.report["error"]["exit_code"] == 2
     assert absent.report["error"]["message"] == absent.errors[0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npy", "x.zarr"]
 

@@ -311,7 +311,8 @@ def test_a_worker_with_a_streamdr_that_cannot_be_asked_is_refused_for_that_alone
 
 def test_a_scheduler_that_knows_no_tasks_of_streamdr_is_named(path, tmp_path):
     (tmp_path / "other" / "streamdr").mkdir(parents=True)
-    (tmp_path / "other" / "streamdr" / "__init__.py").touch()
+    # An empty package would not do: an editable installation finds the modules in it all the same.
+    (tmp_path / "other" / "streamdr" / "__init__.py").write_text("raise ImportError('none')")
     file = tmp_path / "scheduler.json"
     with (
         scheduler(file, directory=tmp_path / "other"),

@@ -395,7 +395,7 @@ SCHEDULER = (
         ("method.tol", "[1]", "expected a number, not [1]"),
         ("method.random_state", "99999999999999999999", "expected a whole number, not 1e+20"),
         ("input.array", "''", "expected text that is not empty or null, not ''"),
-        ("input.array", "{a: 1}", """expected text that is not empty or null, not {"a": 1}"""),
+        ("input.array", "{a: 1}", "expected text that is not empty or null, not a section of keys"),
         ("input.sample_axis", "0.5", "expected a whole number, not 0.5"),
         ("input.mask", "''", "expected text that is not empty or null, not ''"),
         ("input.mask", "true", "expected text that is not empty or null, not true"),

@@ -14,7 +14,7 @@ from nightly import Heard, arrays_of, assert_same_bits, correlated
 
 from streamdr import pipeline, store
 from streamdr.config import load
-from streamdr.errors import DataError, MissingValuesError, StoreError
+from streamdr.errors import DataError, MissingValuesError, ParameterError
 
 PPCA = {"name": "ppca", "n_components": 2}
 ROWS, COLS = 300, 6
@@ -152,7 +152,7 @@ def test_a_mask_is_never_written_over(tmp_path):
     given = {"path": str(tmp_path / "x.zarr"), "mask": str(tmp_path / "m.zarr")}
     for model in ("m.zarr", "m.zarr/model"):
         output = {"model": str(tmp_path / model), "overwrite": True}
-        with pytest.raises(StoreError, match="input"):
+        with pytest.raises(ParameterError, match=r"output.model: .* the input"):
             run(tmp_path / "out", input=given, method=PPCA, output=output)
 
 

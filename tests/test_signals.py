@@ -99,6 +99,16 @@ def test_work_that_has_said_all_is_not_waited_for():
     assert (ended_with, sorted(said)) == (143, ["clean", "told"])
 
 
+def test_work_that_is_telling_how_it_ended_is_not_cut_short():
+    process = started(
+        'import time; say("ready"); stop.wait(); stop.concluded(); time.sleep(1); say("clean"); return 7',
+        grace=0.2,
+    )
+    process.send_signal(signal.SIGTERM)
+    ended_with, said = ended(process)
+    assert (ended_with, sorted(said)) == (7, ["clean", "told"])
+
+
 def test_a_second_signal_ends_it_at_once():
     process = started(HOLDING_THE_GIL)
     process.send_signal(signal.SIGINT)

@@ -136,7 +136,8 @@ def _compose(text: str, locate: Locate) -> Node | None:
     except MarkedYAMLError as error:
         mark = error.problem_mark or composer.get_mark()
         message = ", ".join(filter(None, (error.context, error.problem)))
-        raise refusal(Problem(locate(mark.line + 1, mark.column + 1), (), message)) from error
+        # PyYAML's own error quotes the text, which may hold a secret.
+        raise refusal(Problem(locate(mark.line + 1, mark.column + 1), (), message)) from None
     except (ValueError, OverflowError) as error:  # PyYAML takes "\UFFFFFFFF" for a character
         mark = composer.get_mark()
         message = "found an escape that is no character"
