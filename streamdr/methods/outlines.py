@@ -168,7 +168,8 @@ def stress_outline(data: MatrixSpec, k: int, metric: Any) -> StressModel:
 def selection_outlines(data: MatrixSpec, k: int | None) -> Sequence[Model]:
     """Of columns side by side, which make the longest blocks, and of columns far apart, which read most.
 
-    Where the data decides how many they are, it may be one, or all.
+    Where the data decides how many they are, it may be one, or all. The first and the last read least: the
+    last chunk may be a narrow one.
     """
     d = data.n_cols
     most = d if k is None else min(k, d)
@@ -178,5 +179,5 @@ def selection_outlines(data: MatrixSpec, k: int | None) -> Sequence[Model]:
         SelectionModel(
             **chosen(columns, d), scores=blank(d), statistic="", task="", n_samples=float(data.n_rows)
         )
-        for columns in (together, apart)
+        for columns in (together, d - together[::-1] - 1, apart)
     ]
