@@ -259,7 +259,7 @@ def _write(stage: Stage, kind: RowOutput, fence: Fence, process_bytes: int) -> R
     state = rows_state(wanted, kind, place, saved, fresh=stage.fresh)
     if state.fresh:
         return rows_report(stage, wanted, view, state, began)
-    kept = _kept_rows(stage, wanted, view, state)
+    kept = _kept_rows(stage, *memory.seen_by(saved.model, wanted.source, kind), state)
     done = fitting.transform(
         saved.model,
         wanted.source,
@@ -316,13 +316,13 @@ class _Keeping(NamedTuple):
     bytes_read: int = 0
 
 
-def _kept_rows(stage: Stage, wanted: Wanted, view: RowView, state: State) -> _Keeping:
+def _kept_rows(stage: Stage, view: RowView, source: Source, state: State) -> _Keeping:
     """Keep the rows that are there if they are close to what the model gives now."""
     if not state.unchanged_rows:
         return _Keeping()
     place, tolerance = stage.rows[view.kind], stage.run.output.refresh_tolerance
     written = store.open_rows(place, view.kind.name)
-    moved, read = fitting.movement(view, wanted.source, written, state.unchanged_rows)
+    moved, read = fitting.movement(view, source, written, state.unchanged_rows)
     if moved is not None and moved <= tolerance:
         return _Keeping(Kept(place, state.unchanged_rows, written.chunks[0]), moved, read)
     known = None

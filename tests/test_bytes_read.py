@@ -120,6 +120,21 @@ def test_the_bytes_of_the_plan_and_of_the_report_are_those_that_are_read(case, t
     check(*plan_and_run(tmp_path, method, labelled), counted)
 
 
+def test_only_kept_columns_are_read_to_tell_whether_a_selection_has_moved(tmp_path, counted):
+    method = {"name": "select_correlation", "k": 1}
+    values = rows((2000, 17), "f4", 0)
+    x = zarr.create_array(tmp_path / "x.zarr", data=values, chunks=(CHUNK, 4), compressors=None)
+    y = zarr.create_array(tmp_path / "y.zarr", data=values[:, -1].astype("f8"), chunks=(CHUNK,))
+    plan_and_run(tmp_path, method, True)
+    new = rows((CHUNK, 17), "f4", 1)
+    x.append(new)
+    y.append(new[:, -1].astype("f8"))
+    planned, report = plan_and_run(tmp_path, method, True)
+    transform = report["transform"]
+    assert transform["rows_written"] == CHUNK
+    assert planned["stages"][1]["least_bytes_to_read"] == transform["bytes_read"]
+
+
 def test_a_chunk_is_read_whole_for_any_of_its_rows(tmp_path, counted):
     method = CASES["covariance"][0]
     x = zarr.create_array(

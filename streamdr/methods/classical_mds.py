@@ -112,8 +112,9 @@ class ClassicalMDS:
 
     def outlines(self, data: MatrixSpec) -> Sequence[Model]:
         """A model by axes, or by all points."""
-        landmarks = None if self.solver == "covariance" else data.n_rows
-        return [scaling_outline(data, self.n_components, self.metric, landmarks)]
+        linear = self.solver == "covariance"
+        landmarks = None if linear else data.n_rows
+        return [scaling_outline(data, self.n_components, self.metric, landmarks, linear=linear)]
 
     def passes(self, data: MatrixSpec, start: ScalingModel | None = None) -> Passes:
         """The passes of the chosen solver."""

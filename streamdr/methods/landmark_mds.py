@@ -130,9 +130,9 @@ class LandmarkMDS:
         return data.n_rows // (2 * self.sample_rows(data))
 
     def outlines(self, data: MatrixSpec) -> Sequence[Model]:
-        """A model by axes where there are any, else by landmarks."""
-        landmarks = None if self.metric == "euclidean" else min(self.n_landmarks, data.n_rows)
-        return [scaling_outline(data, self.n_components, self.metric, landmarks)]
+        """A model of landmarks, with axes where distances are Euclidean."""
+        landmarks, linear = min(self.n_landmarks, data.n_rows), self.metric == "euclidean"
+        return [scaling_outline(data, self.n_components, self.metric, landmarks, linear=linear)]
 
     def passes(self, data: MatrixSpec, start: ScalingModel | None = None) -> Passes:
         """A look at a sample. The landmarks of an earlier model of the first rows are kept."""

@@ -125,10 +125,11 @@ def lda_outline(data: MatrixSpec, n_classes: int, k: int) -> LDAModel:
     )
 
 
-def scaling_outline(data: MatrixSpec, k: int, metric: Any, n_landmarks: int | None) -> ScalingModel:
-    """By so many landmarks, or (None) by axes."""
-    m, points = n_landmarks or 0, metric != "precomputed"
-    linear = n_landmarks is None
+def scaling_outline(
+    data: MatrixSpec, k: int, metric: Any, n_landmarks: int | None, *, linear: bool
+) -> ScalingModel:
+    """Of so many landmarks, if any, with axes where it is linear."""
+    m, points, alone = n_landmarks or 0, metric != "precomputed", n_landmarks is None
     return ScalingModel(
         eigenvalues=blank(k),
         metric=metric,
@@ -139,11 +140,11 @@ def scaling_outline(data: MatrixSpec, k: int, metric: Any, n_landmarks: int | No
         shepard_distances=blank(N_PAIRS),
         origin=blank(data.n_cols) if linear else None,
         axes=blank(k, data.n_cols) if linear else None,
-        projection=None if linear else blank(k, m),
-        mean_squares=None if linear else blank(m),
-        landmarks=blank(m, data.n_cols) if points and not linear else None,
-        landmark_rows=None if linear or m == data.n_rows else blank(m),
-        embedding=None if linear or m < data.n_rows else blank(m, k),
+        projection=None if alone else blank(k, m),
+        mean_squares=None if alone else blank(m),
+        landmarks=blank(m, data.n_cols) if points and not alone else None,
+        landmark_rows=None if alone or m == data.n_rows else blank(m),
+        embedding=None if alone or m < data.n_rows else blank(m, k),
     )
 
 
@@ -168,7 +169,8 @@ def stress_outline(data: MatrixSpec, k: int, metric: Any) -> StressModel:
 def selection_outlines(data: MatrixSpec, k: int | None) -> Sequence[Model]:
     """Of columns side by side, which make the longest blocks, and of columns far apart, which read most.
 
-    Where the data decides how many they are, it may be one, or all.
+    Where the data decides how many they are, it may be one, or all. The first and the last read least: the
+    last chunk may be a narrow one.
     """
     d = data.n_cols
     most = d if k is None else min(k, d)
@@ -178,5 +180,5 @@ def selection_outlines(data: MatrixSpec, k: int | None) -> Sequence[Model]:
         SelectionModel(
             **chosen(columns, d), scores=blank(d), statistic="", task="", n_samples=float(data.n_rows)
         )
-        for columns in (together, apart)
+        for columns in (together, d - together[::-1] - 1, apart)
     ]
