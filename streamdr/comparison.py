@@ -163,7 +163,8 @@ class _Record:
         if data is not None:
             with suppress(ValueError, RecursionError):  # damaged, it holds nothing that has to be known
                 found = json.loads(data)
-            if not (isinstance(found, dict) and "version" in found) and not _is_remains(data):
+            ours = isinstance(found, dict) and {"version"} <= found.keys() <= {"version", "kept"}
+            if not ours and not _is_remains(data):
                 raise StoreError(
                     f"{folder.name}: holds a file {RECORD} that streamdr did not write, and would write; "
                     "move it elsewhere, or choose another folder"
