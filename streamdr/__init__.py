@@ -7,7 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamdr import errors, plots, testing
     from streamdr.accumulators.folds import folds
+    from streamdr.addresses import storage_options
     from streamdr.estimators import (
         LDA,
         MDS,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         load_model,
     )
     from streamdr.settings import execution
+    from streamdr.sources import open_source
 
 IMPORTED_AT = time.time()
 """Whatever of the package changed on disk since then may not be what this process runs."""
@@ -49,16 +52,29 @@ __all__ = [
     "SelectMutualInfo",
     "SparseKernelPCA",
     "__version__",
+    "errors",
     "execution",
     "folds",
     "load_model",
+    "open_source",
+    "plots",
+    "storage_options",
+    "testing",
 ]
 
 # Names resolve on first use, so that `streamdr --help` loads none of the packages behind them.
-_ELSEWHERE = {"execution": "streamdr.settings", "folds": "streamdr.accumulators.folds"}
+_ELSEWHERE = {
+    "execution": "streamdr.settings",
+    "folds": "streamdr.accumulators.folds",
+    "open_source": "streamdr.sources",
+    "storage_options": "streamdr.addresses",
+}
+_MODULES = ("errors", "plots", "testing")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"streamdr.{name}")
     if name in __all__:
         return getattr(import_module(_ELSEWHERE.get(name, "streamdr.estimators")), name)
     raise AttributeError(f"module 'streamdr' has no attribute {name!r}")

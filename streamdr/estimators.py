@@ -7,6 +7,7 @@ one immutable `model_`; its arrays show under the names that people know, `compo
 from __future__ import annotations
 
 import math
+from abc import ABCMeta
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -142,7 +143,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_is_fitted(self)
         back = partial(_finite_map, self.model_.inverse_transform)
         if is_streamed(X) and not isinstance(X, np.memmap):
-            return mapped(X, back, self._features, holes=True)
+            return mapped(X, back, self._names_in(), holes=True)
         with fitting.one_blas_thread():
             return _in_blocks(back, np.asarray(X), self.n_features_in_)
 
@@ -150,19 +151,19 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def denoise(self, X: Any) -> Any:
         """The rows as far as the components of the model tell them."""
         check_is_fitted(self)
-        return self._rows(X, self.model_.denoise, self._features, keep_features=True)
+        return self._rows(X, self.model_.denoise, self._names_in(), keep_features=True)
 
     @_of_models_that("impute")  # type: ignore[untyped-decorator]
     def impute(self, X: Any) -> Any:
         """The rows with what is missing (NaN) filled by its expectation given what is there."""
         check_is_fitted(self)
-        return self._rows(X, self.model_.impute, self._features, keep_features=True)
+        return self._rows(X, self.model_.impute, self._names_in(), keep_features=True)
 
     @_of_models_that("impute_variance")  # type: ignore[untyped-decorator]
     def impute_variance(self, X: Any) -> Any:
         """The variance of each value that `impute` fills in; 0 for those that are there."""
         check_is_fitted(self)
-        return self._rows(X, self.model_.impute_variance, self._features, keep_features=True)
+        return self._rows(X, self.model_.impute_variance, self._names_in(), keep_features=True)
 
     @_of_models_that("latent")  # type: ignore[untyped-decorator]
     def latent(self, X: Any) -> tuple[Array, Array]:
@@ -271,13 +272,19 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 return getattr(self.model_, name[:-1])
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def __dir__(self) -> list[str]:
+        model, names = type(self).model, set(super().__dir__())
+        if self.__sklearn_is_fitted__():
+            fields = model.__dataclass_fields__  # type: ignore[attr-defined]
+            names |= {"model_", *(f"{name}_" for name in (*dir(model), *fields) if _shows(model, name))}
+        return sorted(names)
+
     @property
     def _takes_holes(self) -> bool:
         # Some take what is missing only if their rows are distances.
         return bool(getattr(self, "takes_holes", type(self).model.holes))  # type: ignore[attr-defined]
 
-    @property
-    def _features(self) -> Sequence[str]:
+    def _names_in(self) -> Sequence[str]:
         return [str(name) for name in _check_feature_names_in(self)]
 
     def _validated(self, X: Any, *, first: bool = False) -> Array:
@@ -444,7 +451,7 @@ class NonmetricMDS(Unweighted, Estimator, methods.NonmetricMDS):  # type: ignore
     partial_fit = property()  # all pairs count
 
 
-class MDS:
+class MDS(metaclass=ABCMeta):  # noqa: B024  (which the four kinds are registered with)
     """Multidimensional scaling of one of four kinds: `MDS(2, kind="landmark")` is `LandmarkMDS(2)`."""
 
     def __new__(
@@ -465,6 +472,9 @@ class MDS:
             raise ParameterError("kind", f"{kind!r} is not one of {', '.join(kinds)}")
         return kinds[kind](n_components, **parameters)
 
+
+for _kind in (ClassicalMDS, LandmarkMDS, MetricMDS, NonmetricMDS):
+    MDS.register(_kind)
 
 ESTIMATORS: dict[str, Any] = {estimator.name: estimator for estimator in Estimator.__subclasses__()}
 

@@ -1,10 +1,11 @@
 """The laws that every accumulator and every method must keep, to be run over one's own as well.
 
-from streamdr.testing import check_accumulator
-
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_laws(kind):
-    check_accumulator(MyStatistic(n_cols=5), hostile_data(kind, 5))
+Examples
+--------
+>>> from streamdr.accumulators import Moments
+>>> from streamdr.testing import HOSTILE, check_accumulator, hostile_data
+>>> for kind in HOSTILE:
+...     check_accumulator(Moments(5), hostile_data(kind, 40, 5))
 """
 
 from __future__ import annotations

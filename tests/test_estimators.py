@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import warnings
 
 import dask.array as da
@@ -270,3 +271,33 @@ def test_what_overflows_is_said_in_words_and_never_warned_of(make, scale, dtype,
         said = str(error)
     assert np.isfinite(found).all()
     assert said is None or "overflow" in said
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS.values())
+def test_an_unfitted_estimator_can_be_listed(estimator):
+    assert {"fit", "transform", "get_params"} <= set(dir(estimator()))
+
+
+def test_a_fitted_estimator_lists_what_it_has_learnt():
+    unfitted, fitted = streamdr.PCA(2), streamdr.PCA(2).fit(np.random.default_rng(0).normal(size=(20, 4)))
+    assert "components_" not in dir(unfitted)
+    learnt = [name for name in dir(fitted) if name.endswith("_") and not name.startswith("_")]
+    assert {"components_", "explained_variance_ratio_", "mean_", "model_", "n_features_in_"} <= set(learnt)
+    for name in learnt:
+        getattr(fitted, name)
+
+
+@pytest.mark.parametrize("kind", ["classical", "landmark", "metric", "nonmetric"])
+def test_every_kind_of_scaling_is_one(kind):
+    assert isinstance(streamdr.MDS(2, kind=kind), streamdr.MDS)
+    assert not isinstance(streamdr.PCA(2), streamdr.MDS)
+
+
+@pytest.mark.parametrize("name", streamdr.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(streamdr, name) is not None
+    assert name in dir(streamdr)
+
+
+def test_the_example_of_the_laws_runs():
+    assert doctest.testmod(streamdr.testing).failed == 0

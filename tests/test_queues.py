@@ -197,7 +197,7 @@ else:
         ("MoabCluster", "checkjob", "job 17\n\nState: Running", "ERROR:  invalid job specified (17)"),
         ("SGECluster", "qstat", "job_number: 17\nowner: ann", "Following jobs do not exist:\n17"),
         ("SGECluster", "qstat", "error: unable to contact qmaster",
-         "job_number: 17\nerror reason 1: can't chdir to /home/ann"),
+         "job_number: 17\nerror reason 1: can't chdir to /scratch/ann"),
         ("LSFCluster", "bjobs", "PEND", "EXIT"),
         ("LSFCluster", "bjobs", "batch daemon not responding", "Job <17> is not found"),
         ("HTCondorCluster", "condor_q", "1 undefined", "5 Failed to send file"),

@@ -1,4 +1,4 @@
-"""Statistics that stream: numpy only, one idea a file. `ACCUMULATORS` is what the laws run over."""
+"""Statistics that stream: numpy and scipy alone, one idea a file. The laws run over `ACCUMULATORS`."""
 
 from __future__ import annotations
 
