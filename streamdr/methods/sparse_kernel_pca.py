@@ -36,6 +36,8 @@ from streamdr.methods.sampling import sampled
 _MOST_CANDIDATES = 4000
 _NOTHING = 1e-9
 """A row of whose image less than this part is left tells nothing: variances along it would be rounding."""
+_ROUNDED = 1e-6
+"""What sums may lose of a variance to rounding, as a part of the largest."""
 
 
 @dataclass(eq=False)
@@ -188,7 +190,18 @@ def _axes(kernel: Array, moments: FoldMoments, n_components: int, *, single: boo
     nothing = NOTHING_IN_SINGLE if single else _NOTHING
     chosen, lower = _independent(kernel, _greedy(kernel, moments, n_components, nothing), nothing)
     identity = np.eye(len(chosen))
-    return chosen, scipy.linalg.solve_triangular(lower, identity, lower=True, check_finite=False).T
+    coefficients = scipy.linalg.solve_triangular(lower, identity, lower=True, check_finite=False).T
+    n_sound = _n_sound(moments.scatter[np.ix_(chosen, chosen)], coefficients)
+    return chosen[:n_sound], coefficients[:n_sound, :n_sound]
+
+
+def _n_sound(scatter: Array, coefficients: Array) -> int:
+    """How many axes come before one whose variance may be the rounding of what cancels in it."""
+    eps = float(np.finfo(np.float64).eps)
+    rounding = eps * (np.sqrt(np.diag(scatter)) @ np.abs(coefficients)) ** 2
+    largest = float(np.einsum("ij,ij->j", coefficients, scatter @ coefficients).max())
+    lost = np.flatnonzero(~(rounding <= _ROUNDED * largest))
+    return int(lost[0]) if len(lost) else len(coefficients)
 
 
 def _is_coarse(kind: KernelKind, kernel: Array, pool: Pool, origin: Array, n_components: int) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import zarr
 from fuzz_cases import PARAMETERS, SMALL, Data, random_data
 from fuzz_references import REFERENCES
+from fuzz_scores import check_scores
 
 from streamdr import store
 from streamdr.errors import StreamdrError
@@ -70,6 +71,8 @@ def _check(name: str, parameters: dict[str, Any], data: Data, stored: bool, fold
     with one_blas_thread():
         mapped = _mapped(name, model, data)
     _require_within_total(model)
+    if not data.has_holes:
+        check_scores(name, model, data, weights, mapped)
     if name in REFERENCES and not data.has_holes:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
