@@ -117,14 +117,15 @@ def _basis(method: KernelPCA, data: MatrixSpec) -> Generator[Pass, Accumulator, 
 
 
 def _one_pass(method: KernelPCA, data: MatrixSpec, basis: Basis) -> Fit:
-    whitened, single = method.whitened(data), is_single(method, data)
+    whitened = method.whitened(data)
+    single = is_single(method, data) and not whitened
     kind, landmarks = basis.kind, basis.landmarks
     kernel = symmetric(kind, landmarks)
     whitening = Whitening.of(kernel, Floor.of(single=single, whitened=whitened))
     columns, origin = kind.columns(landmarks), basis.origin
     if whitened:
         columns, origin = Whitened(columns, whitening.matrix), basis.origin @ whitening.matrix
-    coarse = single and not whitened and is_coarse(kind, landmarks, origin, whitening.matrix)
+    coarse = single and is_coarse(kind, landmarks, origin, whitening.matrix)
     if coarse:
         single, whitening = False, Whitening.of(kernel, Floor.of(single=False, whitened=False))
     double = whitened or coarse or method.precision == "double"
