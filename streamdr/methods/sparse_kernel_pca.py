@@ -36,7 +36,7 @@ from streamdr.methods.sampling import sampled
 _MOST_CANDIDATES = 4000
 _NOTHING = 1e-9
 """A row of whose image less than this part is left tells nothing: variances along it would be rounding."""
-_ROUNDED = 1e-6
+_ROUNDED, _ROUNDED_IN_SINGLE = 1e-6, 1e-2
 """What sums may lose of a variance to rounding, as a part of the largest."""
 
 
@@ -191,16 +191,17 @@ def _axes(kernel: Array, moments: FoldMoments, n_components: int, *, single: boo
     chosen, lower = _independent(kernel, _greedy(kernel, moments, n_components, nothing), nothing)
     identity = np.eye(len(chosen))
     coefficients = scipy.linalg.solve_triangular(lower, identity, lower=True, check_finite=False).T
-    n_sound = _n_sound(moments.scatter[np.ix_(chosen, chosen)], coefficients)
+    n_sound = _n_sound(moments.scatter[np.ix_(chosen, chosen)], coefficients, single=single)
     return chosen[:n_sound], coefficients[:n_sound, :n_sound]
 
 
-def _n_sound(scatter: Array, coefficients: Array) -> int:
+def _n_sound(scatter: Array, coefficients: Array, *, single: bool) -> int:
     """How many axes come before one whose variance may be the rounding of what cancels in it."""
-    eps = float(np.finfo(np.float64).eps)
+    eps = float(np.finfo(np.float32 if single else np.float64).eps)
     rounding = eps * (np.sqrt(np.diag(scatter)) @ np.abs(coefficients)) ** 2
     largest = float(np.einsum("ij,ij->j", coefficients, scatter @ coefficients).max())
-    lost = np.flatnonzero(~(rounding <= _ROUNDED * largest))
+    most = _ROUNDED_IN_SINGLE if single else _ROUNDED
+    lost = np.flatnonzero(~(rounding <= most * largest))
     return int(lost[0]) if len(lost) else len(coefficients)
 
 
@@ -212,7 +213,8 @@ def _is_coarse(kind: KernelKind, kernel: Array, pool: Pool, origin: Array, n_com
     chosen, coefficients = _axes(kernel, single, n_components, single=True)
     axes = np.zeros((len(pool), len(chosen)))
     axes[chosen] = coefficients
-    return too_coarse(single, exact, axes)
+    fewer = len(chosen) < len(_axes(kernel, exact, n_components, single=False)[0])
+    return fewer or too_coarse(single, exact, axes)
 
 
 def _independent(kernel: Array, chosen: Array, nothing: float) -> tuple[Array, Array]:

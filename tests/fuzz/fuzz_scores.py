@@ -65,7 +65,7 @@ def kernel(model: Any, scores: np.ndarray, shares: np.ndarray, data: Any) -> Pro
     size = float(np.abs(model.kernel_means).max()) * (1 + exponent)
     lost = 8 * EPS * size * np.abs(model.coefficients).sum(axis=0)
     rounding = 2 * np.sqrt(largest) * np.add.outer(lost, lost)
-    if model.approximation == "random_features":  # their squares add up to one, and cancel; angles are rounded
+    if model.approximation == "random_features":  # squares of a sum of one cancel
         rounding += 64 * EPS * (1 + float(np.abs(rows @ model.frequencies).max()))
     return Promise(found, np.diag(variance), rounding)
 
