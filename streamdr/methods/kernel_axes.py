@@ -8,14 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
-from streamdr.accumulators.kernel import FoldMoments
-from streamdr.blocks import Array
+from streamdr.accumulators.kernel import FoldMoments, KernelMoments
+from streamdr.blocks import Array, Block, Span
 from streamdr.errors import DataError
+from streamdr.features import Features
 from streamdr.linalg import eigenpairs
+from streamdr.methods.kernel_kinds import Pool
 
 NOTHING = 1e-12
 """An eigenvalue below this part of the largest is zero: it is dropped, never divided by."""
 NOTHING_IN_SINGLE = 1e-6
+_COARSE = 3e-3
+"""What single precision may make of a variance, as a part of the largest, before double is taken instead."""
 _DENSE_ROWS = 500
 _DENSE_SHARE = 10
 
@@ -153,6 +157,27 @@ def _centred_norm(kernel: Array) -> float:
     means = kernel.mean(axis=0)
     centred = kernel - means - means[:, None] + means.mean()
     return float(np.abs(_top(centred, 1, definite=True)[0][0]))
+
+
+def in_both(features: Features, origin: Array, pool: Pool) -> tuple[FoldMoments, FoldMoments]:
+    """The moments of some rows' features in single and in double precision."""
+    rows = pool.rows.astype(np.float32)
+    block = Block(Span(0, len(pool)), rows, weights=pool.weights, rows=pool.numbers)
+    both = [KernelMoments(features, [origin], double=double) for double in (False, True)]
+    for moments in both:
+        moments.update(block)
+    single, exact = (moments.moments() for moments in both)
+    return single, exact
+
+
+def too_coarse(single: FoldMoments, exact: FoldMoments, axes: Array) -> bool:
+    """Whether single precision gives rows other variances along axes than double precision does.
+
+    How much is lost depends on rows, kernel and axes: distances of many times the width of an rbf, small
+    angles between rows far from zero, landmarks that are nearly dependent.
+    """
+    found, true = (np.einsum("ij,ij->j", axes, moments.scatter @ axes) for moments in (single, exact))
+    return not np.abs(found - true).max() <= _COARSE * np.abs(true).max()
 
 
 @dataclass(frozen=True, eq=False)

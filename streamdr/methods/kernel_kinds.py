@@ -23,6 +23,8 @@ from streamdr.kernels import (
 _MEDIAN_ROWS = 1000
 _ORIGIN_ROWS = 2000
 _LOPSIDED = 1e-8
+_FAR = 1e4
+"""Differences of larger squares, in widths of an rbf, are off by a thousandth in single precision."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +185,14 @@ def symmetric(kind: KernelKind, pool: Pool) -> Array:
             f"({second}, {first}) {matrix[j, i]:.6g}; a kernel has k(x, y) = k(y, x)"
         )
     return matrix
+
+
+def is_narrow(kind: KernelKind, pool: Pool) -> bool:
+    """Whether rows are too many widths of an rbf from the origin for distances in single precision."""
+    if not isinstance(kind, Named) or kind.kernel.name != "rbf":
+        return False
+    squares = Side(pool.rows, kind.origin).squares
+    return kind.kernel.gamma * float(squares.max()) > _FAR
 
 
 def column_origin(kind: KernelKind, pool: Pool, landmarks: Pool) -> Array:

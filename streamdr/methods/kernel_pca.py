@@ -81,8 +81,8 @@ class KernelPCA:
     alpha : float
         The ridge of that regression.
     precision : "mixed" or "double"
-        `"mixed"` takes products of float32 data in float32 and sums them in float64; `"double"` takes
-        them in float64.
+        `"mixed"` takes products of float32 data in float32 and sums them in float64, unless that would cost
+        variances more than a few thousandths of the largest; `"double"` takes them in float64.
     random_state : int
         Seeds the sample of rows that landmarks are chosen from, and their choice.
     """
@@ -280,12 +280,12 @@ class KernelPCA:
         kind = kind_of(self, data, pool)
         kernel = symmetric(kind, pool)
         axes = exact_axes(kernel, pool.weights, self.n_components, definite=kind.definite)
-        return self.assembled(kind, pool, "exact", axes.fields())
+        return self.assembled(kind, pool, "exact", axes.fields(), double=True)
 
     def assembled(
-        self, kind: KernelKind, landmarks: Pool, way: Any, fields: dict[str, Any]
+        self, kind: KernelKind, landmarks: Pool, way: Any, fields: dict[str, Any], *, double: bool
     ) -> KernelPCAModel:
-        """The model of axes that were found by some landmarks."""
+        """The model of axes that were found by some landmarks. It maps rows in the precision of the fit."""
         model = KernelPCAModel(
             approximation=way,
             **kind.fields(),
@@ -294,7 +294,7 @@ class KernelPCA:
             landmarks=None if isinstance(kind, Stored) else landmarks.rows,
             landmark_rows=landmarks.numbers.astype(np.float64),
             alpha=self.alpha,
-            double=way == "exact" or self.precision == "double",
+            double=double,
         )
         if not self.fit_inverse_transform:
             return model

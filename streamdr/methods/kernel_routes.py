@@ -61,7 +61,7 @@ def nystrom(method: KernelPCA, data: MatrixSpec) -> Route:
     maps, folds = method.n_searched
     if method.searches and parts > 1:  # all rows that were read are kept
         rows = Part(0, parts).n_rows(data.n_rows)
-    solve = 8 * rows * (4 * data.n_cols + 3 * m) + 8 * 8 * m * m
+    solve = 8 * rows * (4 * data.n_cols + 3 * m) + 12 * 8 * m * m
     sample = sampling(data, rows, parts, solve_bytes=solve)
     held = 8 * rows * data.n_cols * (2 if method.searches else 1)
     return _one_pass(method, data, "nystrom", m, maps, folds, sample, held)
@@ -69,15 +69,16 @@ def nystrom(method: KernelPCA, data: MatrixSpec) -> Route:
 
 def random_features(method: KernelPCA, data: MatrixSpec) -> Route:
     """A sample to see where rows lie, and one pass."""
-    rows = 8 * method.sample_rows(data) * data.n_cols
-    sample = sampling(data, method.sample_rows(data), sample_parts(method, data), solve_bytes=5 * rows)
-    return _one_pass(method, data, "random_features", method.most_landmarks(data), 1, 1, sample, rows)
+    m, rows = method.most_landmarks(data), 8 * method.sample_rows(data) * data.n_cols
+    solve = 5 * rows + 12 * 8 * m * m
+    sample = sampling(data, method.sample_rows(data), sample_parts(method, data), solve_bytes=solve)
+    return _one_pass(method, data, "random_features", m, 1, 1, sample, rows)
 
 
 def sparse(method: SparseKernelPCA, data: MatrixSpec) -> Route:
     """A sample of candidates, and one pass."""
     m = method.pool_rows(data)
-    sample = sampling(data, m, method.candidate_parts(data), solve_bytes=8 * m * (5 * data.n_cols + 3 * m))
+    sample = sampling(data, m, method.candidate_parts(data), solve_bytes=8 * m * (5 * data.n_cols + 12 * m))
     return _one_pass(method, data, "sparse", m, 1, 1, sample, 8 * m * data.n_cols)
 
 
@@ -103,9 +104,8 @@ def _one_pass(
     n, d, square = data.n_rows, data.n_cols, 8 * m * m
     single = is_single(method, data)
     whitening = name == "nystrom" and method.whitened(data)
-    item = 4 if single and not whitening else 8  # features that are whitened are made in double precision
     tile = max(TILE_BYTES, 8 * m * maps)
-    moved = 4 * max(SIDE_BYTES, item * d)  # a slab of rows, moved, scaled and lengthened
+    moved = 4 * max(SIDE_BYTES, 8 * d)  # a slab of rows, moved, scaled and lengthened
     whitened = 3 if whitening else 1
     slow = _CITY_BLOCK if method.kernel == "laplacian" else 1.0
     flops = float(n) * m * maps * (slow * 2 * d + 20 + whitened * m) * (1 if single else 2)
@@ -119,9 +119,9 @@ def _one_pass(
             *sample,
             Phase(
                 maps * folds * (square + 8 * m),
-                scratch_bytes=2 * tile + square // 8 * item + 4 * (1 << 20) + 2 * item * m * d + moved,
-                scratch_per_block=(0.0 if item == data.working.itemsize else 2.0)
-                + (1.0 if folds > 1 else 0.0),
+                # As in double precision: rows may turn out to need it.
+                scratch_bytes=2 * tile + square + 4 * (1 << 20) + 2 * 8 * m * d + moved,
+                scratch_per_block=(0.0 if data.working.itemsize == 8 else 2.0) + (1.0 if folds > 1 else 0.0),
                 # The landmarks, as they are and as the kernel takes them, and what whitens their images.
                 held_bytes=held + 4 * 8 * m * d + 3 * square,
                 solve_bytes=(8 + 2 * maps) * square + 2 * 8 * m * d,

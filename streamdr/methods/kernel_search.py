@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -17,7 +18,7 @@ from streamdr.methods.kernel_axes import Floor, Whitening, held_out_error, nystr
 from streamdr.methods.kernel_kinds import Named, Pool, column_origin, median_gamma, symmetric
 from streamdr.methods.kernel_parameters import grid, grid_size
 from streamdr.methods.kernel_routes import is_single, labour
-from streamdr.methods.nystrom import Fit, choose, draw_part
+from streamdr.methods.nystrom import Fit, choose, draw_part, is_coarse
 
 if TYPE_CHECKING:
     from streamdr.methods.kernel_pca import KernelPCA
@@ -41,13 +42,17 @@ def searched(method: KernelPCA, data: MatrixSpec) -> Fit:
         landmarks, asked = Pool.made(np.asarray(method.landmarks)), None
     kinds = [Named(kernel, pool.mean) for kernel in kernels]
     single = is_single(method, data)
-    floor = Floor.of(single=single, whitened=False)
-    whitenings = [Whitening.of(symmetric(kind, landmarks), floor) for kind in kinds]
+    whitenings = _whitenings(kinds, landmarks, single=single)
     origins = [column_origin(kind, pool, landmarks) for kind in kinds]
-    columns = KernelColumns(kernels, landmarks.rows, pool.mean)
-    full = KernelMoments(
-        columns, origins, folds=folds, seed=method.random_state, double=method.precision == "double"
+    coarse = single and any(
+        is_coarse(kind, landmarks, origin, whitening.matrix)
+        for kind, origin, whitening in zip(kinds, origins, whitenings, strict=True)
     )
+    if coarse:
+        single, whitenings = False, _whitenings(kinds, landmarks, single=False)
+    double = coarse or method.precision == "double"
+    columns = KernelColumns(kernels, landmarks.rows, pool.mean)
+    full = KernelMoments(columns, origins, folds=folds, seed=method.random_state, double=double)
     rest = full.empty_like()
     if apart:
         values = pool.rows.astype(data.working)
@@ -74,8 +79,13 @@ def searched(method: KernelPCA, data: MatrixSpec) -> Fit:
         definite=kinds[best].definite,
     )
     fields = {**axes.fields(), "kernel_origin": origins[best], "asked_landmarks": asked}
-    model = method.assembled(kinds[best], landmarks, "nystrom", fields)
+    model = method.assembled(kinds[best], landmarks, "nystrom", fields, double=double)
     return replace(model, candidate_kernels=[str(kernel) for kernel in kernels], candidate_errors=errors)
+
+
+def _whitenings(kinds: Sequence[Named], landmarks: Pool, *, single: bool) -> list[Whitening]:
+    floor = Floor.of(single=single, whitened=False)
+    return [Whitening.of(symmetric(kind, landmarks), floor) for kind in kinds]
 
 
 def _error(full: KernelMoments, number: int, fold: int, whitening: Whitening, k: int | None) -> float:

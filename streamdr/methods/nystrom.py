@@ -13,8 +13,8 @@ from streamdr.blocks import Array, MatrixSpec, Part
 from streamdr.errors import DataError
 from streamdr.features import Whitened
 from streamdr.methods.base import Pass
-from streamdr.methods.kernel_axes import Floor, Whitening, nystrom_axes
-from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, Stored, column_origin, symmetric
+from streamdr.methods.kernel_axes import Floor, Whitening, in_both, nystrom_axes, too_coarse
+from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, Stored, column_origin, is_narrow, symmetric
 from streamdr.methods.kernel_parameters import kind_of
 from streamdr.methods.kernel_pca_model import KernelPCAModel
 from streamdr.methods.kernel_routes import is_single, labour, sample_parts
@@ -117,13 +117,19 @@ def _basis(method: KernelPCA, data: MatrixSpec) -> Generator[Pass, Accumulator, 
 
 
 def _one_pass(method: KernelPCA, data: MatrixSpec, basis: Basis) -> Fit:
-    whitened, single = method.whitened(data), is_single(method, data)
+    whitened = method.whitened(data)
+    single = is_single(method, data) and not whitened
     kind, landmarks = basis.kind, basis.landmarks
-    whitening = Whitening.of(symmetric(kind, landmarks), Floor.of(single=single, whitened=whitened))
+    kernel = symmetric(kind, landmarks)
+    whitening = Whitening.of(kernel, Floor.of(single=single, whitened=whitened))
     columns, origin = kind.columns(landmarks), basis.origin
     if whitened:
         columns, origin = Whitened(columns, whitening.matrix), basis.origin @ whitening.matrix
-    empty = KernelMoments(columns, [origin], double=whitened or method.precision == "double")
+    coarse = single and is_coarse(kind, landmarks, origin, whitening.matrix)
+    if coarse:
+        single, whitening = False, Whitening.of(kernel, Floor.of(single=False, whitened=False))
+    double = whitened or coarse or method.precision == "double"
+    empty = KernelMoments(columns, [origin], double=double)
     label, work = f"kernels with {len(landmarks):,} landmarks", labour(len(landmarks), data.n_cols)
     full = cast(KernelMoments, (yield Pass(empty, label=label, labour=work)))
     axes = nystrom_axes(
@@ -135,7 +141,14 @@ def _one_pass(method: KernelPCA, data: MatrixSpec, basis: Basis) -> Fit:
         definite=kind.definite,
     )
     fields = {**axes.fields(), "kernel_origin": basis.origin, "asked_landmarks": basis.asked}
-    return method.assembled(kind, landmarks, "nystrom", fields)
+    return method.assembled(kind, landmarks, "nystrom", fields, double=double)
+
+
+def is_coarse(kind: KernelKind, landmarks: Pool, origin: Array, axes: Array) -> bool:
+    """Whether single precision loses too much of the landmarks themselves."""
+    if is_narrow(kind, landmarks):
+        return True
+    return too_coarse(*in_both(kind.columns(landmarks), origin, landmarks), axes)
 
 
 def _taken_up(start: KernelPCAModel, origin: Array) -> Basis:

@@ -10,7 +10,7 @@ from streamdr.accumulators import KernelMoments
 from streamdr.blocks import MatrixSpec
 from streamdr.features import FourierFeatures
 from streamdr.methods.base import Pass
-from streamdr.methods.kernel_axes import Negative, Whitening, nystrom_axes
+from streamdr.methods.kernel_axes import Negative, Whitening, in_both, nystrom_axes, too_coarse
 from streamdr.methods.kernel_kinds import Named
 from streamdr.methods.kernel_parameters import kind_of
 from streamdr.methods.kernel_pca_model import KernelPCAModel
@@ -24,23 +24,28 @@ if TYPE_CHECKING:
 def by_random_features(method: KernelPCA, data: MatrixSpec, start: KernelPCAModel | None) -> Fit:
     """Draw features, or take up those of an earlier model, and sum them in one pass."""
     m, rng = method.most_landmarks(data), np.random.default_rng(method.random_state)
+    single, coarse = is_single(method, data), False
+    identity = Whitening(np.eye(m), np.eye(m), Negative())
     if start is not None and start.frequencies is not None and start.phases is not None:
         kernel = start.named
         features = FourierFeatures(start.frequencies, start.phases, start.origin)
+        coarse = single and start.double
     else:
         pool = yield from draw(method, data)
         kernel = cast(Named, kind_of(method, data, pool)).kernel
         features = FourierFeatures.drawn(kernel, m, pool.mean, rng)
-    empty = KernelMoments(features, [np.zeros(m)], double=method.precision == "double")
+        some = pool.where(slice(None, None, max(1, len(pool) // m)))
+        coarse = single and too_coarse(*in_both(features, np.zeros(m), some), identity.matrix)
+    double = coarse or method.precision == "double"
+    empty = KernelMoments(features, [np.zeros(m)], double=double)
     label, work = f"{m:,} random features", labour(m, data.n_cols)
     full = cast(KernelMoments, (yield Pass(empty, label=label, labour=work)))
-    identity = Whitening(np.eye(m), np.eye(m), Negative())
     axes = nystrom_axes(
         full.moments(),
         identity,
         method.n_components,
         whitened=True,
-        single=is_single(method, data),
+        single=single and not coarse,
         centred=False,
     )
     fields = {**axes.fields(), **Named(kernel, features.origin).fields(), "captured_trace": None}
@@ -50,5 +55,5 @@ def by_random_features(method: KernelPCA, data: MatrixSpec, start: KernelPCAMode
         frequencies=features.frequencies,
         phases=features.phases,
         wanted=method.n_components,
-        double=method.precision == "double",
+        double=double,
     )

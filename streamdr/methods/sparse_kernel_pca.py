@@ -20,10 +20,12 @@ from streamdr.methods.kernel_axes import (
     NOTHING_IN_SINGLE,
     Floor,
     Whitening,
+    in_both,
     require_sound,
     require_variance,
+    too_coarse,
 )
-from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, column_origin, symmetric
+from streamdr.methods.kernel_kinds import KernelKind, Named, Pool, column_origin, is_narrow, symmetric
 from streamdr.methods.kernel_parameters import check_kernel, kind_of, require_rows
 from streamdr.methods.kernel_pca_model import KernelPCAModel
 from streamdr.methods.kernel_routes import is_single, labour, sparse
@@ -34,6 +36,8 @@ from streamdr.methods.sampling import sampled
 _MOST_CANDIDATES = 4000
 _NOTHING = 1e-9
 """A row of whose image less than this part is left tells nothing: variances along it would be rounding."""
+_ROUNDED, _ROUNDED_IN_SINGLE = 1e-6, 1e-2
+"""What sums may lose of a variance to rounding, as a part of the largest."""
 
 
 @dataclass(eq=False)
@@ -62,8 +66,8 @@ class SparseKernelPCA:
         How many rows are drawn for each component to choose from. The best of 59 is one of the best 5% of
         all rows with a probability of 0.95.
     precision : "mixed" or "double"
-        `"mixed"` takes products of float32 data in float32 and sums them in float64; `"double"` takes
-        them in float64.
+        `"mixed"` takes products of float32 data in float32 and sums them in float64, unless that would cost
+        variances more than a few thousandths of the largest; `"double"` takes them in float64.
     random_state : int
         Seeds the draw of the candidates.
     """
@@ -135,17 +139,15 @@ class SparseKernelPCA:
             kind = kind_of(self, data, pool)
             origin = column_origin(kind, pool, pool)
         kernel = symmetric(kind, pool)
-        empty = KernelMoments(kind.columns(pool), [origin], double=self.precision == "double")
+        single = is_single(self, data)
+        coarse = single and _is_coarse(kind, kernel, pool, origin, self.n_components)
+        double = coarse or self.precision == "double"
+        empty = KernelMoments(kind.columns(pool), [origin], double=double)
         label, work = f"kernels with {len(pool):,} candidates", labour(len(pool), data.n_cols)
         full = cast(KernelMoments, (yield Pass(empty, label=label, labour=work)))
-        moments, single = full.moments(), is_single(self, data)
+        moments, single = full.moments(), single and not coarse
         require_sound(moments)
-        nothing = NOTHING_IN_SINGLE if single else _NOTHING
-        chosen = _greedy(kernel, moments, self.n_components, nothing)
-        # The axes are the chosen rows' images, each made orthogonal to those before.
-        chosen, lower = _independent(kernel, chosen, nothing)
-        identity = np.eye(len(chosen))
-        coefficients = scipy.linalg.solve_triangular(lower, identity, lower=True, check_finite=False).T
+        chosen, coefficients = _axes(kernel, moments, self.n_components, single=single)
         mean = coefficients.T @ moments.mean[chosen]
         covariance = (
             coefficients.T @ (moments.scatter[np.ix_(chosen, chosen)] / moments.weight) @ coefficients
@@ -171,7 +173,7 @@ class SparseKernelPCA:
             negative_eigenvalues=whitening.negative.number,
             negative_share=whitening.negative.share,
             wanted=self.n_components,
-            double=self.precision == "double",
+            double=double,
             landmarks=pool.rows[chosen],
             landmark_rows=pool.numbers[chosen].astype(np.float64),
             pool=pool.rows,
@@ -181,6 +183,38 @@ class SparseKernelPCA:
     def _candidates(self, data: MatrixSpec) -> Generator[Pass, Accumulator, Pool]:
         empty = Sample(data.n_cols, self.pool_rows(data), self.random_state, holes=False)
         return Pool.of((yield from sampled(empty, data, "candidates", self.candidate_parts(data))))
+
+
+def _axes(kernel: Array, moments: FoldMoments, n_components: int, *, single: bool) -> tuple[Array, Array]:
+    """The chosen rows, and what makes axes of their images: each made orthogonal to those before."""
+    nothing = NOTHING_IN_SINGLE if single else _NOTHING
+    chosen, lower = _independent(kernel, _greedy(kernel, moments, n_components, nothing), nothing)
+    identity = np.eye(len(chosen))
+    coefficients = scipy.linalg.solve_triangular(lower, identity, lower=True, check_finite=False).T
+    n_sound = _n_sound(moments.scatter[np.ix_(chosen, chosen)], coefficients, single=single)
+    return chosen[:n_sound], coefficients[:n_sound, :n_sound]
+
+
+def _n_sound(scatter: Array, coefficients: Array, *, single: bool) -> int:
+    """How many axes come before one whose variance may be the rounding of what cancels in it."""
+    eps = float(np.finfo(np.float32 if single else np.float64).eps)
+    rounding = eps * (np.sqrt(np.diag(scatter)) @ np.abs(coefficients)) ** 2
+    largest = float(np.einsum("ij,ij->j", coefficients, scatter @ coefficients).max())
+    most = _ROUNDED_IN_SINGLE if single else _ROUNDED
+    lost = np.flatnonzero(~(rounding <= most * largest))
+    return int(lost[0]) if len(lost) else len(coefficients)
+
+
+def _is_coarse(kind: KernelKind, kernel: Array, pool: Pool, origin: Array, n_components: int) -> bool:
+    """Whether single precision loses too much along the axes that it would choose by the candidates alone."""
+    if is_narrow(kind, pool):
+        return True
+    single, exact = in_both(kind.columns(pool), origin, pool)
+    chosen, coefficients = _axes(kernel, single, n_components, single=True)
+    axes = np.zeros((len(pool), len(chosen)))
+    axes[chosen] = coefficients
+    fewer = len(chosen) < len(_axes(kernel, exact, n_components, single=False)[0])
+    return fewer or too_coarse(single, exact, axes)
 
 
 def _independent(kernel: Array, chosen: Array, nothing: float) -> tuple[Array, Array]:

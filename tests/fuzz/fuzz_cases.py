@@ -120,6 +120,8 @@ def pca(rng: Rng, data: Data) -> dict[str, Any]:
         "n_components": choice(rng, components(rng, data, 60), components(rng, data), 0.9, None),
         "solver": choice(rng, "auto", "covariance", "gram", "krylov"),
         "scale": bool(rng.uniform() < 0.3),
+        "whiten": choice(rng, None, None, None, "pca", "zca"),
+        "center": bool(rng.uniform() < 0.9),
     }
 
 

@@ -27,8 +27,10 @@ def pca(method: Any, model: Any, data: Any, weights: Any, labels: Any) -> None:
     """Eigenvalues of the weighted covariance; the residual says how far those of block Krylov may be off."""
     rows, shares = _weighted(data, weights)
     shares = np.where(shares > 0, shares, 0.0)
-    centred = rows - shares @ rows / shares.sum()
-    centred -= shares @ centred / shares.sum()
+    centred = rows
+    if method.center:
+        centred = centred - shares @ centred / shares.sum()
+        centred -= shares @ centred / shares.sum()
     if method.scale:
         deviation = np.sqrt(shares @ centred**2 / (shares.sum() - 1))
         scaled = model.scale != 1

@@ -423,6 +423,44 @@ def test_double_precision_maps_single_rows_in_double_too(approximation, rows):
     same_scores(scores, want, 1e-5)
 
 
+def hostile(kind):
+    """Rows, and a kernel, that single precision is too coarse for."""
+    rng = np.random.default_rng(8)
+    normal = rng.normal(size=(60, D))
+    if kind == "far clusters":
+        return (normal + np.where(np.arange(60) % 2, 3000.0, -3000.0)[:, None]).astype("f4"), {"gamma": 1.0}
+    if kind == "narrow":
+        return np.repeat(1000 * normal[:12], 5, axis=0).astype("i2"), {"gamma": 1.0}
+    if kind == "small angles":
+        return (normal + 3000.0).astype("f4"), {"kernel": "cosine"}
+    if kind == "overflow":
+        return (3e6 * normal).astype("f4"), {"kernel": "poly", "gamma": 1.0}
+    return (normal * 10.0 ** -np.arange(D)).astype("f4"), {"kernel": "linear"}
+
+
+@pytest.mark.parametrize("n_landmarks", [5, 6, 30], ids=["many rows", "many rows again", "few rows"])
+@pytest.mark.parametrize("kind", ["far clusters", "narrow", "small angles", "overflow", "nearly dependent"])
+def test_scores_of_single_rows_have_the_variances_that_the_model_says(kind, n_landmarks):
+    rows, given = hostile(kind)
+    ours = KernelPCA(approximation="nystrom", n_landmarks=n_landmarks, **given).fit(rows)
+    scores = ours.transform(rows).astype("f8")
+    told = ours.eigenvalues_ / len(rows)
+    np.testing.assert_allclose(scores.T @ scores / len(rows), np.diag(told), rtol=0, atol=1e-3 * told[0])
+    double = KernelPCA(approximation="nystrom", n_landmarks=n_landmarks, precision="double", **given)
+    assert ours.eigenvalues_[0] == pytest.approx(double.fit(rows).eigenvalues_[0], rel=1e-3)
+
+
+def test_a_search_and_random_features_take_double_precision_where_single_is_too_coarse():
+    rows, _ = hostile("narrow")
+    search = {"search": {"rbf": {"gamma": [1.0, 2.0]}}, "folds": 2}
+    for given in ({"kernel": search}, {"gamma": 1e7, "approximation": "random_features"}):
+        ours = KernelPCA(3, n_landmarks=6, **given).fit(rows)
+        scores = ours.transform(rows).astype("f8")
+        told = ours.eigenvalues_ / len(rows)
+        np.testing.assert_allclose(scores.T @ scores / len(rows), np.diag(told), rtol=0, atol=1e-3 * told[0])
+        assert ours.model_.double
+
+
 @pytest.mark.parametrize("approximation", ["exact", "nystrom"])
 def test_an_offset_does_not_matter_to_a_kernel_of_differences(approximation, rows):
     given = {"approximation": approximation, "gamma": 0.1, "n_landmarks": 40}

@@ -143,6 +143,21 @@ def test_single_precision_picks_as_good_points(rows):
     assert mixed.transform(single).dtype == np.float32
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("n_candidates", [2, N], ids=["many rows", "few rows"])
+@pytest.mark.parametrize("kernel", ["linear", "cosine", "poly"])
+def test_variances_along_rows_that_are_nearly_dependent_are_no_rounding(kernel, n_candidates, dtype):
+    rng = np.random.default_rng(4)
+    rows = ((rng.normal(size=(N, 8)) * 10.0 ** -np.arange(8)) @ rng.normal(size=(8, 8))).astype(dtype)
+    ours = SparseKernelPCA(6, kernel=kernel, n_candidates=n_candidates).fit(rows)
+    told = ours.eigenvalues_ / N
+    scores = ours.transform(rows).astype("f8")
+    np.testing.assert_allclose(np.mean(scores**2, axis=0), told, rtol=0, atol=1e-3 * told[0])
+    assert told.sum() <= ours.model_.total_variance * (1 + 1e-9)
+    within = exact(kernel_of(ours.model_, rows.astype("f8"), kernel=kernel))[0] / N
+    assert ours.model_.total_variance == pytest.approx(within.sum(), rel=1e-2)
+
+
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
