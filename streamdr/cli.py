@@ -436,6 +436,10 @@ def main() -> None:
         code = console.fail("UsageError", message, 2, as_json="--json" in sys.argv)
     except (typer.Abort, KeyboardInterrupt):  # Ctrl-C in a command that is too short to be stopped with care
         code = 130
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        code = 0  # whoever reads the help has read enough, which typer takes for a failure
     except Exception as error:
         code = console.fail_with(error, as_json="--json" in sys.argv)
     sys.exit(code)
