@@ -86,8 +86,8 @@ class LandmarkMDS:
         require(
             self.n_landmarks > self.n_components,
             "n_components",
-            f"{self.n_components} dimensions are not spanned by {self.n_landmarks} landmarks: ask for fewer, or "
-            f"set n_landmarks to at least {self.n_components + 1}",
+            f"{self.n_components} dimensions are not spanned by {self.n_landmarks} landmarks: ask for fewer, "
+            f"or set n_landmarks to at least {self.n_components + 1}",
         )
         known = self.landmarks in ("maxmin", "random")
         require(known, "landmarks", f"{self.landmarks!r} is neither 'maxmin' nor 'random'")
