@@ -135,6 +135,7 @@ def compare(
 
         tables = [f"output.table={json.dumps(out)}"] if out else []
         given = load_comparison(config, [*(sets or []), *tables])
+        stop.check()
         return comparison.compare(given, Stoppable(for_stream(sys.stderr), stop), stop, fresh=fresh)
 
     advice = f"what was done is kept. To resume, run: {console.resume_command()}"
@@ -222,6 +223,7 @@ def plot(
 
         stores = {"data": data, "labels": labels, "embedding": embedding}
         given = {name: parse_place(text) for name, text in stores.items() if text is not None}
+        stop.check()
         return picturing.draw(picturing.Request(parse_place(model), local_path(out), kind, **given))
 
     advice = f"nothing was written. To begin again, run: {console.resume_command()}"
@@ -389,6 +391,7 @@ class Job:
             from streamdr.signals import Stoppable
 
             runs = load()
+            stop.check()
             progress = Stoppable(for_stream(sys.stderr), stop)
             return act(pipeline, [pipeline.Stage(run, progress, stop, self.fresh) for run in runs])
 
@@ -436,6 +439,10 @@ def main() -> None:
         code = console.fail("UsageError", message, 2, as_json="--json" in sys.argv)
     except (typer.Abort, KeyboardInterrupt):  # Ctrl-C in a command that is too short to be stopped with care
         code = 130
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        code = 0  # whoever reads the help has read enough, which typer takes for a failure
     except Exception as error:
         code = console.fail_with(error, as_json="--json" in sys.argv)
     sys.exit(code)

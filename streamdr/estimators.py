@@ -351,9 +351,10 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             if not (sample_weight is None or is_streamed(sample_weight)):
                 sample_weight = _weights(sample_weight, len(X))
             with _by_argument():
-                return self._in_memory(X, weights=sample_weight, labels=self._labels(y, X))
+                source = self._in_memory(X, weights=sample_weight, labels=self._labels(y, X))
+            return _called_by_arguments(source, y, sample_weight)
         with _by_argument():
-            source = open_source(X, weights=sample_weight, labels=y)
+            source = _called_by_arguments(open_source(X, weights=sample_weight, labels=y), y, sample_weight)
         if first:
             self.n_features_in_ = source.spec.n_cols
             self.__dict__.pop("feature_names_in_", None)
@@ -498,7 +499,16 @@ def _by_argument() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(names.get(error.parameter, error.parameter), error.message) from error
+        message = error.message.removeprefix(f"{error.parameter}: ")  # what is in memory is called by its key
+        raise InputError(names.get(error.parameter, error.parameter), message) from error
+
+
+def _called_by_arguments(source: Source, y: Any, sample_weight: Any) -> Source:
+    """The source, of which labels and weights that are in memory are called as the arguments are."""
+    for beside, given, name in ((source.labels, y, "y"), (source.weights, sample_weight, "sample_weight")):
+        if beside is not None and not is_streamed(given):
+            beside.name = name
+    return source
 
 
 def _shows(model: type, name: str) -> bool:

@@ -298,8 +298,8 @@ def _against_the_truth(stage: Stage, kind: RowOutput, model: Model) -> Report:
         return {}
     if kind.name == "imputed" and example.missing:
         stage.progress.message(
-            "all is written; comparing with column means and with scikit-learn's IterativeImputer, which "
-            "takes about a minute"
+            "the holes are filled; comparing with column means and with scikit-learn's IterativeImputer, "
+            "which takes a minute or more"
         )
         return {"filling": examples.filling_errors(example, store.open_rows(stage.rows[kind], kind.name)[:])}
     if kind.name == "denoised" and example.noise:

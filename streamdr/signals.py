@@ -52,6 +52,11 @@ class Stop(threading.Event):
         self.exit_code = self.exit_code or 128 + number
         self.set()
 
+    def check(self) -> None:
+        """Raise `Interrupted` if the work is to stop."""
+        if self.is_set():
+            raise Interrupted("stopped before the work began")
+
 
 class Stoppable:
     """Progress at whose next step work stops: for work that reports how far it is, but knows no signals."""

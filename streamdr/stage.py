@@ -19,7 +19,7 @@ from streamdr.methods import Model, Supervised
 from streamdr.methods.rows import ROW_OUTPUTS, RowOutput
 from streamdr.progress import Progress
 from streamdr.settings import Execution
-from streamdr.sources import Source, open_source
+from streamdr.sources import Source, open_source, require_there
 from streamdr.store import Fence, Kind
 
 LEDGER = ".streamdr-ledger"
@@ -122,6 +122,8 @@ class Stage:
             labels=given.labels if labelled else None,
             label_column=given.label_column,
         )
+        if given.labels is not None:  # even where they are of no use
+            require_there(parse_place(given.labels), "labels")
         return source if labelled else source.unlabelled()
 
     def _rows(self) -> Source:

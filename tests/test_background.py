@@ -10,8 +10,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import psutil
 import pytest
-from command_line import SCRIPT, write_config
+from command_line import SCRIPT, succeed, write_config
 from dask_processes import descendants, gone
 from dispositions import IN_THE_BACKGROUND, ignoring
 
@@ -55,6 +57,65 @@ def test_a_command_without_standard_streams_does_its_work(tmp_path, closed):
     ended = subprocess.run(["sh", "-c", f'exec "$0" run config.yaml --json {closed}', SCRIPT], cwd=tmp_path)
     assert ended.returncode == 0
     assert (tmp_path / "out" / "model.zarr" / "zarr.json").exists()
+
+
+# The program, whose work goes on as soon as it is told to stop.
+TOLD_TO_STOP = """
+import os
+from streamdr import cli, console, signals
+
+def supervise(work, **options):
+    def told_first(stop):
+        os.write(1, b"ready\\n")
+        stop.wait()
+        return work(stop)
+
+    return signals.supervise(told_first, **options)
+
+console.supervise = supervise
+cli.main()
+"""
+COMMANDS = [
+    *(f"{name} config.yaml" for name in ("run", "fit", "transform", "plan", "reprocess", "verify")),
+    "compare compare.yaml",
+    "ingest x.npy other.zarr",
+    "plot out/model.zarr --out picture.png",
+]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A directory in which a run is done, so that there is something for every command to do."""
+    place = tmp_path_factory.mktemp("finished")
+    np.save(place / "x.npy", np.random.default_rng(0).normal(size=(200, 6)))
+    write_config(place, input={"path": "x.npy"}, output={"embedding": "out/z.zarr"})
+    methods = "methods: [{name: pca, n_components: 2}]"
+    (place / "compare.yaml").write_text(
+        f"input: {{path: x.npy}}\n{methods}\noutput: {{folder: compared, table: t.md}}\n"
+    )
+    succeed("run", "config.yaml", cwd=place)
+    return place
+
+
+def contents(place: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in place.glob("**/*") if file.is_file()}
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words.split()[0])
+def test_every_command_in_the_background_stops_on_sigterm(words, finished):
+    before = contents(finished)
+    command = started(sys.executable, "-c", TOLD_TO_STOP, *words.split(), "--json", cwd=finished)
+    assert command.stdout.readline() == "ready\n"
+    work = {child.pid for child in psutil.Process(command.pid).children()}
+    os.killpg(command.pid, signal.SIGINT)
+    command.terminate()
+    out, _ = command.communicate(timeout=PATIENCE_SECONDS)
+    assert command.returncode == 143
+    assert json.loads(out)["error"]["kind"] == "Interrupted"
+    assert work
+    assert gone(work)
+    assert contents(finished) == before
+    succeed(*words.split(), cwd=finished)
 
 
 def until(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:

@@ -346,7 +346,9 @@ def test_an_unexpected_error_is_one_line_and_ends_with_1(tmp_path):
     assert json.loads(done.stdout)["error"]["kind"] == "ZeroDivisionError"
 
 
-@pytest.mark.parametrize("words", ["inspect x.zarr --json", "run config.yaml"])
+@pytest.mark.parametrize(
+    "words", ["inspect x.zarr --json", "run config.yaml", "-h", "run --help", "--version", "completion bash"]
+)
 def test_a_reader_who_has_read_enough_is_no_reason_to_complain(words, place):
     piped = f"{{ {shlex.quote(SCRIPT)} {words}; echo $? >&2; }} | true"
     done = subprocess.run(["bash", "-c", piped], cwd=place, capture_output=True, text=True, check=True)

@@ -182,6 +182,11 @@ CASES: dict[str, tuple[Callable[[Path], Any], dict[str, Any], list[str]]] = {
         {"input": {"path": "x.zarr", "mask": "m.npy"}},
         ["config.yaml:3:9: input.mask: m.npy: no such file or directory in "],
     ),
+    "labels that are not there, and of no use": (
+        lambda p: write_store(p, X),
+        {"input": {"path": "x.zarr", "labels": "y.npy"}},
+        ["config.yaml:3:11: input.labels: y.npy: no such file or directory in "],
+    ),
     "labels of another length": (
         lambda p: (write_store(p, X), np.save(p.with_name("y.npy"), np.arange(ROWS - 1) % 2)),
         {"input": {"path": "x.zarr", "labels": "y.npy"}, "method": {"name": "lda", "n_components": 1}},

@@ -301,3 +301,27 @@ def test_every_public_name_is_there(name):
 
 def test_the_example_of_the_laws_runs():
     assert doctest.testmod(streamdr.testing).failed == 0
+
+
+CLASSES = np.arange(30) % 3
+
+
+@pytest.mark.parametrize("hold", [np.asarray, zarr.array], ids=["in memory", "streamed"])
+@pytest.mark.parametrize(
+    ("labels", "weights", "told"),
+    [
+        (CLASSES, -1.0, "sample_weight: row 0 has weight -1"),
+        (CLASSES, np.where(CLASSES, np.nan, 1.0), "sample_weight: row 1 has weight nan"),
+        (CLASSES, np.zeros(30), "sample_weight: every weight is zero"),
+        (CLASSES, np.ones(29), "sample_weight: 29 weights for the 30 rows"),
+        (np.where(CLASSES == 1, np.nan, CLASSES), None, r"(y: row 1 has the label nan|Input y contains NaN)"),
+    ],
+    ids=["negative", "NaN", "zero", "too few", "label"],
+)
+def test_what_is_wrong_with_labels_and_weights_is_told_by_the_name_of_the_argument(
+    hold, labels, weights, told
+):
+    rows = np.random.default_rng(0).normal(size=(30, 4))
+    weights = np.full(30, weights) if isinstance(weights, float) else weights
+    with pytest.raises(ValueError, match=rf"^{told}"):
+        streamdr.LDA(1).fit(hold(rows), labels, sample_weight=weights)

@@ -302,6 +302,18 @@ def test_csv_as_told(tmp_path, options, content, expected, names):
     assert feature_names(tmp_path / "x.zarr") == names
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int8"])
+def test_booleans_are_numbers_in_csv_as_in_parquet(tmp_path, dtype):
+    frame = pd.DataFrame({"a": [True, False], "b": [3, 4], "c": [False, True]})
+    text, binary = tmp_path / "x.csv", tmp_path / "x.parquet"
+    frame.to_csv(text, index=False)
+    frame.to_parquet(binary)
+    for source in (text, binary):
+        ingest(source, tmp_path / "x.zarr", labels="c", dtype=dtype, overwrite=True, progress=quiet)
+        np.testing.assert_array_equal(stored(tmp_path / "x.zarr"), [[1, 3], [0, 4]])
+    assert ingest_text(tmp_path, "1,True\n2,FALSE\n", "y.csv", overwrite=True).tolist() == [[1, 1], [2, 0]]
+
+
 @pytest.mark.parametrize(
     ("name", "delimiter"), [("x.tsv", "\t"), ("x.csv.gz", ","), ("x.tsv.gz", "\t"), ("X.CSV", ",")]
 )
@@ -326,6 +338,7 @@ def test_long_integers_stay_exact(tmp_path):
     ("content", "options", "message"),
     [
         ("a,b\n1,2\n3\n", {}, r"x\.csv: line 3 has 1 fields where the first line has 2"),
+        ("a,b\n1,2\n", {"exclude": ["*"]}, r"x\.csv: excluding '\*' leaves no column; it has 'a', 'b'"),
         ("1,2\n\n3,4,5\n", {}, r"x\.csv: line 3 has 3 fields where the first line has 2"),
         ("a,b,c\n1,2,3\n1,2\n", {"columns": ["a"]}, "line 3 has 2 fields where the first line has 3"),
         ("a,b\n1,2\n3,four\n", {}, r"x\.csv: line 3, column 1 \('b'\): 'four' cannot be read as float64"),

@@ -266,6 +266,7 @@ def test_killed_at_any_step_it_ends_with_the_same(tmp_path):
         ({"name": "classical_mds", "metric": "precomputed"}, "square"),
         ({"name": "classical_mds", "n_components": 0}, "n_components"),
         ({"name": "landmark_mds", "n_landmarks": 1}, "n_landmarks"),
+        ({"name": "landmark_mds", "n_components": 999}, "n_components: 999 dimensions"),
         ({"name": "landmark_mds", "metric": "my.function"}, "metric"),
         ({"name": "metric_mds", "stress": "kruskal"}, "stress"),
         ({"name": "metric_mds", "algorithm": "newton"}, "algorithm"),

@@ -105,7 +105,8 @@ class ClassMoments:
             )
             raise DataError(
                 f"labels have more than {self.max_classes:,} different values ({some}, ...): is this a target"
-                " of numbers? If not, set max_classes to how many classes there are, or give each a prior"
+                " of numbers? If not, give one prior a class where priors are given, and else set "
+                "max_classes to how many classes there are"
             )
 
     def empty_like(self) -> Self:

@@ -84,6 +84,12 @@ def choose_columns(
                 located=True,
             )
         used = [i for i in used if not fnmatchcase(called[i], pattern)]
+        if not used:
+            raise InputError(
+                "exclude",
+                f"{source}: excluding {pattern!r} leaves no column; it has {some(called)}",
+                located=True,
+            )
     if options.columns is None and options.expected is None and len(used) > 1 and counts_rows(used[0]):
         first = "the first column" if names is None else f"the column {called[used[0]]!r}"
         if names is not None and called[used[0]].lower() in _INDEX_NAMES:

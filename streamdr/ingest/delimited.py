@@ -32,6 +32,8 @@ _GUESSED = "the first line is taken for the names of columns; `--no-header` take
 _UNLIKELY = 8
 """So many numbers that count from 0 are no row of data by chance."""
 _MISSING = frozenset({"", "NA", "N/A", "NULL", "null"})
+_TRUTHS = {"True": 1, "TRUE": 1, "true": 1, "False": 0, "FALSE": 0, "false": 0}
+"""Booleans, as pandas, R and others write them, are the numbers that they are in other formats."""
 
 
 @contextmanager
@@ -119,7 +121,7 @@ class _Sample:
 
     def label_kind(self, column: int) -> LabelKind:
         fields = [row[column].strip() for row in self.rows]
-        if not all(map(_is_number, fields)):
+        if not all(map(_is_number, fields)) or not _TRUTHS.keys().isdisjoint(fields):
             return "text"
         return "int64" if all(field.lstrip("+-").isdecimal() for field in fields) else "float64"
 
@@ -207,6 +209,8 @@ class _Parser:
 
 def _parse_float(field: str) -> float:
     text = field.strip()
+    if text in _TRUTHS:
+        return float(_TRUTHS[text])
     if text in _MISSING:
         return math.nan
     if "_" in text:  # Python's spelling of long numbers, nobody else's
@@ -215,7 +219,7 @@ def _parse_float(field: str) -> float:
 
 
 def _parse_integer(field: str, dtype: np.dtype[Any]) -> int:
-    number = int(field)
+    number = _TRUTHS[field.strip()] if field.strip() in _TRUTHS else int(field)
     if "_" in field or not np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
         raise ValueError
     return number

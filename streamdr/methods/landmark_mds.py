@@ -85,8 +85,9 @@ class LandmarkMDS:
         check_common(self.n_components, self.metric)
         require(
             self.n_landmarks > self.n_components,
-            "n_landmarks",
-            f"{self.n_landmarks} landmarks span no {self.n_components} dimensions: give at least one more",
+            "n_components",
+            f"{self.n_components} dimensions are not spanned by {self.n_landmarks} landmarks: ask for fewer, "
+            f"or set n_landmarks to at least {self.n_components + 1}",
         )
         known = self.landmarks in ("maxmin", "random")
         require(known, "landmarks", f"{self.landmarks!r} is neither 'maxmin' nor 'random'")

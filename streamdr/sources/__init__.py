@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore, ObjectStore
 
-from streamdr.addresses import Address, parse_place
+from streamdr.addresses import Address, Place, parse_place
 from streamdr.errors import DataError, InputError, ParameterError
 from streamdr.remote import opened_objects
 from streamdr.sources.arrays import ArraySource, MappedSource, open_npy
@@ -28,7 +28,7 @@ from streamdr.sources.stores import Directory, Node, StoreNode
 from streamdr.sources.text import TextArray, TextStore
 from streamdr.sources.zarr_source import MISSING_BESIDE, ZarrSource
 
-__all__ = ["Source", "open_source"]
+__all__ = ["Source", "open_source", "require_there"]
 
 _KEYS = {"array": "path"}
 """What a configuration calls an argument of `open_source`, where the names differ."""
@@ -131,13 +131,18 @@ def _zarr_node(data: Any, key: str) -> Node | None:
         return None
     if data.is_dir():
         return Directory(data, str(data))
-    if not os.path.lexists(data):
-        searched = "" if data.is_absolute() else f" in {Path.cwd()}, where relative paths begin"
-        raise InputError(key, f"{data}: no such file or directory{searched}")
+    require_there(data, key)
     if data.suffix != ".npy":
         advice = f"make one of it with `streamdr ingest {data} DEST.zarr`"
         raise InputError(key, f"{data}: not a zarr store; {advice}")
     return None
+
+
+def require_there(place: Place, key: str) -> None:
+    """Refuse a path at which there is nothing; `key` is what a configuration calls it."""
+    if isinstance(place, Path) and not os.path.lexists(place):
+        searched = "" if place.is_absolute() else f" in {Path.cwd()}, where relative paths begin"
+        raise InputError(key, f"{place}: no such file or directory{searched}")
 
 
 def _open_labelled(data: Any, sample_axis: int | str) -> Source:

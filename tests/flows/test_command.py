@@ -53,16 +53,17 @@ def test_a_run_that_fails_says_why_once(server, place):
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "ignored"),
-    [(signal.SIGINT, 130, ()), (signal.SIGTERM, 143, IN_THE_BACKGROUND)],
+    ("flow", "number", "code", "ignored"),
+    [("fit", signal.SIGINT, 130, ()), ("fit-transform", signal.SIGTERM, 143, IN_THE_BACKGROUND)],
     ids=["terminal", "background"],
 )
 def test_a_signal_stops_a_run_after_a_checkpoint_and_the_next_goes_on(
-    number, code, ignored, server, tmp_path, large
+    flow, number, code, ignored, server, tmp_path, large
 ):
+    script = f"{flow.replace('-', '_')}.py"
     execution = {"workers": 1, "checkpoint_seconds": 0.001}
     write_config(tmp_path, input={"path": str(large)}, execution=execution)
-    words = [sys.executable, str(FLOWS / "fit.py"), "config.yaml", "--json"]
+    words = [sys.executable, str(FLOWS / script), "config.yaml", "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with ignoring(*ignored):
         process = subprocess.Popen(words, cwd=tmp_path, env=server.environment, **pipes)
@@ -75,9 +76,9 @@ def test_a_signal_stops_a_run_after_a_checkpoint_and_the_next_goes_on(
     error = json.loads(out)["error"]
     assert error["kind"] == "Interrupted"
     assert "To resume, run: python " in error["message"]
-    state = server.runs(name="fit")[0]["state"]["type"]
+    state = server.runs(name=flow)[0]["state"]["type"]
     assert state in ("CRASHED", "CANCELLED")
 
-    again = run(server, tmp_path, "fit.py", "config.yaml", "--json")
+    again = run(server, tmp_path, script, "config.yaml", "--json")
     assert again.returncode == 0, again.stderr
     assert 0 < json.loads(again.stdout)["fit"]["bytes_read"] < ALL_BYTES
