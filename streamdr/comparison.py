@@ -287,8 +287,10 @@ def _telling_whose(name: str) -> Iterator[None]:
         yield
     except ParameterError:  # it says where it stands in the file
         raise
-    except (DataError, MemoryLimitError) as error:
+    except DataError as error:
         raise type(error)(f"{name}: {error}") from error
+    except MemoryLimitError as error:
+        raise MemoryLimitError(f"{name}: {error.problem}", error.least, error.otherwise) from error
 
 
 def _require_apart(comparison: Comparison) -> None:

@@ -76,7 +76,19 @@ class BusyError(StoreError):
 
 
 class MemoryLimitError(StreamdrError, MemoryError):
-    """Work that would not fit in the promised memory, refused before a byte was read."""
+    """Work that would not fit in the promised memory, refused before a byte was read.
+
+    `least` is the limit, in MiB, that would do; `otherwise` is what may be done instead.
+    """
+
+    def __init__(self, problem: str, least: int, otherwise: str = "") -> None:
+        super().__init__(problem, least, otherwise)
+        self.problem = problem
+        self.least = least
+        self.otherwise = otherwise
+
+    def __str__(self) -> str:
+        return one_line(f"{self.problem}; raise memory_limit to {self.least} MiB{self.otherwise}")
 
 
 class EngineError(StreamdrError):

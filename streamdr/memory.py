@@ -33,6 +33,7 @@ from streamdr.sources.picked import PickedSource
 
 BASELINE = 140 << 20
 """Python with numpy, scipy, zarr and the rest loaded, and what they keep for themselves."""
+_M_ARENA_MAX = -8  # as in malloc.h
 _FREE_SHARE = 0.8
 _SMALL_ACCUMULATOR = 64 << 20
 _OUTPUT_CHUNK = 1 << 20
@@ -84,7 +85,7 @@ def plan(method: Method, source: Source, execution: Execution) -> Plan:
     drafts = [_widest(route, source, execution, limit) for route in method.routes(source.spec)]
     fitting = [draft for draft in drafts if draft.peak <= limit]
     if not fitting:
-        raise MemoryLimitError(_refusal(drafts, source, limit))
+        raise _refusal(drafts, source, limit)
     best = min(fitting, key=_preference)
     return replace(best, reason=_reason(best, drafts))
 
@@ -135,9 +136,9 @@ def plan_transform(
     smallest = min(drafts, key=lambda draft: draft.peak)
     raise MemoryLimitError(
         f"{source.name}: writing the {view.kind.title} of {source.spec.n_rows} x {source.spec.n_cols} takes "
-        f"{format_bytes(smallest.peak)} even with one worker, and the memory limit is {format_bytes(limit)}: "
-        f"raise memory_limit to {advised(smallest.peak)} MiB, or store the data in smaller chunks (now "
-        f"{source.chunks[0]} rows x {source.chunks[1]} columns)"
+        f"{format_bytes(smallest.peak)} even with one worker, and the memory limit is {format_bytes(limit)}",
+        _advised(smallest.peak),
+        _smaller_chunks(source),
     )
 
 
@@ -158,7 +159,8 @@ def foresee_transform(
         try:
             plans.append(plan_transform(view, seen, execution, output, process_bytes=held))
         except MemoryLimitError as refusal:
-            raise MemoryLimitError(f"{refusal}{kind.advice and f', or {kind.advice}'}") from None
+            otherwise = f"{refusal.otherwise}{kind.advice and f', or {kind.advice}'}"
+            raise MemoryLimitError(refusal.problem, refusal.least, otherwise) from None
     return max(plans, key=lambda chosen: chosen.peak)
 
 
@@ -169,7 +171,7 @@ def seen_by(model: Model, source: Source, kind: RowOutput) -> tuple[RowView, Sou
     return kind.of(model), source
 
 
-def advised(peak: int) -> int:
+def _advised(peak: int) -> int:
     """The limit, in MiB, that a plan of such a peak keeps, in another process too, which may be larger."""
     return math.ceil((peak + (_DIFFERENCE if resident() > BASELINE else 0)) / 2**20)
 
@@ -252,6 +254,19 @@ def give_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def _share_one_arena() -> None:
+    """Let all threads take memory from the main arena: the ends of others, 64 MiB each, are not given back.
+
+    Whatever thread has taken memory before has an arena, so this is done when the module is imported.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
+
+
+_share_one_arena()
 
 
 def _status(field: str) -> int:
@@ -347,17 +362,21 @@ def _reason(best: Plan, drafts: list[Plan]) -> str:
     return f"{best.route.name}: {format_seconds(best.usual_seconds)}, where {'; '.join(verdicts)}"
 
 
-def _refusal(drafts: list[Plan], source: Source, limit: int) -> str:
+def _refusal(drafts: list[Plan], source: Source, limit: int) -> MemoryLimitError:
     smallest = min(drafts, key=lambda draft: draft.peak)
     needs = "; ".join(f"{draft.route.name} {format_bytes(draft.peak)}" for draft in drafts)
     where = ", ".join(f"{name} {format_bytes(size)}" for name, size in smallest.parts.items())
-    advice = f"raise memory_limit to {advised(smallest.peak)} MiB"
-    if smallest.parts["blocks"] > smallest.peak / 2:
-        rows, cols = source.chunks
-        advice += f", or store the data in smaller chunks (now {rows} rows x {cols} columns)"
+    otherwise = _smaller_chunks(source) if smallest.parts["blocks"] > smallest.peak / 2 else ""
     if smallest.route.advice:
-        advice += f", {smallest.route.advice}"
-    return (
+        otherwise += f", {smallest.route.advice}"
+    return MemoryLimitError(
         f"{source.name}: {source.spec.n_rows} x {source.spec.n_cols} does not fit in the memory limit of "
-        f"{format_bytes(limit)}, even with one worker: {needs} ({smallest.route.name}: {where}); {advice}"
+        f"{format_bytes(limit)}, even with one worker: {needs} ({smallest.route.name}: {where})",
+        _advised(smallest.peak),
+        otherwise,
     )
+
+
+def _smaller_chunks(source: Source) -> str:
+    rows, cols = source.chunks
+    return f", or store the data in smaller chunks (now {rows} rows x {cols} columns)"

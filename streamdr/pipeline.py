@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple, cast
 
 from streamdr import examples, fitting, memory, store
-from streamdr.errors import ParameterError, StoreError
+from streamdr.errors import MemoryLimitError, ParameterError, StoreError
 from streamdr.fitting import Kept
 from streamdr.freshness import ModelState, State, Wanted, model_state, rows_state
 from streamdr.memory import TransformPlan
@@ -25,6 +25,7 @@ from streamdr.reports import (
     stage_report,
     transform_report,
 )
+from streamdr.settings import Execution
 from streamdr.sources import Source
 from streamdr.stage import Stage, naming, placing_errors
 from streamdr.store import Fence, SavedModel
@@ -132,10 +133,10 @@ def rehearse(stage: Stage, allowed: Stage | None = None) -> Report:
         stage.check_output(stage.model, "model", state)
     states = _row_states(stage, wanted, state.saved)
     _check_outputs(stage, states)
+    transforms = _transform_plans(stage, wanted, state, states)
     with naming(wanted.source):
         chosen = memory.plan(stage.run.method, wanted.source, stage.execution())
         stages = _stages(allowed or stage, wanted, state)
-    transforms = _transform_plans(stage, wanted, state, states)
     wanted.source.validate()
     return {
         **plan_report(wanted.source, chosen, transforms),
@@ -211,9 +212,31 @@ def _transform_plans(
 ) -> dict[RowOutput, TransformPlan]:
     """How each output that is to be written will be, by the model that is there or the one that will be.
 
-    What cannot be written within the memory limit is refused: better before a fit than after it.
+    What cannot be written within the memory limit is refused: better before a fit than after it, and with
+    advice that will do for the fit and for all outputs.
     """
-    source, execution, dtype = wanted.source, stage.execution(), stage.run.output.dtype
+    execution = stage.execution()
+    refusals: list[MemoryLimitError] = []
+    while True:
+        try:
+            plans = _transform_plans_within(execution, stage, wanted, model, states)
+            break
+        except MemoryLimitError as refusal:
+            refusals.append(refusal)
+            execution = replace(execution, memory_limit=refusal.least << 20)
+    if refusals:
+        raise MemoryLimitError(refusals[0].problem, refusals[-1].least, refusals[0].otherwise)
+    return plans
+
+
+def _transform_plans_within(
+    execution: Execution,
+    stage: Stage,
+    wanted: Wanted,
+    model: ModelState,
+    states: Mapping[RowOutput, State],
+) -> dict[RowOutput, TransformPlan]:
+    source, dtype = wanted.source, stage.run.output.dtype
     plans: dict[RowOutput, TransformPlan] = {}
     with naming(source):
         for kind, state in states.items():

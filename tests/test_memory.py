@@ -108,6 +108,32 @@ def test_a_fresh_process_keeps_the_promise(stores, tmp_path, shape, solver, limi
     assert report["after_transform"] <= limit * MIB
 
 
+def test_what_threads_have_freed_is_given_back():
+    """As much as an allocator keeps for threads that have ended, after blocks of which some are reused."""
+    code = f"""
+from threading import Barrier, Thread
+import numpy as np
+from streamdr import memory
+
+def work(together):
+    together.wait()
+    for _ in range(3):
+        blocks = [np.ones({MIB}) for _ in range(3)]
+
+before = memory.resident()
+for workers in (2, 3, 4):
+    together = Barrier(workers)
+    threads = [Thread(target=work, args=[together]) for _ in range(workers)]
+    for each in (Thread.start, Thread.join):
+        for thread in threads:
+            each(thread)
+memory.give_back()
+print(memory.resident() - before)
+"""
+    left = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(left) < 8 * MIB
+
+
 def test_memory_does_not_grow_with_rows(stores, tmp_path):
     peaks = [
         fresh(stores[shape], "covariance", 500 * MIB, 2, tmp_path / shape)["peak"]

@@ -32,6 +32,10 @@ def plan(place, limit, **output):
     return streamdr("plan", "config.yaml", "--json", cwd=place)
 
 
+def advice(error):
+    return int(error.split("raise memory_limit to ")[1].split(" MiB")[0])
+
+
 def test_the_plan_has_the_peak_of_every_output(wide):
     report = plan(wide, "2GiB", **WIDE).report
     assert report["transforms"].keys() == {"embedding", "denoised"}
@@ -60,10 +64,19 @@ def test_what_cannot_be_written_is_refused_by_plan_and_by_run_before_the_fit(wid
 
 def test_the_advice_of_a_refusal_is_enough_for_the_whole_run(wide):
     (error,) = plan(wide, "400MiB", **WIDE).errors
-    advised = error.split("raise memory_limit to ")[1].split(" MiB")[0]
-    assert plan(wide, f"{advised}MiB", **WIDE).code == 0
+    assert plan(wide, f"{advice(error)}MiB", **WIDE).code == 0
     report = succeed("run", "config.yaml", "--json", cwd=wide).report
-    assert report["peak_rss"] <= int(advised) << 20
+    assert report["peak_rss"] <= advice(error) << 20
+
+
+def test_the_advice_of_a_refused_fit_is_enough_for_its_outputs(wide):
+    alone = plan(wide, "150MiB").errors[0]
+    (error,) = plan(wide, "150MiB", **WIDE).errors
+    assert "does not fit in the memory limit" in error, "it is the fit that is refused"
+    ran = streamdr("run", "config.yaml", cwd=wide)
+    assert ran.errors == [error]
+    assert advice(error) > advice(alone), "here outputs take more"
+    assert plan(wide, f"{advice(error)}MiB", **WIDE).code == 0
 
 
 def test_classes_that_nobody_has_counted_yet_do_not_stand_in_the_way_of_scores():

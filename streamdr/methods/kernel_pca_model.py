@@ -225,7 +225,7 @@ class KernelPCAModel(Settled):
             return rows
         if start is None:
             start = self.landmarks[self._nearest(scores)]
-        return fixed_point(self.named, self.landmarks, self.origin, parts, start)
+        return fixed_point(self._columns, parts, start)
 
     def _no_inverse(self) -> str:
         if self.landmarks is None:
@@ -269,6 +269,11 @@ class KernelPCAModel(Settled):
             return StoredColumns(self.landmark_rows.astype(np.int64))
         if self.function is not None:
             return FunctionColumns(self.function, self.landmarks)
+        return self._columns
+
+    @cached_property
+    def _columns(self) -> KernelColumns:
+        assert self.landmarks is not None
         return KernelColumns([self.named], self.landmarks, self.origin)
 
 

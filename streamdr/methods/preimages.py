@@ -10,6 +10,7 @@ import scipy.linalg
 
 from streamdr.blocks import Array
 from streamdr.errors import DataError
+from streamdr.features import KernelColumns
 from streamdr.kernels import Kernel, Side, kernel_matrix
 from streamdr.linalg import eigenpairs
 
@@ -17,17 +18,19 @@ _ITERATIONS = 200
 _TOLERANCE = 1e-10
 
 
-def fixed_point(kernel: Kernel, landmarks: Array, origin: Array, parts: Array, start: Array) -> Array:
+def fixed_point(columns: KernelColumns, parts: Array, start: Array) -> Array:
     """The rows z that maximise sum_i parts_i k(z, x_i) for an rbf: pre-images of sum_i parts_i phi(x_i).
 
     Mika and others (1999): z <- sum_i parts_i k(z, x_i) x_i / sum_i parts_i k(z, x_i). The denominator is
     what is maximised, so a row keeps the best point that it came by, wherever the iteration went.
     """
-    right = Side(landmarks, origin)
+    landmarks = columns.landmarks
     best, reached = start.copy(), np.full(len(start), -np.inf)
     now, active = start.copy(), np.arange(len(start))
     for _ in range(_ITERATIONS):
-        pulls = kernel_matrix(kernel, Side(now, origin), right) * parts[active]
+        pulls = np.empty((len(now), len(landmarks)))
+        columns.fill(now, [pulls])
+        pulls *= parts[active]
         height = pulls.sum(axis=1)
         better = height > reached[active]
         best[active[better]], reached[active[better]] = now[better], height[better]
@@ -35,7 +38,7 @@ def fixed_point(kernel: Kernel, landmarks: Array, origin: Array, parts: Array, s
         after = now.copy()
         after[going] = pulls[going] @ landmarks / height[going, None]
         step = np.linalg.norm(after - now, axis=1)
-        scale = np.linalg.norm(after - origin, axis=1)
+        scale = np.linalg.norm(after - columns.origin, axis=1)
         going &= better & (step > _TOLERANCE * np.maximum(scale, np.finfo(np.float64).tiny))
         active, now = active[going], after[going]
         if not len(active):

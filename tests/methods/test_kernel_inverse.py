@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import sklearn.decomposition
@@ -50,6 +52,17 @@ def test_denoising_is_mikas_fixed_point_from_the_row_on(approximation, k, rows, 
         ]
     )
     np.testing.assert_allclose(ours.model_.denoise(noisy), want, atol=1e-4)
+
+
+def test_denoising_moves_the_landmarks_no_second_time():
+    rows = np.random.default_rng(0).normal(size=(40, 40_000))
+    model = KernelPCA(3, gamma=1e-5, approximation="exact").fit(rows).model_
+    model.transform(rows[:1])
+    tracemalloc.start()
+    model.denoise(rows[:1])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < model.landmarks.nbytes
 
 
 def distance(weights, points, found):
