@@ -21,7 +21,7 @@ from streamdr.engines import Recovery, Threads, engine_for
 from streamdr.errors import DataError, Interrupted, MissingValuesError
 from streamdr.ledger import Ledger
 from streamdr.linalg import unwarned
-from streamdr.memory import Plan, TransformPlan, give_back, plan, plan_transform, seen_by
+from streamdr.memory import Plan, TransformPlan, give_back, plan, plan_transform, seen_by, share_one_arena
 from streamdr.methods import Method, Model, Pass, Passes
 from streamdr.methods.rows import EMBEDDING, RowOutput, RowView
 from streamdr.progress import Progress, Silent
@@ -100,6 +100,7 @@ def fit(
     that is started again arrives where it was. `fresh` does not look at what earlier runs left there.
     """
     began, stop = time.monotonic(), stop or threading.Event()
+    share_one_arena()
     execution = _placed(execution, source)
     chosen = plan(method, source, execution)
     planned(chosen)
@@ -260,6 +261,7 @@ def transform(
     view, source = seen_by(model, source, kind)
     output = view.stored(dtype, source.spec)
     give_back()
+    share_one_arena()
     chunk_rows = None if kept is None else kept.chunk_rows
     chosen = plan_transform(view, source, execution, output, chunk_rows, process_bytes=process_bytes)
     kept = kept if chosen.axis == "rows" else None

@@ -256,17 +256,14 @@ def give_back() -> None:
         trim(0)
 
 
-def _share_one_arena() -> None:
-    """Let all threads take memory from the main arena: the ends of others, 64 MiB each, are not given back.
+def share_one_arena() -> None:
+    """Let threads that are yet to start take memory from the main arena.
 
-    Whatever thread has taken memory before has an arena, so this is done when the module is imported.
+    The ends of other arenas, 64 MiB each, are not given back when threads have freed what they took.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)
-
-
-_share_one_arena()
 
 
 def _status(field: str) -> int:

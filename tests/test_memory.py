@@ -120,6 +120,7 @@ def work(together):
     for _ in range(3):
         blocks = [np.ones({MIB}) for _ in range(3)]
 
+memory.share_one_arena()
 before = memory.resident()
 for workers in (2, 3, 4):
     together = Barrier(workers)
