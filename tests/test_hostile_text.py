@@ -45,7 +45,13 @@ def test_plain_text_stays_as_it_is_and_bytes_that_are_no_text_can_be_shown():
 
 
 @pytest.mark.parametrize(
-    "kind", [DataError, MemoryLimitError, ConfigError, lambda text: ParameterError("x", text)]
+    "kind",
+    [
+        DataError,
+        lambda text: MemoryLimitError(text, 100, text),
+        ConfigError,
+        lambda text: ParameterError("x", text),
+    ],
 )
 def test_no_error_carries_a_line_of_its_own(kind):
     error = kind(f"{HOSTILE}: not found")

@@ -336,8 +336,8 @@ def test_a_matrix_that_is_not_square_is_refused():
     ("parameter", "given"),
     [
         ("n_components", {"n_components": 0}),
-        ("n_landmarks", {"n_landmarks": 2}),
-        ("n_landmarks", {"n_components": 7, "n_landmarks": 7}),
+        ("n_components", {"n_landmarks": 2}),
+        ("n_components", {"n_components": 7, "n_landmarks": 7}),
         ("landmarks", {"landmarks": "kmeans"}),
         ("metric", {"metric": "chebyshev"}),
         ("n_components", {"n_components": K + 1}),
