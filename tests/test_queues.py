@@ -213,7 +213,8 @@ def test_what_queues_say_of_jobs(tmp_path, monkeypatch, kind, command, waits, en
     assert end_of(kind, "17") == (" ".join(ended.split()) or "it is not known any more")
 
 
-def test_a_queue_that_cannot_be_asked_says_nothing():
+def test_a_queue_that_cannot_be_asked_says_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
     assert end_of("SLURMCluster", "17") is None
 
 
