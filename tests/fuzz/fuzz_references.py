@@ -66,7 +66,7 @@ def kernel_pca(method: Any, model: Any, data: Any, weights: Any, labels: Any) ->
     rows, shares = rows[shares > 0], shares[shares > 0]
     if float(np.abs(rows).max()) > 1e4 * float(rows.std()):
         return  # scikit-learn takes distances as differences of squares
-    about = rows - rows.mean(axis=0) if model.kernel == "linear" else rows
+    about = rows - rows.mean(axis=0) if model.kernel in ("linear", "rbf", "laplacian") else rows
     own = {"poly": ("gamma", "degree", "coef0"), "sigmoid": ("gamma", "coef0")}
     names = own.get(model.kernel, ("gamma",) if model.kernel in ("rbf", "laplacian") else ())
     kernel = pairwise_kernels(about, metric=model.kernel, **{name: getattr(model, name) for name in names})
