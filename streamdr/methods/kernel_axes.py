@@ -97,7 +97,8 @@ def exact_axes(kernel: Array, weights: Array, n_components: int | None, *, defin
     if not definite:
         require_variance(float(values[0]) / weight, size, apart=total)
         total = max(total, negative.positive / weight)
-    kept = values > NOTHING * values[0]
+    # A kernel far larger than what its rows differ by leaves its own rounding, too.
+    kept = values > max(NOTHING * values[0], np.finfo(np.float64).eps * size * weight)
     values, vectors = values[kept], vectors[:, kept]
     total = max(total, float(values.sum()) / weight)  # a trace is rounded otherwise than what adds up to it
     # Eigenvectors of tiny eigenvalues are orthogonal to the null vector only as far as these stand above

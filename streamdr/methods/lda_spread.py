@@ -113,12 +113,13 @@ def class_covariances(moments: ClassMoments) -> Iterator[Array]:
 
 def within_covariance(moments: ClassMoments, shares: Array) -> Array:
     """The mean of the classes' covariances, by their shares; pooled moments are by those of the rows."""
+    within: Array = np.zeros((moments.n_cols, moments.n_cols))
     if moments.pooled:
-        pooled: Array = moments.scatters[0] / moments.weights.sum()
-        return pooled
-    within = np.zeros((moments.n_cols, moments.n_cols))
-    for covariance, share in zip(class_covariances(moments), shares, strict=True):
-        within += share * covariance
+        within = moments.scatters[0] / moments.weights.sum()
+    else:
+        for covariance, share in zip(class_covariances(moments), shares, strict=True):
+            within += share * covariance
+    np.fill_diagonal(within, np.maximum(np.diag(within), 0.0))  # below zero by rounding, of constant columns
     return within
 
 

@@ -15,3 +15,11 @@ CASES = 12
 def test_random_cases_of_another_seed(name, tmp_path):
     for number in range(CASES):
         check_case(name, SEED, number, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("kernel_pca", 24), ("kernel_pca", 627), ("lda", 586), ("lda", 675), ("lda", 1145)],
+)
+def test_cases_that_were_broken_once(name, number, tmp_path):
+    check_case(name, 118020, number, tmp_path)
