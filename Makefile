@@ -8,7 +8,7 @@ PINS := requirements/constraints.txt
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check --constraint $(PINS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench docs-images gallery pins clean
+.PHONY: help install demo test lint format bench docs-images gallery derived pins clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,7 +25,9 @@ lint: install ## Check style, types and the direction of imports
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/derive.py --check
 
 format: install ## Mend what can be mended mechanically
 	$(BIN)/ruff check --fix
@@ -39,6 +41,9 @@ docs-images: demo ## Draw the README's pictures from the demo's outputs
 
 gallery: install ## Draw the pictures of kernel PCA, docs/KERNEL_PCA_GALLERY.md
 	$(BIN)/python docs/gallery.py
+
+derived: install ## Write what follows from the registry of methods: schemas, tables, stubs
+	$(BIN)/python tools/derive.py
 
 pins: ## Resolve every dependency anew, and write down the versions
 	rm -rf .venv-pins && $(PYTHON) -m venv .venv-pins

@@ -1,15 +1,15 @@
-"""`python -m benchmarks`: run some or all of them and write the figures down."""
+"""`python -m benchmarks`: run some or all benchmarks and write the results."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from importlib import import_module
 from pathlib import Path
 
 from benchmarks.harness import ROOT, Settings
 from benchmarks.report import write
+from streamdr.core.system import available_memory
 
 NAMES = (
     "covariance",
@@ -30,15 +30,8 @@ NAMES = (
     "metric_mds",
     "select_forward",
     "filters",
+    "som",
 )
-
-
-def available_memory() -> int:
-    """Return how many bytes the machine could still hand out."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def interpreter(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The fresh process of one contender: reads a spec, and writes what happened beside it."""
+"""The process of one contender: reads a specification, and writes the outcome beside it."""
 
 from __future__ import annotations
 

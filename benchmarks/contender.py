@@ -1,4 +1,4 @@
-"""What takes part in a benchmark, and what it hands back."""
+"""The contenders of a benchmark, and their solutions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Solution:
     columns: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     """The columns that were chosen, in the order of their choice; variances are their scores."""
     aside: float = 0.0
-    """Seconds of the fit in which it only looked how far it was: they do not count."""
+    """Seconds of the fit for monitoring only, which are not counted."""
 
     @classmethod
     def nothing(cls, **notes: float | str) -> Solution:

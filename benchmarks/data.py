@@ -17,10 +17,10 @@ from benchmarks.cosine import CosineMatrix
 LATENT = 64
 
 Fill = Callable[[slice, slice], np.ndarray]
-"""Returns the values of one chunk, asked for in order."""
+"""Returns the values of one chunk; called in order."""
 
 
-def chunk_slices(shape: tuple[int, int], chunks: tuple[int, int]) -> list[tuple[slice, slice]]:
+def chunk_slices(shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[tuple[slice, slice]]:
     """Return the rows and columns of each chunk in storage order."""
     rows, cols = (
         [slice(i, min(i + c, n)) for i in range(0, n, c)] for n, c in zip(shape, chunks, strict=True)
@@ -114,6 +114,26 @@ def unequal_clusters(folder: Path, rows: int, cols: int, *, small: int, share: f
     return build(path, (rows, cols), (4096, cols), fill)
 
 
+def clusters(folder: Path, rows: int, cols: int, number: int) -> Path:
+    """Make clusters of about as many rows each, a quarter as wide as their centres are spread."""
+    rng = np.random.default_rng(10)
+    centres = 2 * rng.standard_normal((number, cols))
+
+    def fill(r: slice, c: slice) -> np.ndarray:
+        n = r.stop - r.start
+        return centres[rng.integers(number, size=n)] + 0.5 * rng.standard_normal((n, cols))
+
+    return build(folder / f"equal-clusters-{rows}x{cols}-{number}.zarr", (rows, cols), (4096, cols), fill)
+
+
+def digits(folder: Path) -> Path:
+    """Write scikit-learn's 1,797 handwritten digits of 8 x 8 pixels."""
+    from sklearn.datasets import load_digits
+
+    rows = load_digits().data
+    return build(folder / "digits.zarr", rows.shape, (256, rows.shape[1]), lambda r, c: rows[r, c])
+
+
 def related(folder: Path, rows: int, cols: int) -> Path:
     """Make columns that depend on each other: a common part of 20 dimensions, and as much of their own."""
     rng = np.random.default_rng(7)
@@ -127,11 +147,11 @@ def related(folder: Path, rows: int, cols: int) -> Path:
     return build(folder / f"related-{rows}x{cols}.zarr", (rows, cols), (4096, cols), fill)
 
 
-Of = Callable[[np.ndarray], np.ndarray]
-"""Returns the labels of the rows of one chunk, asked for in order."""
+Labeller = Callable[[np.ndarray], np.ndarray]
+"""Returns the labels of the rows of one chunk; called in order."""
 
 
-def labels(store: Path, name: str, dtype: str, of: Of) -> Path:
+def labels(store: Path, name: str, dtype: str, of: Labeller) -> Path:
     """Write a label a row beside a store, unless they are there."""
     path = store.with_name(f"{store.stem}.{name}.zarr")
     if path.exists():
@@ -146,22 +166,22 @@ def labels(store: Path, name: str, dtype: str, of: Of) -> Path:
 
 
 def classes(store: Path, number: int) -> Path:
-    """Label each row by the largest of so many directions at random, and some noise: classes overlap."""
+    """Label each row by the largest of `number` random projections plus noise: classes overlap."""
     array = zarr.open_array(store, mode="r")
     first = np.asarray(array[: array.chunks[0]])
     rng = np.random.default_rng(8)
     directions = rng.standard_normal((array.shape[1], number), dtype="f4")
-    mean, spread = first.mean(axis=0), ((first - first.mean(axis=0)) @ directions).std()
+    mean, deviation = first.mean(axis=0), ((first - first.mean(axis=0)) @ directions).std()
 
     def of(rows: np.ndarray) -> np.ndarray:
-        noise = spread * rng.standard_normal((len(rows), number), dtype="f4")
+        noise = deviation * rng.standard_normal((len(rows), number), dtype="f4")
         return ((rows - mean) @ directions + noise).argmax(axis=1)
 
     return labels(store, f"classes{number}", "i4", of)
 
 
 def target(store: Path) -> Path:
-    """Label each row by a sum of a fifth of its columns, one weighing less than the other, and noise."""
+    """Label each row by a weighted sum of a fifth of its columns, with decreasing weights, and noise."""
     cols = zarr.open_array(store, mode="r").shape[1]
     rng = np.random.default_rng(9)
     some = rng.permutation(cols)[: cols // 5]

@@ -31,7 +31,7 @@ class Floor:
         self.array = zarr.open_array(store, mode="r")
         self.fetch = self.through_zarr if through_zarr else self.directly
         self.spans = chunk_slices(self.array.shape, self.array.chunks)
-        self.block = self.array[self.spans[0]]
+        self.block = np.asarray(self.array[self.spans[0]])
 
     def read(self) -> float:
         """Return the seconds of one read of the store."""
@@ -39,7 +39,7 @@ class Floor:
 
     def through_zarr(self, span: Span) -> None:
         """Read a chunk as zarr-python does."""
-        drop(self.array[span])
+        drop(np.asarray(self.array[span]))
 
     def directly(self, span: Span) -> None:
         """Read a chunk's file and decode it, nothing else."""
@@ -72,7 +72,7 @@ def seconds_over(spans: Iterable[Span], task: Callable[[Span], None]) -> float:
 
 
 def drop(block: np.ndarray) -> None:
-    """Let go of a block."""
+    """Discard a block."""
 
 
 def covariance(store: str, through_zarr: bool = False) -> Fit:
@@ -219,12 +219,12 @@ def latent(store: str, k: int) -> Fit:
     as p numbers: the matrices of all rows (p x d times M'), W'R', and the sums for the M step (p + k + 1 x n
     times M, k + 1 x n times R). Solving the k x k systems is not in it.
     """
-    from streamdr.packed import at_once, packed_length
+    from streamdr.methods.ppca.small_matrices import matrices_per_slab, packed_length
 
     floor = Floor(store, through_zarr=False)
     floor.block = np.nan_to_num(floor.block.astype(np.float64))
     cols, p = floor.block.shape[1], packed_length(k)
-    height = at_once(k, cols)
+    height = matrices_per_slab(k, cols)
     random = np.random.default_rng(0).random
     mask = (random((height, cols)) < 0.75).astype(np.float64)
     packed, loadings, table = random((p, cols)), random((k, cols)), random((p + k + 1, height))
@@ -242,5 +242,37 @@ def latent(store: str, k: int) -> Fit:
 
     def fit() -> Solution:
         return Solution.nothing(read=floor.read(), products=floor.multiply(products))
+
+    return fit
+
+
+def units(store: str, n_units: int, passes: int, nearest: bool) -> Fit:
+    """As many reads, each with X C' of every block and, if asked for, the least product of each row.
+
+    These are the passes of a self-organising map in batches. The sums of the rows of each unit, the distances
+    and the steps between passes are not in it. Tiles are those of the method.
+    """
+    from streamdr.methods.som.nearest import tile_rows
+
+    floor = Floor(store, through_zarr=False)
+    cols, dtype = floor.block.shape[1], floor.block.dtype
+    tile = tile_rows(n_units, cols, dtype.itemsize)
+    codebook = np.ascontiguousarray(np.resize(floor.block, (n_units, cols)).T)
+    room: SimpleQueue[np.ndarray] = SimpleQueue()
+    for _ in range(CORES):
+        room.put(np.empty((tile, n_units), dtype))
+
+    def products(block: np.ndarray) -> None:
+        scores = room.get()
+        for start in range(0, len(block), tile):
+            rows = block[start : start + tile]
+            found = np.matmul(rows, codebook, out=scores[: len(rows)])
+            if nearest:
+                drop(found.argmin(axis=1))
+        room.put(scores)
+
+    def fit() -> Solution:
+        read = sum(floor.read() for _ in range(passes))
+        return Solution.nothing(read=read, products=sum(floor.multiply(products) for _ in range(passes)))
 
     return fit

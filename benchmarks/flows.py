@@ -10,22 +10,17 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "flows"))
-
-from fit_transform import fit_transform
-from form import Configuration
-
-from streamdr.progress import Silent
-from streamdr.workshop import Act, Order, Workshop
+from streamdr.cli.worker import StageName, StageRequest, WorkerProcess
+from streamdr.core.progress import Silent
+from streamdr.flows.fit_transform import fit_transform
+from streamdr.flows.parameters import Configuration
 
 RUNS = 5
-ACTS: tuple[Act, ...] = ("plan", "fit", "transform", "verify", "summarise")
+ACTS: tuple[StageName, ...] = ("plan", "fit", "transform", "verify", "summarise")
 SECTIONS = {
     "input": {"path": "x.zarr", "synthetic": {"n_rows": 2000, "n_cols": 32, "rank": 5}},
     "method": {"name": "pca", "n_components": 5},
@@ -34,10 +29,10 @@ SECTIONS = {
 
 
 def stages() -> None:
-    """The five stages, in a workshop of their own."""
-    with Workshop() as workshop:
+    """The five stages, in a worker process of their own."""
+    with WorkerProcess() as worker:
         for act in ACTS:
-            workshop.carry_out(Order(act, [SECTIONS], fresh=True), Silent())
+            worker.run(StageRequest(act, [SECTIONS], fresh=True), Silent())
 
 
 def flow() -> None:

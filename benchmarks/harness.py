@@ -139,7 +139,7 @@ def run_once(contender: Contender, settings: Settings, judge: Judge) -> Outcome:
 
 
 def thread_environment(blas_threads: int) -> dict[str, str]:
-    """Return the variables that tell every BLAS in use here how many threads to start."""
+    """Return the variables that set the number of threads of every BLAS in use here."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
     return dict.fromkeys(names, str(blas_threads))
 
@@ -180,13 +180,13 @@ def tree(pid: int) -> list[int]:
 
 
 def other_runnable() -> float:
-    """Return how many other tasks want a core at this moment: the mean of a few looks."""
-    looks = []
+    """Return the number of other runnable tasks: the mean of a few samples."""
+    samples = []
     for _ in range(10):
         running = Path("/proc/loadavg").read_text().split()[3].partition("/")[0]
-        looks.append(int(running) - 1)
+        samples.append(int(running) - 1)
         time.sleep(0.05)
-    return sum(looks) / len(looks)
+    return sum(samples) / len(samples)
 
 
 def warm(store: Path) -> int:

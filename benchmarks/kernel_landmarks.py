@@ -22,7 +22,11 @@ CLUSTER_SQUARE = 2 * COLS * 0.3**2
 GAMMAS = {"as wide as a cluster": 1 / (2 * CLUSTER_SQUARE), "twice as wide": 1 / (8 * CLUSTER_SQUARE)}
 """The median distance is that of two rows of the large cluster."""
 
-MEAN, SPREAD, SAID = "trace captured", "standard deviation", "streamdr says, at most off by"
+MEAN, SPREAD, REPORTED = (
+    "trace captured",
+    "standard deviation",
+    "largest error of the trace that streamdr reports",
+)
 
 
 def run(settings: Settings) -> Iterator[Report]:
@@ -71,7 +75,7 @@ def traces_of(store: Path, gamma: float) -> Judge:
         return {
             MEAN: f"{traces.mean():.5f}",
             SPREAD: f"{traces.std(ddof=1):.5f}",
-            SAID: float(np.abs(found.variances - traces).max()),
+            REPORTED: float(np.abs(found.variances - traces).max()),
         }
 
     return judge

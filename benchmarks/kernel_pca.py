@@ -59,22 +59,24 @@ def run(settings: Settings) -> Iterator[Report]:
         Target("streamdr / floor", ratio(outcomes, OWN, FLOOR), 1.3),
         Target(
             "streamdr / Nystroem and IncrementalPCA, at their pace for all rows",
-            to_all(outcomes, STREAMED, rows),
+            projected_ratio(outcomes, STREAMED, rows),
             1 / 20,
         ),
-        Target("the same, in larger batches", to_all(outcomes, LARGER_BATCHES, rows), 1 / 20),
+        Target("the same, in larger batches", projected_ratio(outcomes, LARGER_BATCHES, rows), 1 / 20),
         Target("streamdr / Nystroem and PCA in memory", ratio(outcomes, OWN, IN_MEMORY), 1 / 4),
         Target("the same, a quarter of the rows", ratio(outcomes, OWN_SMALL, IN_MEMORY_SMALL), 1 / 4),
         Target("peak, MB (the limit was 1 GiB)", figure(outcomes, OWN, megabytes), 2**30 / 1e6),
         Target("peak / peak at a quarter of the rows", ratio(outcomes, OWN, OWN_SMALL, of=peak), 1.05),
-        Target("variance explained, Nystroem in memory / streamdr", behind(outcomes, IN_MEMORY), 1.001),
-        Target("variance explained, IncrementalPCA / streamdr", behind(outcomes, STREAMED), 1.001),
+        Target(
+            "variance explained, Nystroem in memory / streamdr", explained_ratio(outcomes, IN_MEMORY), 1.001
+        ),
+        Target("variance explained, IncrementalPCA / streamdr", explained_ratio(outcomes, STREAMED), 1.001),
     ]
     title = f"Kernel PCA: {rows:,} x {COLS} float32, rbf, {M:,} landmarks, k={K}"
     yield Report(title, outcomes, targets, [FLOOR, OWN])
 
 
-def to_all(outcomes: Sequence[Outcome], part: str, rows: int) -> float | None:
+def projected_ratio(outcomes: Sequence[Outcome], part: str, rows: int) -> float | None:
     """Return what streamdr takes over what a peer would that was given a part of the rows.
 
     Each batch takes as long as the one before it. What a peer does once, with its landmarks, is left out.
@@ -83,7 +85,7 @@ def to_all(outcomes: Sequence[Outcome], part: str, rows: int) -> float | None:
     return None if own is None or pace is None else own / (pace * rows)
 
 
-def behind(outcomes: Sequence[Outcome], peer: str) -> float | None:
+def explained_ratio(outcomes: Sequence[Outcome], peer: str) -> float | None:
     """Return the variance that a peer explains over what streamdr does, both of the same rows."""
     its, own = verdict(outcomes, peer, EXPLAINED), verdict(outcomes, OWN, EXPLAINED)
     return None if its is None or own is None else its / own

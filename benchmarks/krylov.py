@@ -14,7 +14,7 @@ ROWS, COLS, K = 100_000, 20_000, 20
 WIDTH = K + 10
 
 # Oversamples and power iterations with which dask comes within 1e-6 on this spectrum: many cheap reads, or
-# few dear ones. Its defaults of 10 and 0 miss 8e-2.
+# few expensive ones. Its defaults of 10 and 0 miss 8e-2.
 EQUALLY_ACCURATE = ((50, 4), (120, 2))
 
 

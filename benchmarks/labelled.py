@@ -90,7 +90,7 @@ def sklearn_forward(
     folds = streamdr.folds
 
     def fit() -> Solution:
-        rows, target = zarr.open_array(store, mode="r")[:], zarr.open_array(labels, mode="r")[:]
+        rows, target = (np.asarray(zarr.open_array(path, mode="r")[:]) for path in (store, labels))
         split = PredefinedSplit(folds(len(rows), n_folds, random_state))
         search = SequentialFeatureSelector(
             LinearRegression(), n_features_to_select=k, scoring="r2", cv=split, n_jobs=n_jobs
@@ -115,7 +115,7 @@ def sklearn_steps(store: str, labels: str, k: int, n_folds: int, random_state: i
     folds = streamdr.folds
 
     def fit() -> Solution:
-        rows, target = zarr.open_array(store, mode="r")[:], zarr.open_array(labels, mode="r")[:]
+        rows, target = (np.asarray(zarr.open_array(path, mode="r")[:]) for path in (store, labels))
         split = PredefinedSplit(folds(len(rows), n_folds, random_state))
         total, cols = 0.0, rows.shape[1]
         for size in range(1, k + 1):
@@ -155,7 +155,7 @@ def sklearn_filter(store: str, labels: str, name: str, k: int, **parameters: Any
     function = getattr(feature_selection, name)
 
     def fit() -> Solution:
-        rows, target = zarr.open_array(store, mode="r")[:], zarr.open_array(labels, mode="r")[:]
+        rows, target = (np.asarray(zarr.open_array(path, mode="r")[:]) for path in (store, labels))
         found = function(rows, target, **parameters)
         scores = np.asarray(found[0] if isinstance(found, tuple) else found)
         return Solution(scores, np.empty((0, 0)), columns=np.argsort(-np.abs(scores), kind="stable")[:k])

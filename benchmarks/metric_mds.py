@@ -48,15 +48,15 @@ def some(settings: Settings) -> Report:
     peers = []
     for init, way in WAYS.items():
         for ours in (STOCHASTIC, SMACOF):
-            given = figure(outcomes, ours, seconds)
-            limited = start | {"init": init, "seconds": given}
+            available = figure(outcomes, ours, seconds)
+            limited = start | {"init": init, "seconds": available}
             peers.append(Contender(in_time(way, ours), scaling.sklearn_mds, store, limited))
         peers.append(Contender(to_its_end(way), scaling.sklearn_mds, store, start | {"init": init}))
     outcomes += race(peers, settings, judge)
     targets = [
         Target(
             f"stress, {ours} / scikit-learn's in its time, {way}",
-            below(outcomes, ours, in_time(way, ours), STRESS),
+            stress_ratio(outcomes, ours, in_time(way, ours), STRESS),
             1.0,
         )
         for ours in (STOCHASTIC, SMACOF)
@@ -65,7 +65,7 @@ def some(settings: Settings) -> Report:
     targets += [
         Target(
             f"stress, {ours} / scikit-learn's at its end, {way}",
-            below(outcomes, ours, to_its_end(way), STRESS),
+            stress_ratio(outcomes, ours, to_its_end(way), STRESS),
             1.001,
         )
         for ours in (STOCHASTIC, SMACOF)
@@ -76,12 +76,12 @@ def some(settings: Settings) -> Report:
 
 def in_time(way: str, ours: str) -> str:
     """Return the name of scikit-learn's MDS, given the time of one of streamdr's."""
-    return f"scikit-learn, begun {way}, in the time of {ours}"
+    return f"scikit-learn, initialised {way}, in the time of {ours}"
 
 
 def to_its_end(way: str) -> str:
     """Return the name of scikit-learn's MDS that ends where it ends."""
-    return f"scikit-learn, begun {way}, 300 iterations at most"
+    return f"scikit-learn, initialised {way}, 300 iterations at most"
 
 
 def many(settings: Settings, compared: Sequence[Outcome]) -> Report:
@@ -97,10 +97,14 @@ def many(settings: Settings, compared: Sequence[Outcome]) -> Report:
         settings,
         stress_of(store),
     )
-    targets = [Target("stress / landmark MDS's", below(outcomes, STOCHASTIC, BY_LANDMARKS, STRESS), 1.0)]
+    targets = [
+        Target("stress / landmark MDS's", stress_ratio(outcomes, STOCHASTIC, BY_LANDMARKS, STRESS), 1.0)
+    ]
     needs = figure(compared, to_its_end(WAYS["random"]), peak)
-    told = "" if needs is None else f"; scikit-learn's would hold {needs * (rows / fewer) ** 2 / 1e9:.0f} GB"
-    return Report(f"Metric MDS: {rows:,} x {COLS} float32, k=2{told}", outcomes, targets, [STOCHASTIC])
+    message = (
+        "" if needs is None else f"; scikit-learn's would hold {needs * (rows / fewer) ** 2 / 1e9:.0f} GB"
+    )
+    return Report(f"Metric MDS: {rows:,} x {COLS} float32, k=2{message}", outcomes, targets, [STOCHASTIC])
 
 
 def few(settings: Settings) -> Report:
@@ -118,7 +122,7 @@ def few(settings: Settings) -> Report:
             ),
             Contender(PEER, scaling.sklearn_mds, store, ranked),
             Contender(
-                f"{PEER}, begun {WAYS['classical_mds']}",
+                f"{PEER}, initialised {WAYS['classical_mds']}",
                 scaling.sklearn_mds,
                 store,
                 ranked | {"n_init": 1, "init": "classical_mds"},
@@ -127,12 +131,12 @@ def few(settings: Settings) -> Report:
         settings,
         kruskal_of(store),
     )
-    targets = [Target("stress-1 / scikit-learn's", below(outcomes, OWN, PEER, KRUSKAL), 1.0)]
+    targets = [Target("stress-1 / scikit-learn's", stress_ratio(outcomes, OWN, PEER, KRUSKAL), 1.0)]
     title = f"Nonmetric MDS: {rows:,} x {COLS} float32, k=2, {STARTS} starts"
     return Report(title, outcomes, targets, [OWN])
 
 
-def below(outcomes: Sequence[Outcome], ours: str, other: str, column: str) -> float | None:
+def stress_ratio(outcomes: Sequence[Outcome], ours: str, other: str, column: str) -> float | None:
     """Return a stress of one over that of another."""
     own, its = verdict(outcomes, ours, column), verdict(outcomes, other, column)
     return None if own is None or its is None else own / its

@@ -1,4 +1,4 @@
-"""The second night: rows were appended, or a parameter changed, and the first night is remembered."""
+"""The second fit of a nightly run, with the ledger of the first: rows appended, or a parameter changed."""
 
 from __future__ import annotations
 
@@ -26,47 +26,47 @@ def appended(store: str, k: int, memory_limit: str) -> Fit:
     """Fit all but the last rows, append those, and time the second fit."""
     import zarr
 
-    place = copied(store)
-    array = zarr.open_array(place / "x.zarr", mode="r+")
+    folder = copied(store)
+    array = zarr.open_array(folder / "x.zarr", mode="r+")
     n_rows = array.shape[0]
     first = n_rows - int(APPENDED * n_rows)
-    last: np.ndarray = array[first:]
+    last = np.asarray(array[first:])
     array.resize((first, *array.shape[1:]))
-    remembering(place, k, memory_limit)()
+    fit_with_ledger(folder, k, memory_limit)()
     array.resize((n_rows, *array.shape[1:]))
     array[first:] = last
-    return remembering(place, k, memory_limit)
+    return fit_with_ledger(folder, k, memory_limit)
 
 
 def changed(store: str, k: int, memory_limit: str) -> Fit:
     """Fit with other components, and time the fit with the ones that are wanted."""
-    place = copied(store)
-    remembering(place, k + 5, memory_limit)()
-    return remembering(place, k, memory_limit)
+    folder = copied(store)
+    fit_with_ledger(folder, k + 5, memory_limit)()
+    return fit_with_ledger(folder, k, memory_limit)
 
 
-def remembering(place: Path, k: int, memory_limit: str) -> Fit:
+def fit_with_ledger(folder: Path, k: int, memory_limit: str) -> Fit:
     """Return a fit that uses the ledger of earlier ones."""
     import streamdr
 
     execution, PCA = streamdr.execution, streamdr.PCA
 
     def fit() -> Solution:
-        with execution(workers=CORES, memory_limit=memory_limit, ledger=place / "ledger"):
-            model = PCA(n_components=k).fit(place / "x.zarr")
+        with execution(workers=CORES, memory_limit=memory_limit, ledger=folder / "ledger"):
+            model = PCA(n_components=k).fit(folder / "x.zarr")
         return Solution(model.explained_variance_, model.components_)
 
     return fit
 
 
 def copied(store: str) -> Path:
-    """Return a directory with a copy of the store, its files shared with it until they are written anew."""
-    place = Path(tempfile.mkdtemp(prefix="nightly-", dir=Path(store).parent))
-    atexit.register(shutil.rmtree, place)
-    shutil.copytree(store, place / "x.zarr", copy_function=os.link)
-    (place / "x.zarr/zarr.json").unlink()
-    shutil.copyfile(Path(store, "zarr.json"), place / "x.zarr/zarr.json")
-    return place
+    """Return a directory with a copy of the store, its files shared with it until they are written again."""
+    folder = Path(tempfile.mkdtemp(prefix="nightly-", dir=Path(store).parent))
+    atexit.register(shutil.rmtree, folder)
+    shutil.copytree(store, folder / "x.zarr", copy_function=os.link)
+    (folder / "x.zarr/zarr.json").unlink()
+    shutil.copyfile(Path(store, "zarr.json"), folder / "x.zarr/zarr.json")
+    return folder
 
 
 def run(settings: Settings) -> Iterator[Report]:

@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks.contender import CORES, Fit, Solution
 
 if TYPE_CHECKING:
-    from streamdr.methods import PPCAModel
-    from streamdr.methods.kernel_pca_model import KernelPCAModel
+    from streamdr.methods.kernel_pca.model import KernelPCAModel
+    from streamdr.methods.ppca.model import PPCAModel
 
 
 OPENINGS = "openings of the chunk that was opened most often"
@@ -74,7 +74,7 @@ def ppca(store: str, k: int, memory_limit: str, **parameters: Any) -> Fit:
         start = time.perf_counter()
         with execution(workers=CORES, memory_limit=memory_limit):
             model: PPCAModel = PPCA(n_components=k, **parameters).fit(store).model_
-        return likely(model, time.perf_counter() - start)
+        return ppca_solution(model, time.perf_counter() - start)
 
     return fit
 
@@ -83,27 +83,27 @@ def ppca_pass(store: str, k: int, memory_limit: str) -> Fit:
     """One iteration of EM, from parameters that a few rows have given before the clock starts."""
     import zarr
 
-    from streamdr.fitting import fit as fit_source
-    from streamdr.methods import PPCA
-    from streamdr.settings import Execution
-    from streamdr.sizes import parse_bytes
-    from streamdr.sources import open_source
+    from streamdr.core.byte_sizes import parse_bytes
+    from streamdr.core.execution import Execution
+    from streamdr.data import open_source
+    from streamdr.engine.fitting import fit as fit_source
+    from streamdr.methods.ppca import PPCA
 
     method = PPCA(k, method="em", max_iter=1)
     array = zarr.open_array(store, mode="r")
     first: Any = array[: array.chunks[0]]
     execution = Execution(workers=CORES, memory_limit=parse_bytes(memory_limit))
-    begun = fit_source(method, open_source(first), execution).model
+    initial = fit_source(method, open_source(first), execution).model
 
     def fit() -> Solution:
         start = time.perf_counter()
-        found: Any = fit_source(method, open_source(store), execution, start=begun).model
-        return likely(found, time.perf_counter() - start)
+        found: Any = fit_source(method, open_source(store), execution, start=initial).model
+        return ppca_solution(found, time.perf_counter() - start)
 
     return fit
 
 
-def likely(model: PPCAModel, seconds: float) -> Solution:
+def ppca_solution(model: PPCAModel, seconds: float) -> Solution:
     """Return what a probabilistic PCA has found, and how it got there; the start is part of an iteration."""
     notes = {
         "iterations": model.n_iter,
@@ -121,7 +121,7 @@ def kernel_pca(store: str, k: int, memory_limit: str, **parameters: Any) -> Fit:
 
     def fit() -> Solution:
         with execution(workers=CORES, memory_limit=memory_limit):
-            return of_landmarks(KernelPCA(k, **parameters).fit(store).model_)
+            return kernel_solution(KernelPCA(k, **parameters).fit(store).model_)
 
     return fit
 
@@ -129,15 +129,20 @@ def kernel_pca(store: str, k: int, memory_limit: str, **parameters: Any) -> Fit:
 def kernel_landmarks(store: str, m: int, seeds: int, memory_limit: str, **parameters: Any) -> Fit:
     """Several choices of landmarks, each with the fit in which they are used."""
     import streamdr
-    from streamdr.methods import nystrom
+    from streamdr.core.blocks import MatrixSpec
+    from streamdr.methods.kernel_pca import KernelPCA as KernelMethod
+    from streamdr.methods.kernel_pca import nystrom
+    from streamdr.methods.kernel_pca.evaluators import KernelEvaluator, Pool
 
     execution, KernelPCA = streamdr.execution, streamdr.KernelPCA
     choose, choosing = nystrom.choose, 0.0
 
-    def timed(*of: Any) -> Any:
+    def timed(
+        method: KernelMethod, kind: KernelEvaluator, pool: Pool, data: MatrixSpec
+    ) -> tuple[Pool, int | None]:
         nonlocal choosing
         start = time.perf_counter()
-        chosen = choose(*of)
+        chosen = choose(method, kind, pool, data)
         choosing += time.perf_counter() - start
         return chosen
 
@@ -152,9 +157,9 @@ def kernel_landmarks(store: str, m: int, seeds: int, memory_limit: str, **parame
                 for seed in range(seeds)
             ]
         landmarks = np.stack([model.landmarks for model in models])
-        said = np.array([model.captured_trace for model in models])
+        reported = np.array([model.captured_trace for model in models])
         notes = {"seconds of a choice": choosing / seeds}
-        return Solution(said, np.empty((0, 0)), notes, landmarks=landmarks)
+        return Solution(reported, np.empty((0, 0)), notes, landmarks=landmarks)
 
     return fit
 
@@ -171,7 +176,7 @@ def kernel_search(store: str, k: int, memory_limit: str, **parameters: Any) -> F
             model = KernelPCA(k, **parameters).fit(store).model_
         best = int(model.candidate_errors.mean(axis=1).argmin())
         notes = {OPENINGS: max(opened.values()), "kernel": model.candidate_kernels[best]}
-        return of_landmarks(model, notes)
+        return kernel_solution(model, notes)
 
     return fit
 
@@ -209,20 +214,34 @@ def kernel_transform(store: str, k: int, memory_limit: str, sparse: bool, **para
 
     def fit() -> Solution:
         fitted.transform(rows)
-        return of_landmarks(fitted.model_, notes)
+        return kernel_solution(fitted.model_, notes)
 
     return fit
 
 
-def of_landmarks(model: KernelPCAModel, notes: Mapping[str, float | str] | None = None) -> Solution:
+def kernel_solution(model: KernelPCAModel, notes: Mapping[str, float | str] | None = None) -> Solution:
     """Return the components of a kernel PCA, as weights of its landmarks."""
     return Solution(
         model.explained_variance, model.coefficients.T, notes or {}, landmarks=np.asarray(model.landmarks)
     )
 
 
+def som(store: str, height: int, width: int, memory_limit: str, **parameters: Any) -> Fit:
+    """A self-organising map on a thread pool."""
+    import streamdr
+
+    execution, SOM = streamdr.execution, streamdr.SOM
+
+    def fit() -> Solution:
+        with execution(workers=CORES, memory_limit=memory_limit):
+            model = SOM(height, width, **parameters).fit(store).model_
+        return Solution(np.empty(0), model.codebook, {"error that it reports": model.quantization_error})
+
+    return fit
+
+
 def chunks_opened(store: str) -> dict[str, int]:
-    """Return a count that goes on, of how often this process has opened each chunk of a store."""
+    """Return a live count of how often this process has opened each chunk of a store."""
     opened: dict[str, int] = {}
     chunks = f"{store}/c/"
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 SECONDS = "seconds of passes"
 
 
 def timed_passes() -> dict[str, float]:
-    """Return a note that goes on, of the seconds that the passes of this process have taken."""
-    from streamdr.runner import Runner
+    """Return a live note of the seconds that the passes of this process have taken."""
+    from streamdr.core.accumulator import Accumulator
+    from streamdr.core.method import Pass
+    from streamdr.engine.runner import Runner
 
     notes = {SECONDS: 0.0}
     run = Runner.run
 
-    def timed(runner: Runner, request: Any) -> Any:
+    def timed(self: Runner, request: Pass) -> Accumulator:
         start = time.perf_counter()
-        full = run(runner, request)
+        full = run(self, request)
         notes[SECONDS] += time.perf_counter() - start
         return full
 

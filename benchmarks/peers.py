@@ -16,7 +16,7 @@ CHUNKS_A_BATCH = 4
 SECONDS_A_ROW = "seconds a row"
 
 
-def leading(covariance: np.ndarray, k: int) -> Solution:
+def pca_solution(covariance: np.ndarray, k: int) -> Solution:
     """Return the principal directions of a covariance matrix."""
     from scipy.linalg import eigh
 
@@ -36,7 +36,7 @@ def dask_moments(store: str, k: int) -> Fit:
             x = da.from_zarr(store)
             n = x.shape[0]
             products, total = dask.compute(x.T @ x, x.sum(axis=0))
-        return leading((products - np.outer(total, total) / n) / (n - 1), k)
+        return pca_solution((products - np.outer(total, total) / n) / (n - 1), k)
 
     return fit
 
@@ -49,7 +49,7 @@ def dask_cov(store: str, k: int) -> Fit:
 
     def fit() -> Solution:
         with dask.config.set(scheduler="threads", num_workers=CORES):
-            return leading(da.cov(da.from_zarr(store), rowvar=False).compute(), k)
+            return pca_solution(da.cov(da.from_zarr(store), rowvar=False).compute(), k)
 
     return fit
 
@@ -65,7 +65,7 @@ def dask_gram(store: str, k: int) -> Fit:
             x = da.from_zarr(store)
             n = x.shape[0]
             centred = x - x.mean(axis=0)
-            scores = leading((centred @ centred.T).compute() / (n - 1), k)
+            scores = pca_solution((centred @ centred.T).compute() / (n - 1), k)
             loadings = (centred.T @ scores.components.T).compute()
         return Solution(scores.variances, loadings.T / np.sqrt(scores.variances * (n - 1))[:, None])
 
@@ -139,7 +139,7 @@ def intelex_incremental(store: str, k: int) -> Fit:
 
 
 def incremental(model: Any, store: str, times_columns: int | None = None) -> Fit:
-    """Feed a model one batch after the other: of so many times the columns, or of a few chunks."""
+    """Feed a model batch by batch: of `times_columns` times the columns, or of a few chunks."""
     import zarr
 
     def fit() -> Solution:
@@ -162,7 +162,7 @@ def sklearn_nystroem(store: str, k: int, m: int, gamma: float) -> Fit:
         features = Nystroem(kernel="rbf", gamma=gamma, n_components=m, random_state=0)
         model = PCA(n_components=k, svd_solver="covariance_eigh", copy=False)
         model.fit(features.fit_transform(zarr.open_array(store, mode="r")[:]))
-        return of_features(features, model)
+        return nystroem_solution(features, model)
 
     return fit
 
@@ -188,12 +188,12 @@ def sklearn_nystroem_incremental(
         for first in range(0, rows, height):
             model.partial_fit(features.transform(array[first : min(first + height, rows)]))
         batches = time.perf_counter() - chosen
-        return of_features(features, model, {"rows": rows, SECONDS_A_ROW: batches / rows})
+        return nystroem_solution(features, model, {"rows": rows, SECONDS_A_ROW: batches / rows})
 
     return fit
 
 
-def of_features(features: Any, model: Any, notes: Mapping[str, float | str] | None = None) -> Solution:
+def nystroem_solution(features: Any, model: Any, notes: Mapping[str, float | str] | None = None) -> Solution:
     """Return the components of a PCA of Nystroem's features, as weights of its landmarks."""
     weights = model.components_ @ features.normalization_
     return Solution(model.explained_variance_, weights, notes or {}, landmarks=features.components_)
@@ -205,7 +205,7 @@ def sklearn_kernel_pca(store: str, k: int, gamma: float) -> Fit:
     from sklearn.decomposition import KernelPCA
 
     def fit() -> Solution:
-        rows = zarr.open_array(store, mode="r")[:]
+        rows = np.asarray(zarr.open_array(store, mode="r")[:])
         model = KernelPCA(n_components=k, kernel="rbf", gamma=gamma, eigen_solver="auto", random_state=0)
         model.fit(rows)
         weights = model.eigenvectors_ / np.sqrt(model.eigenvalues_)
@@ -222,13 +222,13 @@ def ppca_rs(store: str, k: int, goal: float, within: float, iterations: int) -> 
     def fit() -> Solution:
         dataset = Dataset(zarr.open_array(store, mode="r")[:])
         model = PPCAModel.init(k, dataset)
-        iterating = looking = 0.0
+        iterating = monitoring = 0.0
         for done in range(1, iterations + 1):  # noqa: B007
             start = time.perf_counter()
             model = model.iterate(dataset)
-            looked = time.perf_counter()
+            iterated = time.perf_counter()
             nats = model.llk(dataset) / len(dataset)
-            iterating, looking = iterating + looked - start, looking + time.perf_counter() - looked
+            iterating, monitoring = iterating + iterated - start, monitoring + time.perf_counter() - iterated
             if nats >= goal - within * abs(goal):
                 break
         noise = model.isotropic_noise**2
@@ -238,6 +238,29 @@ def ppca_rs(store: str, k: int, goal: float, within: float, iterations: int) -> 
             "seconds an iteration": iterating / done,
             "short of the goal by, nats a row": max(0.0, goal - nats),
         }
-        return Solution(lengths**2 + noise, axes.T, notes, np.ravel(model.mean), noise, looking)
+        return Solution(lengths**2 + noise, axes.T, notes, np.ravel(model.mean), noise, aside=monitoring)
+
+    return fit
+
+
+def minisom(store: str, height: int, width: int, epochs: int, batch: bool, sigma: float | None = None) -> Fit:
+    """minisom on the whole array, begun by PCA: row by row in random order, or in batches.
+
+    The radius shrinks from `sigma` to about a third of it. None is minisom's own choice.
+    """
+    import zarr
+    from minisom import MiniSom
+
+    chosen = {} if sigma is None else {"sigma": sigma}
+
+    def fit() -> Solution:
+        rows: Any = zarr.open_array(store, mode="r")[:]
+        model = MiniSom(height, width, rows.shape[1], random_seed=0, **chosen)
+        model.pca_weights_init(rows)
+        if batch:
+            model.train_batch_offline(rows, epochs)
+        else:
+            model.train(rows, epochs, random_order=True, use_epochs=True)
+        return Solution(np.empty(0), model.get_weights().reshape(height * width, -1))
 
     return fit

@@ -8,11 +8,11 @@ from dataclasses import replace
 from benchmarks import data, floors, ours, peers
 from benchmarks.contender import Contender
 from benchmarks.harness import Outcome, Settings, race
-from benchmarks.holes import NATS, Holes, likelihood_of
+from benchmarks.missing_values import NATS, IncompleteRows, likelihood_of
 from benchmarks.report import Report, Target, figure, megabytes, note, peak, ratio, reads, verdict
 
-SMALL = Holes(rows=100_000, cols=200, k=16, missing=0.2, dtype="f8")
-TALL = Holes(rows=250_000, cols=500, k=20, missing=0.3, dtype="f4")
+SMALL = IncompleteRows(rows=100_000, cols=200, k=16, missing=0.2, dtype="f8")
+TALL = IncompleteRows(rows=250_000, cols=500, k=20, missing=0.3, dtype="f4")
 TIMES = 4
 WITHIN, ITERATIONS = 1e-6, 20
 OWN, MINIBATCHES, PEER, FLOOR = "streamdr", "streamdr, minibatches, one read", "ppca_rs", "floor"
@@ -29,17 +29,17 @@ def run(settings: Settings) -> Iterator[Report]:
     yield beside_peers(small, settings)
     yield above_floor(small, "500MB", settings)
     yield above_floor(tall, "1GiB", settings)
-    yield as_it_grows(tall, settings)
+    yield at_four_times_the_rows(tall, settings)
 
 
-def scaled(whole: Holes, settings: Settings) -> Holes:
+def scaled(whole: IncompleteRows, settings: Settings) -> IncompleteRows:
     """Return the same with fewer rows, but still many times its columns."""
     return replace(whole, rows=max(int(whole.rows * settings.scale), 10 * whole.cols))
 
 
-def beside_peers(holes: Holes, settings: Settings) -> Report:
+def beside_peers(rows: IncompleteRows, settings: Settings) -> Report:
     """Race streamdr, to its end and with one read, and the same method elsewhere, to the same likelihood."""
-    store, k = holes.store(settings.data), holes.k
+    store, k = rows.store(settings.data), rows.k
     judge, chosen = likelihood_of(store), {"k": k, "memory_limit": "500MB"}
     outcomes = race(
         [
@@ -60,29 +60,29 @@ def beside_peers(holes: Holes, settings: Settings) -> Report:
         Target("peak, MB", figure(outcomes, OWN, megabytes), 500),
         Target("fits that have not converged", unconverged(outcomes, [OWN]), 0),
         Target("reads by minibatches", figure(outcomes, MINIBATCHES, reads), 1.05),
-        Target("likelihood by minibatches, relative error", off(outcomes, MINIBATCHES), 0.01),
+        Target("likelihood by minibatches, relative error", relative_difference(outcomes, MINIBATCHES), 0.01),
     ]
-    return Report(f"PPCA: {holes.title}", outcomes, targets, [OWN])
+    return Report(f"PPCA: {rows.title}", outcomes, targets, [OWN])
 
 
-def above_floor(holes: Holes, memory_limit: str, settings: Settings) -> Report:
+def above_floor(rows: IncompleteRows, memory_limit: str, settings: Settings) -> Report:
     """Race one iteration of EM against the reading and the products that are in it."""
-    store = holes.store(settings.data)
+    store = rows.store(settings.data)
     outcomes = race(
         [
-            Contender(FLOOR, floors.latent, store, {"k": holes.k}, blas_threads=1),
-            Contender(OWN, ours.ppca_pass, store, {"k": holes.k, "memory_limit": memory_limit}),
+            Contender(FLOOR, floors.latent, store, {"k": rows.k}, blas_threads=1),
+            Contender(OWN, ours.ppca_pass, store, {"k": rows.k, "memory_limit": memory_limit}),
         ],
         settings,
         lambda found: {},
     )
     targets = [Target("streamdr / floor", ratio(outcomes, OWN, FLOOR), 1.5)]
-    return Report(f"PPCA, one iteration: {holes.title}", outcomes, targets, [FLOOR])
+    return Report(f"PPCA, one iteration: {rows.title}", outcomes, targets, [FLOOR])
 
 
-def as_it_grows(holes: Holes, settings: Settings) -> Report:
+def at_four_times_the_rows(rows: IncompleteRows, settings: Settings) -> Report:
     """Fit a store, and one of four times the rows."""
-    store, chosen = holes.store(settings.data), {"k": holes.k, "memory_limit": "1GiB"}
+    store, chosen = rows.store(settings.data), {"k": rows.k, "memory_limit": "1GiB"}
     outcomes = race(
         [
             Contender(OWN, ours.ppca, store, chosen),
@@ -98,7 +98,7 @@ def as_it_grows(holes: Holes, settings: Settings) -> Report:
         Target("peak at 4 times the rows / peak", ratio(outcomes, LARGER, OWN, of=peak), 1.05),
         Target("peak, MB (the limit was 1 GiB)", figure(outcomes, LARGER, megabytes), 2**30 / 1e6),
     ]
-    return Report(f"PPCA, the whole fit: {holes.title}, and {TIMES} times the rows", outcomes, targets, [OWN])
+    return Report(f"PPCA, the whole fit: {rows.title}, and {TIMES} times the rows", outcomes, targets, [OWN])
 
 
 def pace(outcomes: Sequence[Outcome]) -> float | None:
@@ -107,8 +107,8 @@ def pace(outcomes: Sequence[Outcome]) -> float | None:
     return None if mine is None or its is None else mine / its
 
 
-def off(outcomes: Sequence[Outcome], name: str) -> float | None:
-    """Return how far a likelihood is from that of streamdr, relative to it."""
+def relative_difference(outcomes: Sequence[Outcome], name: str) -> float | None:
+    """Return the difference of a likelihood from that of streamdr, relative to it."""
     other, own = verdict(outcomes, name, NATS), verdict(outcomes, OWN, NATS)
     return None if other is None or own is None else abs(other - own) / abs(own)
 

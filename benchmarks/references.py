@@ -1,4 +1,4 @@
-"""Variances in float64 after a separate pass for the mean: slow, careful, and kept beside the store."""
+"""Variances in float64 after a separate pass for the mean: slow, accurate, and cached beside the store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def row_products(array: zarr.Array) -> np.ndarray:
     mean = total / array.shape[0]
     product = np.zeros((array.shape[1],) * 2)
     for span in track(spans, description="reference: products"):
-        block = array[span] - mean
+        block = np.asarray(array[span]) - mean
         product += block.T @ block
     return product
 

@@ -22,6 +22,7 @@ PACKAGES = (
     "scikit-learn-intelex",
     "dask-ml",
     "ppca_rs",
+    "minisom",
     "streamdr",
 )
 

@@ -20,9 +20,9 @@ ITERATIONS = "iterations"
 def landmark_mds(store: str, memory_limit: str, **parameters: Any) -> Fit:
     """Landmark MDS on a thread pool, and the coordinates of all rows written to a store."""
     import streamdr
-    from streamdr.fitting import transform
-    from streamdr.settings import current
-    from streamdr.sources import open_source
+    from streamdr.core.execution import current
+    from streamdr.data import open_source
+    from streamdr.engine.fitting import transform
     from streamdr.store import open_embedding
 
     execution, LandmarkMDS = streamdr.execution, streamdr.LandmarkMDS
@@ -37,11 +37,11 @@ def landmark_mds(store: str, memory_limit: str, **parameters: Any) -> Fit:
             transform(model, open_source(store), place / "points.zarr", current(), attributes={})
         written = time.perf_counter()
         array = open_embedding(place / "points.zarr")
-        found = array.oindex[judged_rows(array.shape[0])]
+        found = array[judged_rows(array.shape[0])]
         return Solution(
             model.eigenvalues,
             np.empty((0, 0)),
-            {"seconds of the fit": fitted - start, "stress, as it says": model.stress},
+            {"seconds of the fit": fitted - start, "stress, as reported": model.stress},
             landmarks=model.landmarks,
             embedding=np.asarray(found),
             aside=time.perf_counter() - written,
@@ -81,7 +81,7 @@ def stress_mds(store: str, name: str, memory_limit: str, **parameters: Any) -> F
     def fit() -> Solution:
         with execution(workers=CORES, memory_limit=memory_limit):
             model = kind(**parameters).fit(store).model_
-        notes = {ITERATIONS: len(model.stress_history), "stress, as it says": model.stress}
+        notes = {ITERATIONS: len(model.stress_history), "stress, as reported": model.stress}
         return Solution(np.empty(0), np.empty((0, 0)), notes, embedding=model.embedding)
 
     return fit
@@ -104,7 +104,7 @@ def landmark_points(store: str, memory_limit: str, **parameters: Any) -> Fit:
 
 
 def sklearn_mds(store: str, *, seconds: float | None = None, **parameters: Any) -> Fit:
-    """scikit-learn's MDS, to its end, or for as many iterations as come nearest to so many seconds.
+    """scikit-learn's MDS, to convergence, or for the number of iterations that comes nearest to `seconds`.
 
     How long an iteration takes is found out before the clock starts. One is made at least.
     """

@@ -12,10 +12,10 @@ from scipy.spatial.distance import cdist, pdist
 from benchmarks.contender import Solution
 from benchmarks.harness import Judge
 
-STRESS, KRUSKAL, FORMULA = "stress", "stress-1", "off the formula by"
+STRESS, KRUSKAL, FORMULA = "stress", "stress-1", "difference from the formula"
 JUDGED = 2000
 ALL_PAIRS = 10_000
-"""With more rows than these some pairs are looked at."""
+"""With more rows, the stress is that of sampled pairs."""
 PAIRS = 4_000_000
 
 

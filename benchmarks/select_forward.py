@@ -57,12 +57,12 @@ def run(settings: Settings) -> Iterator[Report]:
     targets = [
         Target(
             "streamdr, all rows / scikit-learn, a 20th, its first fits' pace for all fits",
-            over(outcomes, pace(outcomes), number_of_fits(COLS, K, FOLDS)),
+            time_ratio(outcomes, pace(outcomes), number_of_fits(COLS, K, FOLDS)),
             1 / 100,
         ),
         Target(
             "the same, each step at the pace of one of its candidates",
-            over(outcomes, note(outcomes, STEPS, AT_BEST), 1),
+            time_ratio(outcomes, note(outcomes, STEPS, AT_BEST), 1),
             1 / 100,
         ),
         Target(OPENINGS, note(outcomes, OWN, OPENINGS), 1),
@@ -81,7 +81,7 @@ def pace(outcomes: Sequence[Outcome]) -> float | None:
     return min((each for each in found if each is not None), default=None)
 
 
-def over(outcomes: Sequence[Outcome], each: float | None, times: int) -> float | None:
+def time_ratio(outcomes: Sequence[Outcome], each: float | None, times: int) -> float | None:
     """Return what streamdr takes for all rows over what a peer takes for a part."""
     own = figure(outcomes, OWN, seconds)
     return None if own is None or each is None else own / (each * times)
@@ -103,7 +103,7 @@ def choices_of(store: Path, labels: Path) -> Judge:
     def judge(found: Solution) -> dict[str, float | str]:
         from streamdr import folds
 
-        told: dict[str, float | str] = {
+        figures: dict[str, float | str] = {
             COLUMNS: " ".join(str(column) for column in sorted(found.columns[:FIRST]))
         }
         if found.variances.size:
@@ -113,7 +113,7 @@ def choices_of(store: Path, labels: Path) -> Judge:
             rows = np.asarray(array.oindex[:, chosen], np.float64)
             split = PredefinedSplit(folds(len(rows), FOLDS, 0))
             scores = cross_val_score(LinearRegression(), rows, target.astype(np.float64), cv=split)
-            told[SCORES] = float(abs(scores.mean() - found.variances[-1]))
-        return told
+            figures[SCORES] = float(abs(scores.mean() - found.variances[-1]))
+        return figures
 
     return judge

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from streamdr import KernelPCA, plots
-from streamdr.blocks import Array
+from streamdr.core.blocks import Array
 from streamdr.plots.plane import Extent
 
 if TYPE_CHECKING:

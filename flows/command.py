@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import httpx
-from form import Form
-from orchestra import State, TerminationSignal
 from pydantic import ValidationError
 
-from streamdr import console
+from streamdr.cli import console
+from streamdr.cli.supervisor import StageError, set_stop_handlers
 from streamdr.errors import ConfigError
-from streamdr.reports import Report
-from streamdr.signals import on_sigterm
-from streamdr.workshop import StageError
+from streamdr.flows.parameters import Parameters
+from streamdr.flows.prefect_setup import State, TerminationSignal
+from streamdr.workflow.reports import Report
 
-F = TypeVar("F", bound=Form)
+F = TypeVar("F", bound=Parameters)
+R = TypeVar("R", bound=Report)
 Begin = Callable[[list[F], str | None, bool], State[Any]]
 """Runs the flow on configurations, with a block of storage options, anew or not."""
 
@@ -59,29 +60,28 @@ def configurations(paths: Sequence[str], sets: list[str], form: type[F]) -> list
 def main(
     description: str | None,
     begin: Begin[F],
-    render: Callable[[Report], str],
+    render: Callable[[R], str],
     form: type[F],
     *,
     several: bool = False,
 ) -> None:
     """Run a flow as a command, and exit as the commands of streamdr do."""
-    console.fill_streams()
+    console.open_missing_streams()
     words = parser(description, several=several)
     words.add_argument("--fresh", action="store_true", help="forget what earlier runs remembered")
     words.add_argument("--json", dest="as_json", action="store_true", help="print one JSON object to stdout")
     given = words.parse_args()
     # Prefect sends itself the signal once more when it has noted the run's end.
-    on_sigterm(_terminate)
+    set_stop_handlers(_terminate)
     try:
         chosen = configurations(given.configs, given.sets, form)
         state = begin(chosen, given.storage_block, given.fresh)
     except (KeyboardInterrupt, TerminationSignal) as signalled:
-        code = 130 if isinstance(signalled, KeyboardInterrupt) else 143
+        number = signal.SIGINT if isinstance(signalled, KeyboardInterrupt) else signalled.signal
         line = ["python", *(word for word in sys.argv if word != "--fresh")]
         again = shlex.join(map(console.shown_word, line))
-        sys.exit(
-            console.stopped(f"stopped; what was done is kept. To resume, run: {again}", code, given.as_json)
-        )
+        said = f"stopped; what was done is kept. To resume, run: {again}"
+        sys.exit(console.stopped(said, 128 + number, given.as_json))
     except Exception as error:
         if not isinstance(error.__cause__ or error, httpx.TransportError):
             sys.exit(console.fail_with(error, given.as_json))
@@ -93,7 +93,7 @@ def main(
     if not state.is_completed():
         said = state.message or "ended without a word"
         sys.exit(console.fail(state.name or state.type, said, 1, given.as_json))
-    report: Report = outcome
+    report: R = outcome
     sys.exit(console.conclude(lambda: report, render, as_json=given.as_json))
 
 

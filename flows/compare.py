@@ -5,18 +5,19 @@
 
 from typing import Any
 
-import stages
-from command import main
-from form import Comparison
-from orchestra import State, flow
-from stages import Bench
-
-from streamdr import terminal
-from streamdr.reports import Report
+from streamdr.flows import stages
+from streamdr.flows.command import main
+from streamdr.flows.parameters import Comparison
+from streamdr.flows.prefect_setup import State, flow
+from streamdr.flows.stages import StageRunner
+from streamdr.workflow import report_text
+from streamdr.workflow.reports import CompareReport
 
 
 @flow(name="compare")
-def compare(config: Comparison, storage_block: str | None = None, fresh: bool = False) -> Report | State[Any]:
+def compare(
+    config: Comparison, storage_block: str | None = None, fresh: bool = False
+) -> CompareReport | State[Any]:
     """Carry out every method that is not up to date, write the table, verify each output and show the table.
 
     Args:
@@ -25,9 +26,9 @@ def compare(config: Comparison, storage_block: str | None = None, fresh: bool = 
         fresh: Forget checkpoints and outputs that are up to date.
     """
 
-    def work(bench: Bench) -> Report:
-        report = stages.compare(bench)
-        for each in bench.of(config.runs()).one_by_one():
+    def work(runner: StageRunner) -> CompareReport:
+        report = stages.compare(runner)
+        for each in runner.of(config.runs()).one_by_one():
             stages.verify(each)
         return report
 
@@ -38,6 +39,6 @@ if __name__ == "__main__":
     main(
         __doc__,
         lambda configs, block, fresh: compare(configs[0], block, fresh, return_state=True),
-        terminal.compared,
+        report_text.compared,
         Comparison,
     )

@@ -5,18 +5,19 @@
 
 from typing import Any
 
-import stages
-from command import main
-from form import Configuration
-from orchestra import State, flow
-from stages import Bench
-
-from streamdr import terminal
-from streamdr.reports import Report
+from streamdr.flows import stages
+from streamdr.flows.command import main
+from streamdr.flows.parameters import Configuration
+from streamdr.flows.prefect_setup import State, flow
+from streamdr.flows.stages import StageRunner
+from streamdr.workflow import report_text
+from streamdr.workflow.reports import StagesReport
 
 
 @flow(name="fit")
-def fit(config: Configuration, storage_block: str | None = None, fresh: bool = False) -> Report | State[Any]:
+def fit(
+    config: Configuration, storage_block: str | None = None, fresh: bool = False
+) -> StagesReport | State[Any]:
     """Fit the method to the input, save the model, verify it and show what it found.
 
     Args:
@@ -27,10 +28,10 @@ def fit(config: Configuration, storage_block: str | None = None, fresh: bool = F
     return stages.run(_stages, [config], storage_block, fresh)
 
 
-def _stages(bench: Bench) -> Report:
-    reports = {"plan": stages.plan(bench), "fit": stages.fit(bench)}
-    model = bench.without_rows()
-    reports["verify"] = stages.verify(model)
+def _stages(runner: StageRunner) -> StagesReport:
+    plan, fitted = stages.plan(runner), stages.fit(runner)
+    model = runner.without_rows()
+    reports = StagesReport(plan, fitted, verify=stages.verify(model))
     stages.summarise(model, reports)
     return reports
 
@@ -39,6 +40,6 @@ if __name__ == "__main__":
     main(
         __doc__,
         lambda configs, block, fresh: fit(configs[0], block, fresh, return_state=True),
-        lambda reports: terminal.fitted(reports["fit"]),
+        report_text.ran,
         Configuration,
     )

@@ -5,20 +5,19 @@
 
 from typing import Any
 
-import stages
-from command import main
-from form import Configuration
-from orchestra import State, flow
-from stages import Bench
-
-from streamdr import terminal
-from streamdr.reports import Report
+from streamdr.flows import stages
+from streamdr.flows.command import main
+from streamdr.flows.parameters import Configuration
+from streamdr.flows.prefect_setup import State, flow
+from streamdr.flows.stages import StageRunner
+from streamdr.workflow import report_text
+from streamdr.workflow.reports import StagesReport
 
 
 @flow(name="fit-transform")
 def fit_transform(
     config: Configuration, storage_block: str | None = None, fresh: bool = False
-) -> Report | State[Any]:
+) -> StagesReport | State[Any]:
     """Fit the method to the input, write the embedding and what else is asked for, verify all and show it.
 
     Args:
@@ -29,12 +28,11 @@ def fit_transform(
     return stages.run(_stages, [config], storage_block, fresh)
 
 
-def _stages(bench: Bench) -> Report:
-    reports = {"plan": stages.plan(bench), "fit": stages.fit(bench)}
-    if bench.has_rows:
-        reports["transform"] = stages.transform(bench)
-    reports["verify"] = stages.verify(bench)
-    stages.summarise(bench, reports)
+def _stages(runner: StageRunner) -> StagesReport:
+    plan, fitted = stages.plan(runner), stages.fit(runner)
+    transformed = stages.transform(runner) if runner.has_rows else None
+    reports = StagesReport(plan, fitted, transformed, stages.verify(runner))
+    stages.summarise(runner, reports)
     return reports
 
 
@@ -42,6 +40,6 @@ if __name__ == "__main__":
     main(
         __doc__,
         lambda configs, block, fresh: fit_transform(configs[0], block, fresh, return_state=True),
-        terminal.ran,
+        report_text.ran,
         Configuration,
     )

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 import httpx
-from orchestra import PREFECT_API_URL, get_current_settings, temporary_settings
 
-from streamdr import console
+from streamdr.cli import console
 from streamdr.errors import EngineError
+from streamdr.flows.prefect_setup import PREFECT_API_URL, get_current_settings, temporary_settings
 
 _START_SECONDS = 120
 _STOP_SECONDS = 30

@@ -5,20 +5,19 @@
 
 from typing import Any
 
-import stages
-from command import main
-from form import Configuration
-from orchestra import State, flow
-from stages import Bench
-
-from streamdr import terminal
-from streamdr.reports import Report
+from streamdr.flows import stages
+from streamdr.flows.command import main
+from streamdr.flows.parameters import Configuration
+from streamdr.flows.prefect_setup import State, flow
+from streamdr.flows.stages import StageRunner
+from streamdr.workflow import report_text
+from streamdr.workflow.reports import ReprocessReport, StagesReport
 
 
 @flow(name="reprocess")
 def reprocess(
     configs: list[Configuration], storage_block: str | None = None, fresh: bool = False
-) -> Report | State[Any]:
+) -> ReprocessReport | State[Any]:
     """Work out what is stale, stage by stage, do that and nothing else, then verify and show every output.
 
     Args:
@@ -29,10 +28,10 @@ def reprocess(
     return stages.run(_stages, configs, storage_block, fresh)
 
 
-def _stages(bench: Bench) -> Report:
-    report = stages.reprocess(bench)
-    for each in bench.one_by_one():
-        stages.summarise(each, {"verify": stages.verify(each)})
+def _stages(runner: StageRunner) -> ReprocessReport:
+    report = stages.reprocess(runner)
+    for each in runner.one_by_one():
+        stages.summarise(each, StagesReport(verify=stages.verify(each)))
     return report
 
 
@@ -40,7 +39,7 @@ if __name__ == "__main__":
     main(
         __doc__,
         lambda configs, block, fresh: reprocess(configs, block, fresh, return_state=True),
-        terminal.reprocessed,
+        report_text.reprocessed,
         Configuration,
         several=True,
     )

@@ -13,13 +13,18 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
-from command import configurations, parser
-from fit_transform import fit_transform
-from form import Configuration
-from orchestra import (
+from streamdr.cli import console
+from streamdr.cli.supervisor import set_stop_handlers
+from streamdr.config.problems import printable
+from streamdr.errors import ConfigError, EngineError
+from streamdr.flows.command import configurations, parser
+from streamdr.flows.fit_transform import fit_transform
+from streamdr.flows.own_server import some_server
+from streamdr.flows.parameters import Configuration
+from streamdr.flows.prefect_setup import (
     ConcurrencyLimitConfig,
     ConcurrencyLimitStrategy,
     Cron,
@@ -28,12 +33,6 @@ from orchestra import (
     Schedule,
     get_client,
 )
-from own_server import some_server
-
-from streamdr import console
-from streamdr.config.problems import printable
-from streamdr.errors import ConfigError, EngineError
-from streamdr.signals import on_sigterm
 
 ONE_AT_A_TIME = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW)
 """A run that comes due while another is under way is cancelled: the next one takes in what is new."""
@@ -51,7 +50,7 @@ class StoppingRunner(Runner):
 
 def serve() -> None:
     """Serve `fit_transform` with one configuration."""
-    console.fill_streams()
+    console.open_missing_streams()
     words = parser(__doc__)
     words.add_argument("--cron", metavar="CRON", help="when to run, or only on demand")
     words.add_argument("--timezone", metavar="ZONE", default="UTC", help="whose clock, as in Europe/Berlin")
@@ -65,7 +64,7 @@ def serve() -> None:
     except ConfigError as error:
         sys.exit(console.fail_with(error, as_json=False))
     # The runner installs a handler when it starts. Until then a server that was started must not be left.
-    on_sigterm(_leave)
+    set_stop_handlers(_leave)
     try:
         with some_server():
             name = given.name or Path(given.configs[0]).stem
@@ -105,8 +104,10 @@ def _require_own(name: str, description: str) -> None:
         )
 
 
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)
+def _leave(number: int, frame: FrameType | None) -> None:
+    if number == signal.SIGTERM:
+        sys.exit(128 + number)
+    signal.raise_signal(signal.SIGTERM)  # a terminal that was closed: for the runner, if it has taken over
 
 
 def _schedule(cron: str, timezone: str) -> Schedule:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ParamSpec
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
-from form import Form
-from gauge import Gauge
-from orchestra import (
+from streamdr.cli.supervisor import StageError
+from streamdr.cli.worker import StageName, StageRequest, WorkerProcess
+from streamdr.core.facts import Table
+from streamdr.core.row_outputs import ROW_OUTPUTS
+from streamdr.core.safe_text import lines, one_line
+from streamdr.flows.parameters import Parameters
+from streamdr.flows.prefect_progress import PrefectProgress
+from streamdr.flows.prefect_setup import (
     NO_CACHE,
     Block,
     Cancelled,
@@ -20,42 +27,50 @@ from orchestra import (
     get_run_logger,
     task,
 )
-
-from streamdr import tabulation, terminal
-from streamdr.methods.rows import ROW_OUTPUTS
-from streamdr.reports import Report
-from streamdr.safe_text import lines, one_line
-from streamdr.workshop import Act, Order, StageError, Workshop
+from streamdr.workflow import report_tables, report_text
+from streamdr.workflow.reports import (
+    CompareReport,
+    FitReport,
+    PlanReport,
+    ReprocessReport,
+    StagesReport,
+    SummaryReport,
+    TransformReport,
+    VerifyReport,
+)
 
 RETRIES = 5
 BACKOFF_SECONDS = 4
 """The first wait. Each is twice as long as the one before: two minutes in all."""
 
 P = ParamSpec("P")
+R = TypeVar("R")
+Configured = dict[str, Any]
+"""A configuration, as plain data."""
 _ROWS = [kind.name for kind in ROW_OUTPUTS]
 
 
-class Bench:
-    """Where the stages of one run are carried out, and what they are about."""
+class StageRunner:
+    """Carries out the stages of one run, in a worker process."""
 
     def __init__(
-        self, workshop: Workshop, configurations: list[Report], fresh: bool, storage: Mapping[str, Any]
+        self, worker: WorkerProcess, configurations: list[Configured], fresh: bool, storage: Mapping[str, Any]
     ) -> None:
-        self._workshop = workshop
+        self._worker = worker
         self.configurations = configurations
         self._fresh = fresh
         self._storage = storage
 
-    def of(self, configurations: list[Report]) -> Bench:
+    def of(self, configurations: list[Configured]) -> StageRunner:
         """The same for other configurations."""
-        return Bench(self._workshop, configurations, self._fresh, self._storage)
+        return StageRunner(self._worker, configurations, self._fresh, self._storage)
 
-    def one_by_one(self) -> Iterator[Bench]:
+    def one_by_one(self) -> Iterator[StageRunner]:
         """The same for each configuration alone."""
         for configuration in self.configurations:
             yield self.of([configuration])
 
-    def without_rows(self) -> Bench:
+    def without_rows(self) -> StageRunner:
         """The same for the models alone."""
         none = dict.fromkeys(_ROWS)
         bare = [{**each, "output": {**each["output"], **none}} for each in self.configurations]
@@ -66,24 +81,26 @@ class Bench:
         """Whether there is anything to transform to."""
         return any(self.configurations[0]["output"].get(kind) is not None for kind in _ROWS)
 
-    def do(self, act: Act, reports: Mapping[str, Report] | None = None) -> Report:
-        """Carry out a stage, with its progress shown on the page of the run."""
-        order = Order(act, self.configurations, self._fresh, reports or {}, self._storage)
-        with Gauge(key=act) as gauge:
-            return self._workshop.carry_out(order, gauge)
+    def do(self, act: StageName, reports: StagesReport | None = None) -> Any:
+        """Carry out a stage, with its progress shown on the page of the run, and return its report."""
+        request = StageRequest(
+            act, self.configurations, self._fresh, reports or StagesReport(), self._storage
+        )
+        with PrefectProgress(key=act) as gauge:
+            return self._worker.run(request, gauge)
 
 
 def run(
-    work: Callable[[Bench], Report],
-    configurations: Sequence[Form],
+    work: Callable[[StageRunner], R],
+    configurations: Sequence[Parameters],
     storage_block: str | None,
     fresh: bool,
-) -> Report | State[Any]:
-    """What every flow does around its stages: a workshop, and a clear end when one of them fails."""
+) -> R | State[Any]:
+    """What every flow does around its stages: a worker process, and a clear end when one of them fails."""
     try:
         storage = {} if storage_block is None else _storage(storage_block)
-        with Workshop() as workshop:
-            return work(Bench(workshop, [each.root for each in configurations], fresh, storage))
+        with WorkerProcess() as worker:
+            return work(StageRunner(worker, [each.root for each in configurations], fresh, storage))
     except StageError as error:
         # Two runs of one output are no failure of the second: the first does its work.
         end = Cancelled if error.kind == "BusyError" else Failed
@@ -96,7 +113,7 @@ def _may_pass(task: Any, run: Any, state: State[Any]) -> bool:
     return isinstance(error, StageError) and error.can_pass
 
 
-def stage(name: str) -> Callable[[Callable[P, Report]], Task[P, Report]]:
+def stage(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
     """A task that is tried again, after longer and longer waits, when what stopped it can pass."""
     return task(
         name=name,
@@ -110,60 +127,72 @@ def stage(name: str) -> Callable[[Callable[P, Report]], Task[P, Report]]:
 
 
 @stage("plan")
-def plan(bench: Bench) -> Report:
+def plan(runner: StageRunner) -> PlanReport:
     """Validate the configuration and the input, and say what a fit would do."""
-    report = bench.do("plan")
-    for line in filter(None, lines(terminal.planned(report)).split("\n")):
+    report: PlanReport = runner.do("plan")
+    for line in filter(None, lines(report_text.planned(report)).split("\n")):
         get_run_logger().info(line)
     return report
 
 
 @stage("fit")
-def fit(bench: Bench) -> Report:
+def fit(runner: StageRunner) -> FitReport:
     """Fit the method, pass by pass, and publish the model."""
-    return bench.do("fit")
+    report: FitReport = runner.do("fit")
+    return report
 
 
 @stage("transform")
-def transform(bench: Bench) -> Report:
+def transform(runner: StageRunner) -> TransformReport:
     """Write the embedding, and what else is asked for of rows, going on where an interrupted run stopped."""
-    return bench.do("transform")
+    report: TransformReport = runner.do("transform")
+    return report
 
 
 @stage("reprocess")
-def reprocess(bench: Bench) -> Report:
+def reprocess(runner: StageRunner) -> ReprocessReport:
     """Bring what is stale up to date, for several configurations over one input."""
-    return bench.do("reprocess")
+    report: ReprocessReport = runner.do("reprocess")
+    return report
 
 
 @stage("compare")
-def compare(bench: Bench) -> Report:
+def compare(runner: StageRunner) -> CompareReport:
     """Bring every method of a comparison up to date, and write the table."""
-    report = bench.do("compare")
-    rows, about = tabulation.cells(report["rows"]), "What each method took, and how good it is."
+    report: CompareReport = runner.do("compare")
+    rows, about = report_tables.cells(report.rows), "What each method took, and how good it is."
     _show(lambda: create_table_artifact(table=rows, key="comparison", description=about))
     return report
 
 
 @stage("verify")
-def verify(bench: Bench) -> Report:
+def verify(runner: StageRunner) -> VerifyReport:
     """Check what was written against the input."""
-    report = bench.do("verify")
-    checks = [{"check": one_line(name), "found": one_line(found)} for name, found in report["checks"].items()]
+    report: VerifyReport = runner.do("verify")
+    checks = [{"check": one_line(name), "found": one_line(found)} for name, found in report.checks.items()]
     about = "What was checked once more after it was written."
     _show(lambda: create_table_artifact(table=checks, key="verified", description=about))
     return report
 
 
 @stage("summarise")
-def summarise(bench: Bench, reports: Mapping[str, Report]) -> Report:
-    """Show what was found: a table, and a page with the pictures."""
-    report = bench.do("summarise", reports)
-    table, about = report["table"], "What each component explains."
-    if table:
-        _show(lambda: create_table_artifact(table=table, key="explained-variance", description=about))
-    _show(lambda: create_markdown_artifact(markdown=report["markdown"], key="summary"))
-    return {"components": len(table)}
+def summarise(runner: StageRunner, reports: StagesReport) -> None:
+    """Show what was found: what the model lists, and a page with the pictures."""
+    report: SummaryReport = runner.do("summarise", reports)
+    for table in report.tables:
+        _show(partial(_show_table, table))
+    _show(lambda: create_markdown_artifact(markdown=report.markdown, key="summary"))
+
+
+def _show_table(table: Table) -> None:
+    """Put what a model lists on the page of the run."""
+    # The key of an artifact has small letters, digits and dashes only.
+    key = re.sub(r"[^a-z0-9]+", "-", table.title.lower()).strip("-")
+    rows = [
+        {one_line(name): one_line(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in table.records()
+    ]
+    create_table_artifact(table=rows, key=key, description=one_line(table.about or table.title))
 
 
 def _show(create: Callable[[], object]) -> None:

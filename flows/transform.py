@@ -5,20 +5,19 @@
 
 from typing import Any
 
-import stages
-from command import main
-from form import Configuration
-from orchestra import State, flow
-from stages import Bench
-
-from streamdr import terminal
-from streamdr.reports import Report
+from streamdr.flows import stages
+from streamdr.flows.command import main
+from streamdr.flows.parameters import Configuration
+from streamdr.flows.prefect_setup import State, flow
+from streamdr.flows.stages import StageRunner
+from streamdr.workflow import report_text
+from streamdr.workflow.reports import StagesReport
 
 
 @flow(name="transform")
 def transform(
     config: Configuration, storage_block: str | None = None, fresh: bool = False
-) -> Report | State[Any]:
+) -> StagesReport | State[Any]:
     """Write the embedding, and what else is asked for, by the model that is there, verify it and show it.
 
     Args:
@@ -29,10 +28,10 @@ def transform(
     return stages.run(_stages, [config], storage_block, fresh)
 
 
-def _stages(bench: Bench) -> Report:
-    reports = {"transform": stages.transform(bench)}
-    reports["verify"] = stages.verify(bench)
-    stages.summarise(bench, reports)
+def _stages(runner: StageRunner) -> StagesReport:
+    transformed = stages.transform(runner)
+    reports = StagesReport(transform=transformed, verify=stages.verify(runner))
+    stages.summarise(runner, reports)
     return reports
 
 
@@ -40,6 +39,6 @@ if __name__ == "__main__":
     main(
         __doc__,
         lambda configs, block, fresh: transform(configs[0], block, fresh, return_state=True),
-        lambda reports: terminal.transformed(reports["transform"]),
+        report_text.ran,
         Configuration,
     )

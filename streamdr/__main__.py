@@ -10,11 +10,11 @@ def main() -> None:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from streamdr import cli
+    from streamdr.cli import app
 
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, handler)
-    cli.main()
+    app.main()
 
 
 if __name__ == "__main__":

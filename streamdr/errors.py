@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from streamdr.safe_text import lines, one_line
+import errno
+
+from streamdr.core.safe_text import lines, one_line
+
+_LASTING = {
+    *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG, errno.EINVAL),
+}
+"""Errors of the system that somebody has to mend. All others may be gone in a minute."""
 
 
 class StreamdrError(Exception):
-    """The base of every error that streamdr raises on purpose. What it says may be shown anywhere."""
+    """The base of every error that streamdr raises on purpose. What it says may be shown anywhere.
+
+    Examples
+    --------
+    >>> from streamdr.errors import StreamdrError
+    >>> import streamdr
+    >>> try:
+    ...     streamdr.open_source("nowhere.zarr")
+    ... except StreamdrError as error:
+    ...     print(type(error).__name__)
+    InputError
+    """
 
     def __str__(self) -> str:
         return one_line(super().__str__())
@@ -22,6 +41,13 @@ class ConfigError(StreamdrError):
     ----------
     *problems : str
         What is wrong, a line each.
+
+    Examples
+    --------
+    >>> from streamdr.errors import ConfigError
+    >>> print(ConfigError("run.yaml:1: no input", "run.yaml:4: no method"))
+    run.yaml:1: no input
+    run.yaml:4: no method
     """
 
     def __init__(self, *problems: str) -> None:
@@ -34,8 +60,20 @@ class ConfigError(StreamdrError):
 class ParameterError(StreamdrError, ValueError):
     """A method's parameter with an impossible value, or one that this data cannot satisfy.
 
-    As text it begins with the parameter's name, unless the message says already where the parameter stands
-    in a file (`located`).
+    Parameters
+    ----------
+    parameter : str
+        The name of the parameter.
+    message : str
+        What is wrong with its value.
+    located : bool
+        Whether the message says already where it stands in a file.
+
+    Examples
+    --------
+    >>> from streamdr.errors import ParameterError
+    >>> str(ParameterError("tol", "-1 is not above 0"))
+    'tol: -1 is not above 0'
     """
 
     def __init__(self, parameter: str, message: str, located: bool = False) -> None:
@@ -52,33 +90,97 @@ class ParameterError(StreamdrError, ValueError):
 
 
 class DataError(StreamdrError, ValueError):
-    """Input that cannot be read or cannot be used: missing, corrupt, not finite, of the wrong shape."""
+    """Input that cannot be read or cannot be used: missing, corrupt, not finite, of the wrong shape.
+
+    Examples
+    --------
+    >>> from streamdr.errors import DataError
+    >>> str(DataError('x.zarr: chunk (3, 0) is damaged'))
+    'x.zarr: chunk (3, 0) is damaged'
+    """
 
 
 class InputError(ParameterError, DataError):
-    """A parameter that names what is not there, or does not fit: a path, an array of a group, a column."""
+    """A parameter that names what is not there, or does not fit: a path, an array of a group, a column.
+
+    Parameters
+    ----------
+    parameter : str
+        The name of the parameter.
+    message : str
+        What is wrong with its value.
+    located : bool
+        Whether the message says already where it stands in a file.
+
+    Examples
+    --------
+    >>> from streamdr.errors import InputError
+    >>> str(InputError("path", "x.zarr does not exist"))
+    'path: x.zarr does not exist'
+    """
 
 
 class MissingValuesError(DataError):
-    """A value that is not there (NaN), met by what cannot do without it."""
+    """A value that is not there (NaN), met by what cannot do without it.
+
+    Examples
+    --------
+    >>> from streamdr.errors import MissingValuesError
+    >>> str(MissingValuesError('x.zarr: row 7, column 2 is NaN'))
+    'x.zarr: row 7, column 2 is NaN'
+    """
 
 
 class StoreError(StreamdrError):
-    """An output or a saved model that cannot be written, or read back as it was written."""
+    """An output or a saved model that cannot be written, or read back as it was written.
+
+    Examples
+    --------
+    >>> from streamdr.errors import StoreError
+    >>> str(StoreError('model.zarr is there already'))
+    'model.zarr is there already'
+    """
 
 
 class OverlapError(StoreError):
-    """The place of an output that is an input, or another output, or lies in one: choose another place."""
+    """The place of an output that is an input, or another output, or lies in one: choose another place.
+
+    Examples
+    --------
+    >>> from streamdr.errors import OverlapError
+    >>> str(OverlapError('out.zarr lies in the input x.zarr'))
+    'out.zarr lies in the input x.zarr'
+    """
 
 
 class BusyError(StoreError):
-    """An output that another run is writing: wait for that run, or stop it."""
+    """An output that another run is writing: wait for that run, or stop it.
+
+    Examples
+    --------
+    >>> from streamdr.errors import BusyError
+    >>> str(BusyError('another run is writing model.zarr'))
+    'another run is writing model.zarr'
+    """
 
 
 class MemoryLimitError(StreamdrError, MemoryError):
     """Work that would not fit in the promised memory, refused before a byte was read.
 
-    `least` is the limit, in MiB, that would do; `otherwise` is what may be done instead.
+    Parameters
+    ----------
+    problem : str
+        What does not fit.
+    least : int
+        The limit, in MiB, that would do.
+    otherwise : str
+        What may be done instead.
+
+    Examples
+    --------
+    >>> from streamdr.errors import MemoryLimitError
+    >>> str(MemoryLimitError("it takes 90 MiB", 100))
+    'it takes 90 MiB; raise memory_limit to 100 MiB'
     """
 
     def __init__(self, problem: str, least: int, otherwise: str = "") -> None:
@@ -92,8 +194,53 @@ class MemoryLimitError(StreamdrError, MemoryError):
 
 
 class EngineError(StreamdrError):
-    """A cluster that cannot be reached or started, or that the work does not survive."""
+    """A cluster that cannot be reached or started, or that the work does not survive.
+
+    Examples
+    --------
+    >>> from streamdr.errors import EngineError
+    >>> str(EngineError('the scheduler does not answer'))
+    'the scheduler does not answer'
+    """
 
 
 class Interrupted(StreamdrError):  # noqa: N818  (an interruption is not an error, but travels like one)
-    """The run was asked to stop, and did so after a checkpoint."""
+    """The run was asked to stop, and did so after a checkpoint.
+
+    Examples
+    --------
+    >>> from streamdr.errors import Interrupted
+    >>> str(Interrupted('stopped after a checkpoint'))
+    'stopped after a checkpoint'
+    """
+
+
+def can_pass(error: BaseException | None) -> bool:
+    """Return whether an error may be gone when the same is tried again: a disk or a worker that went away.
+
+    Parameters
+    ----------
+    error : exception or None
+        What was raised.
+
+    Returns
+    -------
+    whether : bool
+        Whether trying again may help.
+
+    Examples
+    --------
+    >>> from streamdr.errors import EngineError, can_pass
+    >>> can_pass(EngineError("the scheduler is gone")), can_pass(None)
+    (True, False)
+    """
+    if isinstance(error, BusyError):
+        return False
+    blamed = isinstance(error, DataError)  # rows that kill whoever reads them will do so again
+    while error is not None:
+        if isinstance(error, EngineError):
+            return not blamed
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | PermissionError):
+            return error.errno not in _LASTING
+        error = error.__cause__
+    return False

@@ -2,7 +2,7 @@
 
 Examples
 --------
->>> from streamdr.accumulators import Moments
+>>> from streamdr.statistics.moments import Moments
 >>> from streamdr.testing import HOSTILE, check_accumulator, hostile_data
 >>> for kind in HOSTILE:
 ...     check_accumulator(Moments(5), hostile_data(kind, 40, 5))
@@ -10,6 +10,7 @@ Examples
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -18,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from streamdr.accumulators import Accumulator
-from streamdr.blocks import Array, Axis, Block, MatrixSpec, Span, widen
-from streamdr.methods import Method, in_memory
+from streamdr.core.accumulator import Accumulator
+from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, Span, widen
+from streamdr.core.method import Method, Model, Pass, Passes, in_memory
+from streamdr.errors import MissingValuesError
 
 HOSTILE: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
     "kind": lambda rng, n, d: rng.normal(size=(n, d)),
@@ -39,7 +41,7 @@ HOSTILE: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
 }
 """Data that breaks careless sums. Weak random data hides wrong merges."""
 
-HOLES: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
+MISSING: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
     "some": lambda rng, n, d: rng.random((n, d)) < 0.1,
     "most": lambda rng, n, d: rng.random((n, d)) < 0.6,
     "a row": lambda rng, n, d: np.broadcast_to(np.arange(n)[:, None] == n // 2, (n, d)),
@@ -48,14 +50,39 @@ HOLES: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
 """Which values are missing: for accumulators and methods that take holes."""
 
 
-def hostile_data(kind: str, n: int, d: int, seed: int = 0, holes: str | None = None) -> Array:
-    """One of the hostile data sets, of n rows and d columns; with holes (NaN), of a floating type."""
+def hostile_data(kind: str, n: int, d: int, seed: int = 0, missing: str | None = None) -> Array:
+    """Return one of the data sets that break careless sums.
+
+    Parameters
+    ----------
+    kind : str
+        One of `HOSTILE`.
+    n : int
+        How many rows.
+    d : int
+        How many columns.
+    seed : int
+        The seed of its random numbers.
+    missing : str or None
+        Which values are missing (NaN), one of `MISSING`; the data is then of a floating type.
+
+    Returns
+    -------
+    data : ndarray (n, d)
+        The rows.
+
+    Examples
+    --------
+    >>> from streamdr.testing import hostile_data
+    >>> hostile_data("float32 offset", 4, 3).dtype
+    dtype('float32')
+    """
     rng = np.random.default_rng(seed)
     data = HOSTILE[kind](rng, n, d)
-    if holes is None:
+    if missing is None:
         return data
     data = data if data.dtype.kind == "f" else widen(data)
-    data[HOLES[holes](rng, n, d)] = np.nan
+    data[MISSING[missing](rng, n, d)] = np.nan
     return data
 
 
@@ -66,15 +93,49 @@ def check_accumulator(
     axis: Axis = "rows",
     weights: Array | None = None,
     labels: Array | None = None,
+    amplification: float = 1.0,
 ) -> None:
-    """Every law of an accumulator, on one data set that is cut along `axis`."""
+    """Check every law of an accumulator, on one data set that is cut along `axis`.
+
+    The results of different orders of summation may differ by 64 `amplification` times the eps of the data's
+    type, relative to the largest value of each array.
+
+    Parameters
+    ----------
+    empty : Accumulator
+        An empty one.
+    data : ndarray
+        Rows x columns.
+    axis : "rows" or "columns"
+        The axis along which the data is cut.
+    weights : ndarray or None
+        A weight for each row.
+    labels : ndarray or None
+        A label for each row.
+    amplification : float
+        How many times the relative rounding error of a summand is larger than that of a value, on this data.
+        It is 1 for sums of products. The weight exp(l) has the absolute error of l, which an error
+        analysis of l gives.
+
+    Raises
+    ------
+    AssertionError
+        With the law that does not hold.
+
+    Examples
+    --------
+    >>> from streamdr.statistics.moments import Moments
+    >>> from streamdr.testing import check_accumulator, hostile_data
+    >>> check_accumulator(Moments(5), hostile_data("big offset", 40, 5))
+    """
     before, saved = data.copy(), _value(empty)
     length = data.shape[0 if axis == "rows" else 1]
     whole = _folded(empty, data, [Span(0, length)], axis, weights, labels)
     scale = {name: float(np.nanmax(np.abs(array), initial=0.0)) for name, array in _value(whole).items()}
+    eps = float(np.finfo(widen(data).dtype).eps)
 
     def same(got: Accumulator, law: str) -> None:
-        _require_close(_value(got), _value(whole), scale, widen(data).dtype, law)
+        _require_close(_value(got), _value(whole), scale, 64 * amplification * eps, law)
 
     for pieces in _splits(length):
         parts = [_folded(empty, data, [piece], axis, weights, labels) for piece in pieces]
@@ -98,14 +159,37 @@ def check_accumulator(
     spent = empty.empty_like()
     spent.update(Block(Span(0, length), np.array(widen(data)), labels, weights, disposable=True))
     _require_equal(_value(spent), _value(whole), "a block that may be overwritten gives the same bits")
-    _require_suspicious(empty, data, length, weights, labels)
+    _require_located(empty, data, length, weights, labels)
     _require_equal(_value(empty), saved, "the empty accumulator is not touched")
 
 
 def check_bounded(
     empty: Accumulator, data: Array, *, axis: Axis = "rows", labels: Array | None = None
 ) -> None:
-    """The state does not grow with what was seen."""
+    """Check that the state of an accumulator does not grow with what it has seen.
+
+    Parameters
+    ----------
+    empty : Accumulator
+        An empty one.
+    data : ndarray
+        Rows x columns.
+    axis : "rows" or "columns"
+        The axis along which the data is cut.
+    labels : ndarray or None
+        A label for each row.
+
+    Raises
+    ------
+    AssertionError
+        With the law that does not hold.
+
+    Examples
+    --------
+    >>> from streamdr.statistics.moments import Moments
+    >>> from streamdr.testing import check_bounded, hostile_data
+    >>> check_bounded(Moments(5), hostile_data("big offset", 40, 5))
+    """
     length = data.shape[0 if axis == "rows" else 1]
     once = _folded(empty, data, [Span(0, length)], axis, None, labels)
     again = _folded(empty, data, [Span(0, length)] * 20, axis, None, labels)
@@ -114,7 +198,30 @@ def check_bounded(
 
 
 def check_method(method: Method, data: Array, *, labels: Array | None = None) -> None:
-    """Every law of a method: its passes are deterministic, its model maps blocks as it maps the whole."""
+    """Check every law of a method: its passes are deterministic, its model maps blocks as it maps the whole.
+
+    `check_passes` looks at the accumulators that it brings.
+
+    Parameters
+    ----------
+    method : Method
+        The method with its parameters.
+    data : ndarray
+        Rows x columns.
+    labels : ndarray or None
+        A label for each row.
+
+    Raises
+    ------
+    AssertionError
+        With the law that does not hold.
+
+    Examples
+    --------
+    >>> from streamdr.methods.pca import PCA
+    >>> from streamdr.testing import check_method, hostile_data
+    >>> check_method(PCA(2), hostile_data("big offset", 40, 5))
+    """
     spec = _spec(data, labels)
     for route in method.routes(spec):
         first, second = (in_memory(route.method, data, labels=labels) for _ in range(2))
@@ -124,6 +231,7 @@ def check_method(method: Method, data: Array, *, labels: Array | None = None) ->
         _require_equal({"rows": elsewhere}, {"rows": whole}, f"{route.name}: a model maps alike anywhere")
         assert whole.shape == (len(data), first.n_outputs), f"{route.name}: the embedding has another shape"
         assert first.n_features == data.shape[1], f"{route.name}: n_features is not the data's"
+        _require_plain(first, route.name)
         one = first.transform(data[:1])
         tolerance = 64 * np.finfo(whole.dtype).eps * float(np.abs(whole).max(initial=1.0))
         np.testing.assert_allclose(
@@ -136,6 +244,75 @@ def check_method(method: Method, data: Array, *, labels: Array | None = None) ->
             np.testing.assert_allclose(
                 scores, whole, rtol=0, atol=tolerance, err_msg="columns map as rows do"
             )
+
+
+def check_passes(method: Method, data: Array, *, labels: Array | None = None) -> None:
+    """Check every law of an accumulator, for one of each kind that the passes of a method ask for.
+
+    Parameters
+    ----------
+    method : Method
+        The method with its parameters.
+    data : ndarray
+        Rows x columns.
+    labels : ndarray or None
+        A label for each row.
+
+    Raises
+    ------
+    AssertionError
+        With the law that does not hold.
+
+    Examples
+    --------
+    >>> from streamdr.methods.pca import PCA
+    >>> from streamdr.testing import check_passes, hostile_data
+    >>> check_passes(PCA(2), hostile_data("big offset", 40, 5))
+    """
+    for route in method.routes(_spec(data, labels)):
+        watched = _Watched(route.method)
+        in_memory(watched, data, labels=labels)  # type: ignore[arg-type]  # of which it needs the passes only
+        for request in {request.empty.kind: request for request in watched.requests}.values():
+            check_accumulator(request.empty, data, axis=request.axis, labels=labels)
+
+
+class _Watched:
+    """A method that notes the passes it asks for over all of the data."""
+
+    def __init__(self, method: Method) -> None:
+        self._method = method
+        self.requests: list[Pass] = []
+
+    def passes(self, data: MatrixSpec) -> Passes:
+        passes = self._method.passes(data)
+        try:
+            request = next(passes)
+            while True:
+                if request.part is None and request.in_memory is None:
+                    self.requests.append(request)
+                try:
+                    full = yield request
+                except MissingValuesError as missing:
+                    request = passes.throw(missing)
+                else:
+                    request = passes.send(full)
+        except StopIteration as finished:
+            model: Model = finished.value
+            return model
+
+
+def _require_plain(model: Model, route: str) -> None:
+    """What a model says of itself is plain values: they go to other processes, and are shown by others."""
+    facts, tables = model.facts(), model.tables()
+    assert facts, f"{route}: the model says nothing of itself"
+    said: list[object] = [text for fact in facts for text in (fact.name, fact.value, fact.unit)]
+    for table in tables:
+        assert table.rows, f"{route}: the table {table.title!r} has no row"
+        assert {len(row) for row in table.rows} == {len(table.columns)}, f"{route}: rows are as columns are"
+        said += [value for row in table.rows for value in row]
+    strange = [value for value in said if type(value) not in (str, int, float, bool)]
+    assert not strange, f"{route}: {strange[0]!r} is no plain value"
+    json.dumps(model.summary())
 
 
 def _spec(data: Array, labels: Array | None) -> MatrixSpec:
@@ -195,15 +372,17 @@ def _merged(parts: Sequence[Accumulator], order: str) -> Accumulator:
     return rest
 
 
-def _require_suspicious(
+def _require_located(
     empty: Accumulator, data: Array, length: int, weights: Array | None, labels: Array | None
 ) -> None:
-    for value in (np.inf, -np.inf) if empty.holes else (np.nan, np.inf, -np.inf):
+    for value in (np.inf, -np.inf) if empty.allow_nan else (np.nan, np.inf, -np.inf):
         broken = np.array(widen(data))
         broken[-1, -1] = value
         noticed = Event()
         with np.errstate(invalid="ignore"):
-            empty.empty_like().update(Block(Span(0, length), broken, labels, weights, suspect=noticed.set))
+            empty.empty_like().update(
+                Block(Span(0, length), broken, labels, weights, locate_nonfinite=noticed.set)
+            )
         assert noticed.is_set(), f"a value that is {value} is noticed"
 
 
@@ -222,10 +401,9 @@ def _arrays_of(model: Any) -> dict[str, Array]:
 
 
 def _require_close(
-    got: dict[str, Array], want: dict[str, Array], scale: dict[str, float], dtype: np.dtype[Any], law: str
+    got: dict[str, Array], want: dict[str, Array], scale: dict[str, float], tolerance: float, law: str
 ) -> None:
     assert got.keys() == want.keys(), law
-    tolerance = 64 * float(np.finfo(dtype).eps)
     for name in want:
         np.testing.assert_allclose(
             got[name], want[name], rtol=0, atol=tolerance * scale[name], err_msg=f"{law}: {name}"

@@ -20,16 +20,17 @@ from typing import Any
 
 import numpy as np
 import zarr
+from narrowing import present
 
 SCRIPT = str(Path(sys.executable).with_name("streamdr"))
 
 WARM = multiprocessing.get_context("forkserver")
 PRELOADED = [
-    "streamdr.cli",
-    "streamdr.console",
-    "streamdr.pipeline",
-    "streamdr.inspection",
-    "streamdr.ingest",
+    "streamdr.cli.app",
+    "streamdr.cli.console",
+    "streamdr.workflow.pipeline",
+    "streamdr.workflow.inspection",
+    "streamdr.data.ingest",
 ]
 WARM.set_forkserver_preload(PRELOADED)
 
@@ -64,7 +65,7 @@ def streamdr(
         process = WARM.Process(target=command, args=arguments)
         process.start()
         process.join()
-        return Outcome(process.exitcode, *(stream.read_text() for stream in streams))
+        return Outcome(present(process.exitcode), *(stream.read_text() for stream in streams))
 
 
 def succeed(*words: str | Path, cwd: Path) -> Outcome:
@@ -81,7 +82,7 @@ def command(
     largest_file: int = resource.RLIM_INFINITY,
 ) -> None:
     """Be the program, from here on, and say what it says into two files."""
-    from streamdr.cli import main
+    from streamdr.cli.app import main
 
     os.chdir(cwd)
     os.environ.update(environment)
@@ -95,7 +96,10 @@ def command(
 def write_config(place: Path, **sections: Mapping[str, Any]) -> Path:
     """A configuration with one key a line, so that a test can say where a key is."""
     lines = []
-    defaults = {"method": {"name": "pca", "n_components": 2}, "output": {"model": "out/model.zarr"}}
+    defaults: dict[str, dict[str, Any]] = {
+        "method": {"name": "pca", "n_components": 2},
+        "output": {"model": "out/model.zarr"},
+    }
     for name in ("input", "method", "output", "execution"):
         lines.append(f"{name}:")
         keys = {**defaults.get(name, {}), **sections.get(name, {})}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import uuid
+from collections.abc import Callable
 
 import fault_counts
 import pytest
 from hypothesis import HealthCheck, settings
 
-from streamdr.fitting import one_blas_thread
+from streamdr.core import blocks
+from streamdr.engine.fitting import one_blas_thread
 
 # Tests check what comes out, never how long it took: other programs may be using the machine.
 settings.register_profile("streamdr", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -30,6 +32,24 @@ def single_blas_thread():
     """Small products on many BLAS threads spend their time waiting for each other."""
     with one_blas_thread():
         yield
+
+
+@pytest.fixture
+def blocks_of(monkeypatch) -> Callable[[int], None]:
+    """Cuts data into blocks of so many bytes, and segments of two: few rows are cut as if they were many."""
+
+    def cut(block_bytes: int) -> None:
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+        monkeypatch.setattr(blocks, "LARGEST_BLOCK_BYTES", block_bytes)
+        monkeypatch.setattr(blocks, "SEGMENT_BYTES", 2 * block_bytes)
+
+    return cut
+
+
+@pytest.fixture
+def small_blocks(blocks_of) -> None:
+    """Cut small data as if it were large: many blocks, many segments, several levels."""
+    blocks_of(1 << 12)
 
 
 @pytest.fixture(scope="session")

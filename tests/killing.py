@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from command_line import WARM, Outcome, command
+from narrowing import present
 
 _PATIENCE_SECONDS = 300
 _STEPS = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.utime"}
@@ -57,13 +58,13 @@ class Started:
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return present(self._process.pid)
 
     @property
     def worker(self) -> int:
         """The process that does the work, or the one that was started as long as it is the only one."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
-        return int((children.read_text().split() or [self.pid])[0])
+        return int((children.read_text().split() or [str(self.pid)])[0])
 
     def ends_within(self, seconds: float) -> bool:
         """Whether its last process ends in that time: the pipe that all of them hold is then closed."""
@@ -82,7 +83,7 @@ class Started:
         """Wait for its end: what it said, and its exit code."""
         assert self.ends_within(_PATIENCE_SECONDS)
         self._process.join()
-        return Outcome(self._process.exitcode, *(stream.read_text() for stream in self._streams))
+        return Outcome(present(self._process.exitcode), *(stream.read_text() for stream in self._streams))
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,7 @@ def _lead(
         if next(steps) > last_step:
             if failing is None:
                 os.killpg(0, signal.SIGKILL)
+                return
             raise OSError(failing, os.strerror(failing), os.fsdecode(arguments[0]))
 
     sys.addaudithook(count)

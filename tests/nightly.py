@@ -10,10 +10,15 @@ from typing import Any
 
 import numpy as np
 import zarr
+from narrowing import checked
 
-from streamdr import pipeline, store
+from streamdr import store
 from streamdr.config import parse
-from streamdr.progress import Silent
+from streamdr.core.addresses import Location
+from streamdr.core.progress import Silent
+from streamdr.store.backend import Backend
+from streamdr.workflow import pipeline
+from streamdr.workflow.reports import RunReport
 
 
 class Heard(Silent):
@@ -57,9 +62,9 @@ class Nights:
         array.resize((rows, *self.values.shape[1:]))
         array[before:] = self.values[before:rows]
 
-    def stage(self, **sections: dict[str, Any]) -> pipeline.Stage:
+    def stage(self, **sections: dict[str, Any]) -> pipeline.RunContext:
         """What the configuration asks for, with some sections changed."""
-        config = {
+        config: dict[str, dict[str, Any]] = {
             "input": {"path": str(self.root / "x.zarr")},
             "method": {"name": "pca", "n_components": 3},
             "output": {"model": str(self.root / "out/model.zarr")},
@@ -67,13 +72,13 @@ class Nights:
         for given in (self.config, sections):
             for name, section in given.items():
                 config[name] = config.get(name, {}) | section
-        return pipeline.Stage(parse(json.dumps(config)), Heard(), threading.Event())
+        return pipeline.RunContext(parse(json.dumps(config)), Heard(), threading.Event())
 
-    def run(self, **sections: dict[str, Any]) -> pipeline.Report:
+    def run(self, **sections: dict[str, Any]) -> RunReport:
         """Run all stages once."""
         stage = self.stage(**sections)
         report = pipeline.run_all(stage)
-        self.said = stage.progress.lines
+        self.said = checked(Heard, stage.progress).lines
         return report
 
     def model(self) -> dict[str, np.ndarray]:
@@ -81,9 +86,9 @@ class Nights:
         return arrays_of(self.root / "out/model.zarr")
 
 
-def arrays_of(path: Path) -> dict[str, np.ndarray]:
+def arrays_of(place: Location | Backend) -> dict[str, np.ndarray]:
     """The arrays of a model."""
-    model = store.load_model(path).model
+    model = store.load_model(place).model
     return {name: value for name, value in vars(model).items() if isinstance(value, np.ndarray)}
 
 

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from streamdr.addresses import below
-from streamdr.config.problems import Place
-from streamdr.config.sections import Execution, Input, Location, Output, Run
+from streamdr.config.problems import SourcePosition
+from streamdr.config.sections import Execution, Input, LocationText, Output, Run
 from streamdr.config.yaml_source import Parsed
+from streamdr.core.addresses import below
+from streamdr.core.method import Method
 from streamdr.errors import ParameterError
-from streamdr.methods import Method
 
 COMPARISON_SECTIONS = ("input", "methods", "output", "execution")
 
@@ -43,7 +43,7 @@ def _table(path: str) -> str:
     return path
 
 
-Table = Annotated[Location, AfterValidator(_table)]
+Table = Annotated[LocationText, AfterValidator(_table)]
 
 
 @dataclass(frozen=True)
@@ -53,21 +53,22 @@ class ComparisonOutput:
     Parameters
     ----------
     folder : str
-        Where models and embeddings go, as NAME.zarr and NAME-embedding.zarr: a path, relative to the
+        The folder for models and embeddings, as NAME.zarr and NAME-embedding.zarr: a path, relative to the
         directory where the command is run, or an address.
     table : str or list of str
-        The file for the table, Markdown or comma-separated values as it ends in .md or .csv; a list writes
-        several.
+        The file for the table: Markdown if it ends in .md, comma-separated values if it ends in .csv. A list
+        writes several.
     dtype : "float32", "float64" or None
         The type of the embeddings; null for the floating type in which the data is processed.
     overwrite : bool
         Replace outputs that exist. Otherwise they are an error, unless the same configuration made them.
     refresh_tolerance : float
-        When rows were appended, how far a model may have moved before the rows that are there are written
-        anew: the change of their embedding, root mean square, as a part of its spread. 0 always does.
+        After an append, the largest change of a model for which existing rows are not written again: the
+        root mean square change of their embedding, relative to its standard deviation. With 0 they are
+        always written again.
     """
 
-    folder: Location
+    folder: LocationText
     table: Table | Annotated[list[Table], Field(min_length=1)]
     dtype: Literal["float32", "float64"] | None = None
     overwrite: bool = False
@@ -107,7 +108,7 @@ class Comparison:
     execution: Execution = dataclasses.field(default_factory=Execution)
     source_file: str | None = None
     document: Parsed = dataclasses.field(
-        default_factory=lambda: Parsed(Place("configuration")), repr=False, compare=False
+        default_factory=lambda: Parsed(SourcePosition("configuration")), repr=False, compare=False
     )
     """Where each key was written."""
 

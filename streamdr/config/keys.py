@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, cached_property
 from inspect import getdoc
 from typing import Any, get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
+
+from streamdr.core.docstrings import entries, sections
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Key:
 def keys_of(section: type) -> dict[str, Key]:
     """The keys of a section by name, in order."""
     annotations = get_type_hints(section, include_extras=True)
-    descriptions = _parameter_descriptions(section)
+    descriptions = entries(sections(getdoc(section) or "").get("Parameters", ""))
     return {
         field.name: Key(
             name=field.name,
@@ -59,10 +60,3 @@ def keys_of(section: type) -> dict[str, Key]:
 def summary(section: type) -> str:
     """The first paragraph of a section's docstring, on one line."""
     return " ".join((getdoc(section) or "").split("\n\n")[0].split())
-
-
-def _parameter_descriptions(section: type) -> dict[str, str]:
-    """What the `Parameters` of a class's docstring say, by name."""
-    _, _, parameters = (getdoc(section) or "").partition("Parameters\n----------\n")
-    entries = re.findall(r"^(\w+) : .*\n((?: .*\n|\n)*)", parameters + "\n", re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in entries}

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from streamdr.config.comparisons import COMPARISON_SECTIONS, Comparison
 from streamdr.config.overrides import override
-from streamdr.config.problems import Place, Problem, refusal
+from streamdr.config.problems import Problem, SourcePosition, refusal
 from streamdr.config.reader import Reader
 from streamdr.config.sections import SECTIONS, Run
 from streamdr.config.wording import show
@@ -50,12 +50,12 @@ def load_all(paths: Sequence[str], overrides: Sequence[str] = ()) -> list[Run]:
 
 def parse(text: str, overrides: Sequence[str] = (), name: str = "<text>") -> Run:
     """Read a configuration from its text; errors call it by the given name."""
-    return _run(parse_yaml(text, partial(Place, name)), overrides)
+    return _run(parse_yaml(text, partial(SourcePosition, name)), overrides)
 
 
 def parse_comparison(text: str, overrides: Sequence[str] = (), name: str = "<text>") -> Comparison:
     """Read the configuration of a comparison from its text; errors call it by the given name."""
-    return _comparison(parse_yaml(text, partial(Place, name)), overrides)
+    return _comparison(parse_yaml(text, partial(SourcePosition, name)), overrides)
 
 
 def read(sections: Mapping[str, Any], name: str = "configuration") -> Run:
@@ -69,11 +69,11 @@ def read_comparison(sections: Mapping[str, Any], name: str = "configuration") ->
 
 
 def _file(path: str | os.PathLike[str]) -> Parsed:
-    return parse_yaml(read_text(Path(path)), partial(Place, os.fspath(path)))
+    return parse_yaml(read_text(Path(path)), partial(SourcePosition, os.fspath(path)))
 
 
 def _plain(sections: Mapping[str, Any], name: str) -> Parsed:
-    return parse_yaml(json.dumps(sections, ensure_ascii=False), lambda line, column: Place(name))
+    return parse_yaml(json.dumps(sections, ensure_ascii=False), lambda line, column: SourcePosition(name))
 
 
 def _runs(path: Path, overrides: Sequence[str]) -> list[Run]:
@@ -111,11 +111,11 @@ def _prepare(document: Parsed, overrides: Sequence[str], sections: Sequence[str]
         override(document, argument)
 
 
-def _refuse_instead(document: Parsed, there: str, expected: str, told: str) -> None:
+def _refuse_instead(document: Parsed, there: str, expected: str, reason: str) -> None:
     """Refuse a configuration of the other kind in one sentence, since all of it would be wrong."""
     if there in document.data and expected not in document.data:
         raise refusal(
-            Problem(document.keys[there,], (there,), f"{told}; this needs the section {expected} instead")
+            Problem(document.keys[there,], (there,), f"{reason}; this needs the section {expected} instead")
         )
 
 

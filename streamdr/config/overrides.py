@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from streamdr.config.problems import KeyPath, Place, Problem, refusal
+from streamdr.config.problems import KeyPath, Problem, SourcePosition, refusal
 from streamdr.config.wording import show
 from streamdr.config.yaml_source import Parsed, parse_yaml
-from streamdr.safe_text import redact_value
+from streamdr.core.safe_text import redact_value
 
 
 def override(document: Parsed, argument: str) -> None:
@@ -16,7 +16,7 @@ def override(document: Parsed, argument: str) -> None:
     dotted, equals, text = argument.partition("=")
     # The key alone: a value may be a secret, and what is wrong with it is said where it is looked at.
     shown = dotted if equals else re.split("[^\\w.]", dotted, maxsplit=1)[0]
-    place = Place(f"--set {redact_value(shown)}".strip())
+    place = SourcePosition(f"--set {redact_value(shown)}".strip())
     path = tuple(key.strip() for key in dotted.split("."))
     if not equals or not all(path):
         raise refusal(Problem(place, (), "expected key=value, such as method.n_components=10"))
@@ -36,7 +36,7 @@ def override(document: Parsed, argument: str) -> None:
         places |= {path + below: place for below in ((), *new)}
 
 
-def _spot(section: Any, path: KeyPath, place: Place) -> str | int:
+def _spot(section: Any, path: KeyPath, place: SourcePosition) -> str | int:
     """The last key of a path as its section knows it: that of a list is a number, counted from 0."""
     key = path[-1]
     if isinstance(section, dict):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streamdr.core.safe_text import redact_value
 from streamdr.errors import ConfigError
-from streamdr.safe_text import redact_value
 
 KeyPath = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Place:
+class SourcePosition:
     """A line and column (from 1) of a file, or an argument of the command line (line 0)."""
 
     source: str
@@ -27,7 +27,7 @@ class Place:
 class Problem:
     """One thing to mend."""
 
-    place: Place
+    place: SourcePosition
     path: KeyPath
     message: str
 

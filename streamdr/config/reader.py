@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -22,10 +22,10 @@ from streamdr.config.problems import KeyPath, Problem
 from streamdr.config.sections import SECTIONS, Execution, Input, Output, Run
 from streamdr.config.wording import did_you_mean, mismatch, nearest, show
 from streamdr.config.yaml_source import Parsed
+from streamdr.core.method import ConditionalOutputs, Method, Supervised
+from streamdr.core.row_outputs import ROW_OUTPUTS
 from streamdr.errors import ParameterError
-from streamdr.methods import METHODS, Method
-from streamdr.methods.base import Choosy, Supervised
-from streamdr.methods.rows import ROW_OUTPUTS
+from streamdr.methods import METHODS
 
 T = TypeVar("T")
 
@@ -116,11 +116,11 @@ class Reader:
     def _refuse_unable(self, method: Method, output: Output) -> None:
         """Note outputs that the method cannot make."""
         for kind in ROW_OUTPUTS:
-            if kind.name in output.rows and not kind.made_by(method.model):
-                able = [name for name, other in METHODS.items() if kind.made_by(other.model)]
-                advice = f"; use {' or '.join(able)}" if able else "; leave it out"
+            if kind.name in output.rows and not kind.supported_by(method.model):
+                able = [name for name, other in METHODS.items() if kind.supported_by(other.model)]
+                advice = f"; use {_either(able)}" if able else "; leave it out"
                 self._problem(("output", kind.name), f"{method.name} {kind.lacking}{advice}")
-            elif kind.name in output.rows and isinstance(method, Choosy):
+            elif kind.name in output.rows and isinstance(method, ConditionalOutputs):
                 why = method.lacks(kind.method)
                 if why is not None:
                     self._problem(("output", kind.name), why)
@@ -128,8 +128,8 @@ class Reader:
     def _refuse_unlabelled(self, method: Method, given: Input) -> None:
         """Note that a method has no labels to learn from."""
         if isinstance(method, Supervised) and given.labels is None and given.label_column is None:
-            told = f"{method.name} learns from labels, one a row: give the zarr array that holds them, or "
-            self._problem(("input", "labels"), f"{told}label_column for a column of the data that does")
+            message = f"{method.name} learns from labels, one a row: give the zarr array that holds them, or "
+            self._problem(("input", "labels"), f"{message}label_column for a column of the data that does")
 
     def _section(
         self, kind: type[T], given: dict[str, Any] | None, path: KeyPath, tags: tuple[str, ...] = ()
@@ -208,3 +208,9 @@ def _homes(methods: str, output: type) -> dict[str, Collection[str]]:
 
 def _all_method_keys() -> dict[str, Key]:
     return {name: key for method in METHODS.values() for name, key in keys_of(method).items()}
+
+
+def _either(names: Sequence[str]) -> str:
+    """Names to choose from, in words: "a", "a or b", "a, b or c"."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import MISSING
 from typing import Any
 
-from streamdr.cluster_arguments import argument_schema
 from streamdr.config.comparisons import AS, ComparisonOutput
 from streamdr.config.keys import Key, keys_of, summary
 from streamdr.config.sections import Execution, Input, Output
+from streamdr.core.cluster_arguments import argument_schema
 from streamdr.methods import METHODS
 
 Schema = dict[str, Any]
@@ -22,8 +22,8 @@ def schema() -> Schema:
 
 def comparison_schema() -> Schema:
     """The file of a comparison as a JSON Schema of draft 2020-12."""
-    told = "What the row of the table and the files are called; the name of the method where it is not given."
-    tag = {AS: {"type": "string", "description": told}}
+    description = "The name of the row in the table and of the files; by default the name of the method."
+    tag = {AS: {"type": "string", "description": description}}
     methods = {"type": "array", "minItems": 1, "description": "The methods, in the order of the table."}
     methods["items"] = {"oneOf": [_method(name, kind, tag) for name, kind in METHODS.items()]}
     return _file("streamdr comparison", {"methods": methods}, ComparisonOutput)

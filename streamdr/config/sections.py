@@ -8,18 +8,18 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from streamdr.addresses import Shown, expand_variables, is_remote, parse_place
-from streamdr.cluster_arguments import MOST_LOCAL_WORKERS
-from streamdr.config.problems import KeyPath, Place, Problem
+from streamdr.config.problems import KeyPath, Problem, SourcePosition
 from streamdr.config.wording import did_you_mean, nearest, show
 from streamdr.config.yaml_source import Parsed
+from streamdr.core.addresses import RedactedAddress, expand_variables, is_remote, parse_location
+from streamdr.core.byte_sizes import SIZE, parse_bytes
+from streamdr.core.cluster_arguments import MOST_LOCAL_WORKERS
+from streamdr.core.execution import TLS, Cluster, require_consistent_scheduler, require_private
+from streamdr.core.method import Method
+from streamdr.core.row_outputs import ROW_OUTPUTS
+from streamdr.data.examples.datasets import Example
+from streamdr.data.examples.synthetic import Synthetic
 from streamdr.errors import ConfigError, ParameterError
-from streamdr.examples import Example
-from streamdr.methods import Method
-from streamdr.methods.rows import ROW_OUTPUTS
-from streamdr.settings import TLS, Cluster, require_one_place, require_private
-from streamdr.sizes import SIZE, parse_bytes
-from streamdr.synthetic import Synthetic
 
 SECTIONS = ("input", "method", "output", "execution")
 
@@ -40,14 +40,14 @@ def _scheduler(name: str) -> str:
 def _location(text: str) -> str:
     try:
         expanded = expand_variables(text)
-        place = parse_place(expanded)
-        return str(place) if expanded.startswith("~") else Shown.of(expanded)
+        place = parse_location(expanded)
+        return str(place) if expanded.startswith("~") else RedactedAddress.of(expanded)
     except ConfigError as error:
         raise ParameterError("path", str(error)) from None
 
 
 Text = Annotated[str, Field(min_length=1)]
-Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]
+LocationText = Annotated[str, Field(min_length=1), AfterValidator(_location)]
 Bytes = Annotated[
     int,
     BeforeValidator(parse_bytes),
@@ -63,42 +63,42 @@ class Input:
     Parameters
     ----------
     path : str
-        The zarr store that holds the data: a path, relative to the directory where the command is run, or
-        an address such as s3://bucket/data.zarr. In every path, ~ and $NAME stand for the home directory
-        and for a variable of the environment.
+        The zarr store with the data: a path, relative to the directory where the command is run, or an
+        address such as s3://bucket/data.zarr. In every path, ~ and $NAME are replaced by the home directory
+        and by an environment variable.
     array : str or None
-        The array's name, where the store is a group.
+        The name of the array, if the store is a group.
     sample_axis : int
-        The axis along which the samples lie; all others become features.
+        The axis of the samples; all others are flattened into features.
     weights : str or None
-        The zarr array of one weight a sample, a path or an address.
+        The zarr array with one weight per sample: a path or an address.
     labels : str or None
-        The zarr array of one label a sample, numbers or text, for methods that learn from labels: a path or
-        an address.
+        The zarr array with one label per sample, numbers or text, for supervised methods: a path or an
+        address.
     label_column : int, str or None
-        The column of the data that holds the labels, by its number, counted from 0, or by its name. It is no
-        feature then.
+        The column of the data that holds the labels: its number, counted from 0, or its name. This column is
+        then not a feature.
     mask : str or None
-        The zarr array, of the shape of the data, that is true (or 1) where a value is missing, a path or an
+        The zarr array, of the shape of the data, that is true (or 1) where a value is missing: a path or an
         address.
     missing_value : int, float, "fill_value" or None
-        The number that stands for a missing value, or "fill_value" for the one that the store says. NaN is
-        always missing.
+        The number that marks a missing value, or "fill_value" for the fill value of the store. NaN is always
+        missing.
     allow_missing_chunks : bool
         Read chunks that were never written as the fill value. Otherwise a missing chunk is an error.
     synthetic : mapping or None
-        Make the store at `path` on the spot when it is not there.
+        Generate the store at `path` if it does not exist.
     example : mapping or None
-        Make the store at `path` of a data set that ships with scikit-learn when it is not there.
+        Write a data set of scikit-learn to the store at `path` if it does not exist.
     """
 
-    path: Location
+    path: LocationText
     array: Text | None = None
     sample_axis: int = 0
-    weights: Location | None = None
-    labels: Location | None = None
+    weights: LocationText | None = None
+    labels: LocationText | None = None
     label_column: int | Text | None = None
-    mask: Location | None = None
+    mask: LocationText | None = None
     missing_value: int | float | Literal["fill_value"] | None = None
     allow_missing_chunks: bool = False
     synthetic: Synthetic | None = None
@@ -121,52 +121,55 @@ class Output:
     Parameters
     ----------
     model : str
-        The zarr group that the model is saved to: a path, relative to the directory where the command is
-        run, or an address.
+        The zarr group for the model: a path, relative to the directory where the command is run, or an
+        address.
     embedding : str or None
-        The zarr group that the transformed rows are written to, if any: a path or an address.
+        The zarr group for the transformed rows, if any: a path or an address.
     denoised : str or None
-        The zarr group that what components tell of the input is written to, for methods that denoise.
+        The zarr group for the input as reconstructed from its components, for methods that denoise.
     imputed : str or None
-        The zarr group that the input is written to with what is missing filled in, for methods that impute.
+        The zarr group for the input with missing values imputed, for methods that impute.
     imputed_variance : str or None
-        The zarr group for the variance of each value that was filled in; 0 for those that were there.
+        The zarr group for the variance of each imputed value; 0 for observed values.
     log_likelihood : str or None
-        The zarr group for each row's log-likelihood, for methods that have one: outliers have little.
+        The zarr group for the log-likelihood of each row, for methods with a likelihood. It is low for
+        outliers.
     responsibilities : str or None
-        The zarr group for how likely each row belongs to each part of a mixture, for methods that are one.
+        The zarr group for the probability of each component of a mixture, for each row.
     predicted : str or None
         The zarr group for the class that each row is most likely of, for methods that predict one: the label
-        where labels are numbers; where they are text, its number among the model's sorted classes.
+        where labels are numbers; where they are text, its number among the model's sorted classes. Of a
+        mixture it is the number of the component, of a self-organising map that of the unit.
     probabilities : str or None
-        The zarr group for how likely each row is of each class, for methods that tell classes apart.
+        The zarr group for the probability of each class, for each row, for methods that classify.
     dtype : "float32", "float64" or None
         The type of what is written of rows; null for the floating type in which the data is processed.
-        Log-likelihoods are float64, and predicted classes are of the labels' own type (text: int64).
+        Log-likelihoods are float64, and predictions are of the labels' own type, or int64.
     overwrite : bool
         Replace outputs that exist. Otherwise they are an error, unless the same configuration made them.
     refresh_tolerance : float
-        When rows were appended, how far the model may have moved before the rows that are there are written
-        anew: the change of their embedding, root mean square, as a part of its spread. 0 always does.
+        After an append, the largest change of the model for which existing rows are not written again: the
+        root mean square change of their embedding, relative to its standard deviation. With 0 they are
+        always written again.
     """
 
-    model: Location
-    embedding: Location | None = None
-    denoised: Location | None = None
-    imputed: Location | None = None
-    imputed_variance: Location | None = None
-    log_likelihood: Location | None = None
-    responsibilities: Location | None = None
-    predicted: Location | None = None
-    probabilities: Location | None = None
+    model: LocationText
+    embedding: LocationText | None = None
+    denoised: LocationText | None = None
+    imputed: LocationText | None = None
+    imputed_variance: LocationText | None = None
+    log_likelihood: LocationText | None = None
+    responsibilities: LocationText | None = None
+    predicted: LocationText | None = None
+    probabilities: LocationText | None = None
     dtype: Literal["float32", "float64"] | None = None
     overwrite: bool = False
     refresh_tolerance: Annotated[float, Field(ge=0)] = 0.01
 
     def __post_init__(self) -> None:
-        taken = {parse_place(self.model): "model"}
+        taken = {parse_location(self.model): "model"}
         for kind, path in self.rows.items():
-            other = taken.setdefault(parse_place(path), kind)
+            other = taken.setdefault(parse_location(path), kind)
             if other != kind:
                 raise ParameterError(kind, f"{str(path)!r} is where the {other} goes; choose another path")
 
@@ -184,20 +187,21 @@ class Execution:
     Parameters
     ----------
     workers : int or None
-        How many blocks are worked on at a time; null for one a core.
+        The number of blocks that are processed at the same time; null for one per core.
     memory_limit : int, str or None
-        The memory that the run may take, in bytes or as in 500MB or 2GiB; null leaves it to the machine.
+        The memory that the process may use, in bytes or as in 500MB or 2GiB; null for four fifths of the
+        available memory.
     scheduler : str or None
         Where the work runs: "threads" or "processes" of this machine, the address of a dask scheduler
         (tcp://host:8786, tls://host:8786), or the path of its scheduler file (.json); null for threads.
     ledger : str or None
         The directory of checkpoints and finished passes; null keeps it beside the model.
     checkpoint_seconds : float
-        How often a running pass is written down, so that it can be resumed.
+        The interval between checkpoints of a running pass.
     cluster : mapping or None
-        Start a dask cluster for the run, and end it afterwards, instead of joining a scheduler.
+        Start a dask cluster for the run, and stop it afterwards, instead of joining a scheduler.
     tls : mapping or None
-        The certificates by which the two sides of a tls:// connection know each other.
+        The certificates for a tls:// connection.
     insecure : bool
         Allow a cluster to be reached over a network without encryption. Anyone who reaches its ports can
         run code there.
@@ -206,14 +210,14 @@ class Execution:
     workers: Annotated[int, Field(ge=1, le=MOST_LOCAL_WORKERS)] | None = None
     memory_limit: Bytes | None = None
     scheduler: Scheduler | None = None
-    ledger: Location | None = None
+    ledger: LocationText | None = None
     checkpoint_seconds: Annotated[float, Field(gt=0)] = 5.0
     cluster: Cluster | None = None
     tls: TLS | None = None
     insecure: bool = False
 
     def __post_init__(self) -> None:
-        require_one_place(self.scheduler, self.cluster, self.tls)
+        require_consistent_scheduler(self.scheduler, self.cluster, self.tls)
         require_private(self.cluster, self.insecure)
 
 
@@ -227,7 +231,7 @@ class Run:
     execution: Execution = dataclasses.field(default_factory=Execution)
     source_file: str | None = None
     document: Parsed = dataclasses.field(
-        default_factory=lambda: Parsed(Place("configuration")), repr=False, compare=False
+        default_factory=lambda: Parsed(SourcePosition("configuration")), repr=False, compare=False
     )
     """Where each key was written."""
     method_at: KeyPath = dataclasses.field(default=("method",), repr=False, compare=False)
@@ -252,18 +256,18 @@ class Run:
 
         What is secret is left out: the arguments of a cluster, and keys in addresses.
         """
-        execution = _told(self.execution)
+        execution = _without_secrets(self.execution)
         if execution["cluster"] is not None:
             execution["cluster"]["arguments"] = None
         return {
-            "input": _told(self.input),
+            "input": _without_secrets(self.input),
             "method": {"name": self.method.name, **dataclasses.asdict(cast(Any, self.method))},
-            "output": _told(self.output),
+            "output": _without_secrets(self.output),
             "execution": execution,
         }
 
 
-def _told(section: Any) -> dict[str, Any]:
+def _without_secrets(section: Any) -> dict[str, Any]:
     """A section as plain data that may be shown."""
     entries = dataclasses.asdict(section)
     return {key: str(value) if isinstance(value, str) else value for key, value in entries.items()}

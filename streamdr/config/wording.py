@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from streamdr.config.problems import printable
-from streamdr.safe_text import redact_value
+from streamdr.core.safe_text import redact_value
 
 Schema = Mapping[str, Any]
 

@@ -15,10 +15,10 @@ from yaml.reader import Reader, ReaderError
 from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
-from streamdr.config.problems import KeyPath, Place, Problem, printable, refusal
+from streamdr.config.problems import KeyPath, Problem, SourcePosition, printable, refusal
+from streamdr.core.files import FileTooLargeError, read_piped
+from streamdr.core.safe_text import keep_keys_secret
 from streamdr.errors import ConfigError
-from streamdr.files import FileTooLargeError, read_piped
-from streamdr.safe_text import keep_keys_secret
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 16
@@ -26,7 +26,7 @@ _PIPE_SECONDS = 10.0
 MAX_VALUES = 10_000
 """With aliases expanded: a few lines of nested aliases can stand for billions of values."""
 
-Locate = Callable[[int, int], Place]
+Locate = Callable[[int, int], SourcePosition]
 """From a line and a column, both from 1, to a place."""
 
 _NOT_TEXT = Reader.NON_PRINTABLE
@@ -49,20 +49,19 @@ _SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
 class Parsed:
     """Mappings, lists and scalars, and where each key and each value was written."""
 
-    start: Place
+    start: SourcePosition
     data: Any = None
-    keys: dict[KeyPath, Place] = field(default_factory=dict)
-    values: dict[KeyPath, Place] = field(default_factory=dict)
+    keys: dict[KeyPath, SourcePosition] = field(default_factory=dict)
+    values: dict[KeyPath, SourcePosition] = field(default_factory=dict)
 
-    def place(self, path: KeyPath) -> Place:
+    def place(self, path: KeyPath) -> SourcePosition:
         """The place of the value or, where none was written, of the nearest section around it."""
         if path in self.values:
             return self.values[path]
         while path:
-            if path in self.keys:
-                return self.keys[path]
-            if path in self.values:  # an entry of a list, which has no key
-                return self.values[path]
+            place = self.keys.get(path) or self.values.get(path)  # an entry of a list has no key
+            if place is not None:
+                return place
             path = path[:-1]
         return self.start
 
@@ -73,8 +72,8 @@ def read_text(path: Path) -> str:
     try:
         content = read_piped(path, MAX_BYTES, _PIPE_SECONDS)
     except FileTooLargeError as error:
-        told = f"{name}: more than {MAX_BYTES // 1024} KiB is no configuration; is it the data?"
-        raise ConfigError(told) from error
+        message = f"{name}: more than {MAX_BYTES // 1024} KiB is no configuration; is it the data?"
+        raise ConfigError(message) from error
     except OSError as error:
         raise ConfigError(f"{name}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # a name with a zero byte in it
@@ -198,5 +197,5 @@ class _Walk:
     def _problem(self, node: Node, path: KeyPath, message: str) -> None:
         self.problems.append(Problem(self._place(node), path, message))
 
-    def _place(self, node: Node) -> Place:
+    def _place(self, node: Node) -> SourcePosition:
         return self._locate(node.start_mark.line + 1, node.start_mark.column + 1)

@@ -1,41 +1,37 @@
-"""The pictures people look at: what components explain, where samples fall, what a component is like."""
+"""Pictures of models and embeddings.
+
+Beside the functions that are listed here there is one for every picture of a registered method, such as
+`streamdr.plots.shepard` and `streamdr.plots.log_likelihood`. Each returns a figure of matplotlib.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+from streamdr.core.figures import MOST_POINTS
+from streamdr.plots import catalog
 from streamdr.plots.classes import MOST_CLASSES, Labels
-from streamdr.plots.decay import CovarianceSpectrum, KernelSpectrum, eigenvalues
-from streamdr.plots.isolines import MOST_COMPONENTS, Estimates, Landmarks, Maps, contours, landmarks_of
-from streamdr.plots.likelihood import Likelihoods, log_likelihood
-from streamdr.plots.scatter import MOST_POINTS, Rows, scores
-from streamdr.plots.selection import Searched, has_path, selection_path
-from streamdr.plots.shepard import Pairs, shepard
-from streamdr.plots.stress_curve import Stresses, stress
-from streamdr.plots.variance import Variances, explained_variance
+from streamdr.plots.decay import eigenvalues
+from streamdr.plots.isolines import MOST_COMPONENTS, contours, landmarks_of
+from streamdr.plots.scatter import scores
+from streamdr.plots.variance import explained_variance
 
 __all__ = [
     "MOST_CLASSES",
     "MOST_COMPONENTS",
     "MOST_POINTS",
-    "CovarianceSpectrum",
-    "Estimates",
-    "KernelSpectrum",
     "Labels",
-    "Landmarks",
-    "Likelihoods",
-    "Maps",
-    "Pairs",
-    "Rows",
-    "Searched",
-    "Stresses",
-    "Variances",
     "contours",
     "eigenvalues",
     "explained_variance",
-    "has_path",
     "landmarks_of",
-    "log_likelihood",
     "scores",
-    "selection_path",
-    "shepard",
-    "stress",
 ]
+__all__ += [name for name in catalog.registered() if name not in __all__]
+
+
+def __getattr__(name: str) -> Any:
+    pictures = catalog.registered()
+    if name in pictures:
+        return pictures[name].draw
+    raise AttributeError(f"module 'streamdr.plots' has no attribute {name!r}")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from streamdr.blocks import Array
+from streamdr.core.blocks import Array
+from streamdr.core.figures import plain
 from streamdr.errors import ParameterError
-from streamdr.plots.figures import plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,7 +18,15 @@ MOST_CLASSES = 20
 
 
 class Labels(Protocol):
-    """One label a sample, some of which are asked for at a time: a list, an array, a store."""
+    """One label a sample, some of which are asked for at a time: a list, an array, a store.
+
+    Examples
+    --------
+    >>> import streamdr
+    >>> labels: streamdr.plots.Labels = ["cat", "dog", "cat"]
+    >>> labels[:2]
+    ['cat', 'dog']
+    """
 
     def __len__(self) -> int: ...
 
@@ -39,7 +47,7 @@ class Classes:
         if len(names) > MOST_CLASSES:
             raise ParameterError(
                 "labels",
-                f"more than {MOST_CLASSES} distinct labels cannot be told apart by colour; group them",
+                f"more than {MOST_CLASSES} distinct labels cannot be distinguished by colour; group them",
             )
         return Classes(names)
 

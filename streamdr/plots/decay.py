@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from streamdr.blocks import Array
+from streamdr.core.blocks import Array
+from streamdr.core.figures import BLUE, count, draw_cumulative, new_figure, number_components, save
 from streamdr.errors import DataError
-from streamdr.plots.figures import BLUE, count, draw_cumulative, new_figure, number_components, save
 from streamdr.plots.variance import Variances
 
 if TYPE_CHECKING:
@@ -42,6 +42,26 @@ def eigenvalues(model: KernelSpectrum | CovarianceSpectrum, path: Path | str | N
     """Draw the decay of the eigenvalues on a log scale, and the cumulative share of the variance.
 
     Of a kernel model the title says how much of the kernel matrix's trace was captured at all.
+
+    Parameters
+    ----------
+    model : model
+        One of kernel PCA, PCA, PPCA or LDA: `estimator.model_`, or a saved one.
+    path : str, Path or None
+        Where to save the picture, if anywhere.
+
+    Returns
+    -------
+    figure : Figure
+        A figure of matplotlib.
+
+    Examples
+    --------
+    >>> import numpy as np, streamdr
+    >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+    >>> figure = streamdr.plots.eigenvalues(streamdr.PCA(2).fit(X).model_)
+    >>> len(figure.axes) > 0
+    True
     """
     if isinstance(model, KernelSpectrum):
         values, called = np.asarray(model.eigenvalues), "eigenvalue of the kernel matrix"

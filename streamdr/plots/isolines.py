@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from streamdr.blocks import Array, Span
+from streamdr.core.blocks import Array, Span
+from streamdr.core.figures import new_figure, save
 from streamdr.errors import DataError, ParameterError
 from streamdr.plots.classes import Labels
 from streamdr.plots.decay import KernelSpectrum
-from streamdr.plots.figures import new_figure, save
 from streamdr.plots.plane import Extent, Points
 
 if TYPE_CHECKING:
@@ -108,6 +108,19 @@ def contours(
         Which components, counted from 0; by default the first twelve.
     resolution : int
         The grid on which the model is evaluated has so many nodes along each side.
+
+    Returns
+    -------
+    figure : Figure
+        A figure of matplotlib.
+
+    Examples
+    --------
+    >>> import numpy as np, streamdr
+    >>> X = np.array([[2.0, 0], [0, 1], [4, 1], [6, 3], [1, 5]])
+    >>> figure = streamdr.plots.contours(streamdr.PCA(2).fit(X), points=X, resolution=20)
+    >>> len(figure.axes) > 0
+    True
     """
     model = model.model_ if isinstance(model, _Holder) else model
     _require_a_plane(model)
@@ -124,7 +137,25 @@ def contours(
 
 
 def landmarks_of(model: Any) -> Array | None:
-    """The rows of its data that a model keeps, if it keeps any."""
+    """Return the rows of its data that a model keeps, if it keeps any.
+
+    Parameters
+    ----------
+    model : model
+        A fitted model.
+
+    Returns
+    -------
+    landmarks : ndarray (landmark, feature) or None
+        The rows; None where there are none.
+
+    Examples
+    --------
+    >>> import numpy as np, streamdr
+    >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+    >>> streamdr.plots.landmarks_of(streamdr.LandmarkMDS(2, n_landmarks=4).fit(X).model_).shape
+    (4, 3)
+    """
     return model.landmarks if isinstance(model, Landmarks) else None
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from streamdr.blocks import Array, Span, widen
+from streamdr.core.blocks import Array, Span, widen
+from streamdr.core.figures import MOST_POINTS
+from streamdr.data import open_source
 from streamdr.errors import DataError
 from streamdr.plots.classes import Classes, Labels
-from streamdr.plots.scatter import MOST_POINTS
-from streamdr.sources import open_source
 
 Extent = tuple[float, float, float, float]
 """Left, right, bottom, top."""
@@ -34,7 +34,7 @@ class Points:
 
     @classmethod
     def read(cls, data: Any, labels: Labels | None) -> Points:
-        """Look at all rows that are finite, some at a time, and keep every so manyth."""
+        """Find the extent of the finite rows, and keep at most `MOST_POINTS` of them, evenly spaced."""
         source = open_source(data)
         n_rows, n_cols = source.spec.n_rows, source.spec.n_cols
         if n_cols != 2:

@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from streamdr.addresses import Address, parse_place
-from streamdr.blocks import Array, Span
+from streamdr.core.addresses import Address
+from streamdr.core.blocks import Array, Span
+from streamdr.core.figures import BLUE, MOST_POINTS, count, new_figure, plain, save
 from streamdr.errors import DataError, ParameterError, StoreError
 from streamdr.plots.classes import Classes, Labels
-from streamdr.plots.figures import BLUE, count, new_figure, plain, save
-from streamdr.store import open_embedding, read_group
+from streamdr.store import open_backend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-MOST_POINTS = 5_000
-"""Up to here every sample is a point. Beyond, samples are counted in bins: pictures do not grow with data."""
 
 _BLOCK_ROWS = 65_536
 _BLOCK_BYTES = 32 * 2**20
@@ -50,12 +47,36 @@ def scores(
 
     The embedding is read twice, some rows at a time, and never held. With labels, a point has its
     class's colour, and a bin that of its most frequent class.
+
+    Parameters
+    ----------
+    embedding : array, path or address
+        The rows of an embedding.
+    labels : sequence or None
+        The class of each row.
+    path : str, Path or None
+        Where to save the picture, if anywhere.
+    bins : int
+        How many bins there are along each side, where there are too many rows for points.
+
+    Returns
+    -------
+    figure : Figure
+        A figure of matplotlib.
+
+    Examples
+    --------
+    >>> import numpy as np, streamdr
+    >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+    >>> figure = streamdr.plots.scores(streamdr.PCA(2).fit_transform(X), labels=[0, 0, 1, 1, 2, 2])
+    >>> len(figure.axes) > 0
+    True
     """
     if bins < 1:
         raise ParameterError("bins", f"bins is {bins}, but must be at least 1")
     figure = new_figure()
     cloud = _Cloud.of(embedding, labels)
-    extent = cloud.survey()
+    extent = cloud.extent()
 
     axes = figure.add_subplot()
     if cloud.n_rows <= MOST_POINTS:
@@ -102,9 +123,9 @@ class _Cloud:
         names = None
         rows: Rows
         if isinstance(embedding, Path | Address | str):
-            place = parse_place(embedding)
-            name, rows = str(place), open_embedding(place)
-            names = read_group(place).record["output_names"]
+            output = open_backend(embedding)
+            name, rows = str(output), output.open_embedding()
+            names = output.read_group().record["output_names"]
         else:
             name, rows = "embedding", embedding
         if len(rows.shape) != 2 or rows.shape[1] < 2:
@@ -135,7 +156,7 @@ class _Cloud:
             labels = None if self.labels is None else np.asarray(self.labels[span.slice])[finite]
             yield points[finite], labels
 
-    def survey(self) -> _Extent:
+    def extent(self) -> _Extent:
         low, high, n_finite = np.full(2, np.inf), np.full(2, -np.inf), 0
         classes = Classes()
         for points, labels in self.blocks():

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from streamdr.blocks import Array
-from streamdr.plots.figures import BLUE, count, draw_cumulative, new_figure, number_components, save
+from streamdr.core.blocks import Array
+from streamdr.core.figures import BLUE, count, draw_cumulative, new_figure, number_components, save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +24,28 @@ class Variances(Protocol):
 
 
 def explained_variance(model: Variances, path: Path | str | None = None) -> Figure:
-    """Draw the share of the variance that each component explains, and the cumulative share."""
+    """Draw the share of the variance that each component explains, and the cumulative share.
+
+    Parameters
+    ----------
+    model : model or estimator
+        One that has `explained_variance_ratio`.
+    path : str, Path or None
+        Where to save the picture, if anywhere.
+
+    Returns
+    -------
+    figure : Figure
+        A figure of matplotlib.
+
+    Examples
+    --------
+    >>> import numpy as np, streamdr
+    >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+    >>> figure = streamdr.plots.explained_variance(streamdr.PCA(2).fit(X).model_)
+    >>> len(figure.axes) > 0
+    True
+    """
     figure = new_figure()
     ratio = np.asarray(model.explained_variance_ratio)
     each = figure.add_subplot()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from streamdr.addresses import Place
+from streamdr.core.addresses import Location
+from streamdr.store.backend import Backend
 from streamdr.store.lease import Lease, is_abandoned, leased
 from streamdr.store.models import SavedModel
-from streamdr.store.places import (
+from streamdr.store.opening import (
     adopt_rows,
     check_output,
     create_embedding,
@@ -15,6 +16,7 @@ from streamdr.store.places import (
     exists,
     finish,
     load_model,
+    open_backend,
     open_embedding,
     open_rows,
     read_group,
@@ -26,14 +28,15 @@ from streamdr.store.places import (
     write_rows,
 )
 from streamdr.store.publish import Fence, Staging
-from streamdr.store.record import Group, Kind, to_json
+from streamdr.store.record import Group, OutputKind, to_json
 
 __all__ = [
+    "Backend",
     "Fence",
     "Group",
-    "Kind",
     "Lease",
-    "Place",
+    "Location",
+    "OutputKind",
     "SavedModel",
     "Staging",
     "adopt_rows",
@@ -47,6 +50,7 @@ __all__ = [
     "is_abandoned",
     "leased",
     "load_model",
+    "open_backend",
     "open_embedding",
     "open_rows",
     "read_group",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec
 
-from streamdr.blocks import Array
+from streamdr.core.blocks import Array
+from streamdr.core.files import read_regular
 from streamdr.errors import StoreError
-from streamdr.files import read_regular
 from streamdr.store.record import ROOT
 
 CHUNK_BYTES = 16 * 2**20
@@ -40,7 +39,7 @@ Index = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
-class Layout:
+class ArrayLayout:
     """The shape of a stored array, and how it is cut into chunks."""
 
     shape: tuple[int, ...]
@@ -49,7 +48,7 @@ class Layout:
     dims: tuple[str, ...]
 
     @classmethod
-    def of(cls, values: Array, dims: tuple[str, ...]) -> Layout:
+    def of(cls, values: Array, dims: tuple[str, ...]) -> ArrayLayout:
         """The layout under which an array in memory is saved, in chunks of at most `CHUNK_BYTES`."""
         chunks, budget = [], CHUNK_BYTES // values.dtype.itemsize
         for length in reversed(values.shape):
@@ -69,10 +68,23 @@ class Layout:
 
     def files(self) -> Iterator[tuple[str, Index]]:
         """Each chunk's file, relative to the array, with the region that it holds."""
-        for position in product(*map(range, self.grid)):
+        for position in _positions(self.grid):
             starts = [i * chunk for i, chunk in zip(position, self.chunks, strict=True)]
             stops = map(min, (start + c for start, c in zip(starts, self.chunks, strict=True)), self.shape)
             yield "/".join(map(str, ("c", *position))), tuple(map(slice, starts, stops))
+
+
+def _positions(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Every position in a grid, the last dimension fastest.
+
+    Unlike `itertools.product`, it holds none of the ranges: metadata may declare any number of chunks.
+    """
+    if not grid:
+        yield ()
+        return
+    for first in range(grid[0]):
+        for rest in _positions(grid[1:]):
+            yield first, *rest
 
 
 def fill_value(dtype: np.dtype[Any]) -> float:
@@ -80,7 +92,7 @@ def fill_value(dtype: np.dtype[Any]) -> float:
     return math.nan if dtype.kind == "f" else 0
 
 
-def create_array(path: Path, layout: Layout) -> zarr.Array:
+def create_array(path: Path, layout: ArrayLayout) -> zarr.Array[Any]:
     """Create an array without data. Floats that were never written read as NaN."""
     return zarr.create_array(
         path,
@@ -94,21 +106,21 @@ def create_array(path: Path, layout: Layout) -> zarr.Array:
     )
 
 
-def write_array(path: Path, values: Array, dims: tuple[str, ...]) -> Layout:
+def write_array(path: Path, values: Array, dims: tuple[str, ...]) -> ArrayLayout:
     """Save an array, a chunk at a time."""
     if not isinstance(values, np.ndarray) or values.dtype.name not in _DTYPES:
         what = getattr(values, "dtype", type(values).__name__)
         raise StoreError(f"{path}: cannot save {what}; only arrays of numbers or booleans")
     if values.ndim != len(dims):
         raise StoreError(f"{path}: cannot save the shape {values.shape} under the dimensions {dims}")
-    layout = Layout.of(values, dims)
+    layout = ArrayLayout.of(values, dims)
     array = create_array(path, layout)
     for _, region in layout.files():
         array[region] = values[region]
     return layout
 
 
-def parse_layout(metadata: Any, where: Path) -> Layout:
+def parse_layout(metadata: Any, where: Path) -> ArrayLayout:
     """Read the layout out of an array's zarr metadata, refusing what streamdr does not write."""
     file = where / ROOT
     if not isinstance(metadata, dict):
@@ -123,7 +135,7 @@ def parse_layout(metadata: Any, where: Path) -> Layout:
     try:
         grid, names = metadata["chunk_grid"], metadata.get("dimension_names") or ()
         chunks = grid["configuration"]["chunk_shape"]
-        layout = Layout(tuple(metadata["shape"]), tuple(chunks), np.dtype(dtype), tuple(names))
+        layout = ArrayLayout(tuple(metadata["shape"]), tuple(chunks), np.dtype(dtype), tuple(names))
         plain = (
             grid["name"] == "regular"
             and metadata["chunk_key_encoding"] == _ENCODING
@@ -142,13 +154,13 @@ def parse_layout(metadata: Any, where: Path) -> Layout:
     return layout
 
 
-def decode_chunk(raw: bytes, layout: Layout, region: Index) -> Array:
+def decode_chunk(raw: bytes, layout: ArrayLayout, region: Index) -> Array:
     """The part of the array in one chunk's file, as a view of its bytes without the padding."""
     values = np.frombuffer(raw, layout.dtype.newbyteorder("<"), math.prod(layout.chunks))
     return values.reshape(layout.chunks)[tuple(slice(s.stop - s.start) for s in region)]
 
 
-def encode_chunk(values: Array, layout: Layout) -> Array:
+def encode_chunk(values: Array, layout: ArrayLayout) -> Array:
     """The bytes of one chunk's file. Values at the edge do not fill it: the rest reads as never written."""
     raw = np.empty(layout.file_bytes, np.uint8)
     content, checksum = raw[:-CHECKSUM_BYTES], raw[-CHECKSUM_BYTES:]
@@ -160,7 +172,7 @@ def encode_chunk(values: Array, layout: Layout) -> Array:
     return raw
 
 
-def chunk_fault(file: Path, layout: Layout) -> str | None:
+def chunk_fault(file: Path, layout: ArrayLayout) -> str | None:
     """What is wrong with a chunk's file (missing, truncated, corrupt, not a file), or None."""
     try:
         return content_fault(read_regular(file, layout.file_bytes), layout)
@@ -170,7 +182,7 @@ def chunk_fault(file: Path, layout: Layout) -> str | None:
         return f"cannot be read ({error.strerror})"
 
 
-def content_fault(raw: bytes | None, layout: Layout) -> str | None:
+def content_fault(raw: bytes | None, layout: ArrayLayout) -> str | None:
     """What is wrong with what a chunk's file holds (None: there is no file), or None."""
     if raw is None:
         return "is missing"

@@ -10,7 +10,7 @@ import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
 
-from streamdr.blocks import Array
+from streamdr.core.blocks import Array
 
 LABELS = "labels"
 LabelKind = Literal["text", "int64", "float64"]

@@ -8,7 +8,6 @@ compares it with the file's: a run that was taken over cannot replace what its s
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import threading
@@ -17,14 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
-from streamdr.addresses import Address, Place
+from streamdr.core.addresses import Location
+from streamdr.core.digests import json_digest
 from streamdr.errors import BusyError, Interrupted, StoreError
-from streamdr.processes import Process
-from streamdr.store.publish import resolved
+from streamdr.store.compare_and_swap import CompareAndSwap, Conflict, Version
+from streamdr.store.opening import Output, open_backend
+from streamdr.store.process_identity import Process
 from streamdr.store.record import loads
-from streamdr.store.slots import Conflict, Slot, Version, slot_beside
 
 LEASE_SECONDS = 30.0
 LONGEST_SECONDS = 300.0
@@ -64,7 +63,7 @@ class Claim:
         """The claim in a lease file, or None if the file is damaged, or says what no lease can."""
         try:
             entries = loads(data)
-            if entries.pop("digest") != _digest(entries):
+            if entries.pop("digest") != json_digest(entries):
                 return None
             claim = cls(**{**entries, "holder": Process(**entries["holder"])})
         except (ValueError, TypeError, KeyError, AttributeError):
@@ -90,7 +89,7 @@ class Claim:
     def encode(self) -> bytes:
         """The lease file, sealed with a digest."""
         entries = asdict(self)
-        return json.dumps({**entries, "digest": _digest(entries)}, indent=2).encode("ascii")
+        return json.dumps({**entries, "digest": json_digest(entries)}, indent=2).encode("ascii")
 
     @property
     def is_over(self) -> bool | None:
@@ -117,7 +116,7 @@ class Claim:
 class Hold:
     """The lease of one target, held by this process."""
 
-    def __init__(self, target: Place, slot: Slot, claim: Claim) -> None:
+    def __init__(self, target: Location, slot: CompareAndSwap, claim: Claim) -> None:
         self.target = target
         self.claim = claim
         self._slot = slot
@@ -200,7 +199,7 @@ class Lease:
 
 @contextmanager
 def leased(
-    targets: Sequence[Place],
+    targets: Sequence[Output],
     *,
     seconds: float = LEASE_SECONDS,
     stop: threading.Event | None = None,
@@ -216,8 +215,9 @@ def leased(
     lease, stop = Lease(), stop or threading.Event()
     with ExitStack() as held:
         # In one order for all runs, so that of two that share outputs one gets them all.
-        for target in sorted(set(map(_resolved, targets)), key=str):
-            slot = slot_beside(target)
+        outputs = {output.destination(): output for output in map(open_backend, targets)}
+        for target in sorted(outputs, key=str):
+            slot = outputs[target].lease_file()
             try:
                 claim = _acquire(target, slot, seconds, stop, say)
             except OSError as error:
@@ -228,14 +228,16 @@ def leased(
         yield lease
 
 
-def is_abandoned(target: Place) -> bool:
+def is_abandoned(target: Output) -> bool:
     """Whether a run on this machine has ended, by force, with the lease of a target in its hands."""
-    found = slot_beside(_resolved(target)).read()
+    found = open_backend(target).lease_file().read()
     claim = None if found is None else Claim.parse(found[0])
     return claim is not None and claim.holder.is_near and not claim.holder.is_running
 
 
-def _acquire(target: Place, slot: Slot, seconds: float, stop: threading.Event, say: Say) -> Claim:
+def _acquire(
+    target: Location, slot: CompareAndSwap, seconds: float, stop: threading.Event, say: Say
+) -> Claim:
     while True:
         token, version = 0, None
         if (found := slot.read()) is not None:
@@ -261,7 +263,9 @@ def _acquire(target: Place, slot: Slot, seconds: float, stop: threading.Event, s
             return claim
 
 
-def _watch(target: Place, slot: Slot, version: Version, wait: float, stop: threading.Event) -> None:
+def _watch(
+    target: Location, slot: CompareAndSwap, version: Version, wait: float, stop: threading.Event
+) -> None:
     """Return when a lease has not changed for so long, or is gone. BusyError when it is renewed."""
     deadline = time.monotonic() + wait
     while time.monotonic() < deadline:
@@ -274,7 +278,7 @@ def _watch(target: Place, slot: Slot, version: Version, wait: float, stop: threa
             raise _busy(target, Claim.parse(found[0]))
 
 
-def _busy(target: Place, claim: Claim | None) -> BusyError:
+def _busy(target: Location, claim: Claim | None) -> BusyError:
     return BusyError(f"{target}: is being written by another run ({_name(claim)}); wait for it, or stop it")
 
 
@@ -282,7 +286,7 @@ def _name(claim: Claim | None) -> str:
     return "its lease is damaged" if claim is None else str(claim)
 
 
-def _parsed(slot: Slot, data: bytes) -> Claim | None:
+def _parsed(slot: CompareAndSwap, data: bytes) -> Claim | None:
     """The claim in a lease file, None if it is damaged, or StoreError where it never was a lease."""
     claim = Claim.parse(data)
     if claim is None and not _is_remains(data):
@@ -290,15 +294,7 @@ def _parsed(slot: Slot, data: bytes) -> Claim | None:
     return claim
 
 
-def _resolved(target: Place) -> Place:
-    return target if isinstance(target, Address) else resolved(target)
-
-
 def _is_remains(data: bytes) -> bool:
     """Whether a file that holds no claim may have held one: cut short, empty, or with some bytes damaged."""
     begun = data[: len(_BEGINNING)] == _BEGINNING[: len(data)]
     return begun or not data.strip(b"\0") or b'"token"' in data or b'"digest"' in data
-
-
-def _digest(entries: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(entries, sort_keys=True).encode("ascii")).hexdigest()

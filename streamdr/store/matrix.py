@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,10 +13,11 @@ import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
 
-from streamdr.blocks import Array
+from streamdr.core.blocks import Array
+from streamdr.core.progress import Progress
+from streamdr.core.system import available_cores
 from streamdr.errors import ConfigError
-from streamdr.progress import Progress
-from streamdr.store.arrays import CHUNK_BYTES, Index, Layout
+from streamdr.store.arrays import CHUNK_BYTES, ArrayLayout, Index
 
 NAME = "X"
 LARGEST_CHUNK_BYTES = 4 * CHUNK_BYTES
@@ -39,7 +39,7 @@ def plan_layout(
     *,
     chunk_rows: int | None = None,
     grain: Sequence[int] | None = None,
-) -> Layout:
+) -> ArrayLayout:
     """Cut an array into chunks of about 16 MB: whole rows where it is tall, whole columns where it is wide.
 
     One row (or column) that is too large for a chunk is cut as well, one dimension after the other.
@@ -69,12 +69,12 @@ def plan_layout(
         chunks[axis] = min(length, shape[axis])
         if chunks[axis] * line <= LARGEST_CHUNK_BYTES:
             break
-    return Layout(shape, tuple(chunks), dtype.newbyteorder("="), _dimension_names(len(shape)))
+    return ArrayLayout(shape, tuple(chunks), dtype.newbyteorder("="), _dimension_names(len(shape)))
 
 
 def create_matrix(
-    group: Path, layout: Layout, feature_names: Sequence[str] | None = None, *, name: str = NAME
-) -> zarr.Array:
+    group: Path, layout: ArrayLayout, feature_names: Sequence[str] | None = None, *, name: str = NAME
+) -> zarr.Array[Any]:
     """Create the array, without data, in the directory that will be its group."""
     return zarr.create_array(
         group / name,
@@ -97,7 +97,11 @@ def rows_from(path: Path, start: int) -> Array:
 
 
 def fill(
-    array: zarr.Array, layout: Layout, values: Callable[[Index], Array], label: str, progress: Progress
+    array: zarr.Array[Any],
+    layout: ArrayLayout,
+    values: Callable[[Index], Array],
+    label: str,
+    progress: Progress,
 ) -> None:
     """Write every chunk of the array, each from a call of `values` with its region, a few at a time."""
     axis = 1 if layout.grid[0] == 1 and math.prod(layout.grid) > 1 else 0
@@ -115,7 +119,7 @@ def fill(
         bytes_per_row=math.prod(layout.shape) * layout.dtype.itemsize / total,
         unit="columns" if axis else "rows",
     )
-    workers = ThreadPoolExecutor(min(4, os.cpu_count() or 1))
+    workers = ThreadPoolExecutor(min(4, available_cores()))
     try:
         for lines in workers.map(write, (region for _, region in layout.files())):
             progress.advance(lines)
@@ -155,7 +159,7 @@ class RowWriter:
         self._feature_names = feature_names
         self._buffer = np.empty((self.layout.chunks[0], n_cols), self.layout.dtype)
         self._filled = 0
-        self._array: zarr.Array | None = None
+        self._array: zarr.Array[Any] | None = None
 
     @property
     def n_rows(self) -> int:

@@ -1,11 +1,11 @@
-"""Models on disk: a zarr group of a dataclass's arrays, its scalars in the record. Loading runs no code."""
+"""Models as files: a zarr group of a dataclass's arrays, its scalars in the record. Loading runs no code."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
 from types import NoneType, UnionType
@@ -13,18 +13,17 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from streamdr.blocks import Array
+from streamdr.core.blocks import Array
+from streamdr.core.files import read_regular
 from streamdr.errors import StoreError
-from streamdr.files import read_regular
 from streamdr.store.arrays import (
     CHECKSUM_BYTES,
     CHUNK_BYTES,
-    Layout,
+    ArrayLayout,
     decode_chunk,
     parse_layout,
     write_array,
 )
-from streamdr.store.publish import Fence, Staging
 from streamdr.store.record import ROOT, Group, read_group, write_record
 
 _LARGEST_METADATA = 2**20
@@ -44,48 +43,28 @@ class SavedModel:
     record: Mapping[str, Any]
 
 
-def save_model(
-    target: Path,
-    model: Any,
-    *,
-    method: str,
-    parameters: Mapping[str, Any],
-    feature_names: Sequence[str] | None,
-    input_fingerprint: str,
-    n_rows: int,
-    overwrite: bool = False,
-    extra: Mapping[str, Any] | None = None,
-    fence: Fence | None = None,
-) -> Path:
-    """Save a dataclass of arrays (fields with `dims` in their metadata) and scalars, all or nothing."""
-    with Staging(target, kind="model", overwrite=overwrite, fence=fence) as staging:
-        scalars, layouts = {}, {}
-        for field in _fields(type(model)):
-            value = getattr(model, field.name)
-            if value is None or "dims" not in field.metadata or _is_text(value):
-                scalars[field.name] = value
-            else:
-                path = staging.path / field.name
-                layouts[field.name] = write_array(path, value, tuple(field.metadata["dims"]))
-        _require_agreement(target, layouts)
-        entries = {
-            "method": method,
-            "parameters": parameters,
-            "feature_names": None if feature_names is None else list(feature_names),
-            "input_fingerprint": input_fingerprint,
-            "n_rows": n_rows,
-            "scalars": scalars,
-            "extra": extra or {},
-            "files": _digests(staging.path),
-        }
-        write_record(staging.path, "model", entries, complete=True)
-        staging.publish()
-    return target
+def write_model(
+    folder: Path, model: Any, about: Mapping[str, Any], extra: Mapping[str, Any] | None = None
+) -> None:
+    """Write a dataclass of arrays (fields with `dims` in their metadata) and scalars into an empty folder.
+
+    `about` is what `SavedModel` has besides the model, and `extra` what else is to be recorded.
+    """
+    scalars, layouts = {}, {}
+    for field in _fields(type(model)):
+        value = getattr(model, field.name)
+        if value is None or "dims" not in field.metadata or _is_text(value):
+            scalars[field.name] = value
+        else:
+            layouts[field.name] = write_array(folder / field.name, value, tuple(field.metadata["dims"]))
+    _require_agreement(folder, layouts)
+    entries = {**about, "scalars": scalars, "extra": extra or {}, "files": _digests(folder)}
+    write_record(folder, "model", entries, complete=True)
 
 
-def load_model(path: Path, *, models: Mapping[str, type] | None = None) -> SavedModel:
-    """Load a model, every bit of which is checked, as the class that `models` has for its method."""
-    group = read_group(path, "model")
+def read_model(folder: Path, models: Mapping[str, type] | None = None) -> SavedModel:
+    """Read a model, every bit of which is checked, as the class that `models` has for its method."""
+    group = read_group(folder, "model")
     record = group.record
     classes = _registered() if models is None else models
     try:
@@ -93,12 +72,12 @@ def load_model(path: Path, *, models: Mapping[str, type] | None = None) -> Saved
         if method not in classes:
             known = ", ".join(sorted(classes))
             raise StoreError(
-                f"{path}: made by the method {method!r}, unknown here (known: {known}); upgrade streamdr"
+                f"{folder}: made by the method {method!r}, unknown here (known: {known}); upgrade streamdr"
             )
         names = record["feature_names"]
         if names is not None and not _is_text(names):
-            raise StoreError(f"{path}: the names of its features are not text; fit and save it again")
-        model = classes[method](**dict(_values(path, group, classes[method])))
+            raise StoreError(f"{folder}: the names of its features are not text; fit and save it again")
+        model = classes[method](**dict(_values(folder, group, classes[method])))
         if models is None:
             _require_sound(model)
         return SavedModel(
@@ -112,7 +91,7 @@ def load_model(path: Path, *, models: Mapping[str, type] | None = None) -> Saved
         )
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise StoreError(
-            f"{path}: not as streamdr writes a model ({error!r}); fit and save it again"
+            f"{folder}: not as streamdr writes a model ({error!r}); fit and save it again"
         ) from error
 
 
@@ -155,7 +134,7 @@ def _values(path: Path, group: Group, model: type) -> Iterator[tuple[str, Any]]:
             )
 
 
-def _read_array(path: Path, group: Group, name: str) -> tuple[Layout, Array]:
+def _read_array(path: Path, group: Group, name: str) -> tuple[ArrayLayout, Array]:
     """Fill an array from its chunks, each read once and compared with its digest."""
     if not name.isidentifier():
         raise StoreError(f"{path}: {name!r} cannot be an array of a model; fit and save it again")
@@ -186,7 +165,7 @@ def _read_array(path: Path, group: Group, name: str) -> tuple[Layout, Array]:
     return layout, values
 
 
-def _require_agreement(path: Path, layouts: Mapping[str, Layout]) -> None:
+def _require_agreement(path: Path, layouts: Mapping[str, ArrayLayout]) -> None:
     """Refuse arrays that give one dimension two lengths."""
     lengths: dict[str, tuple[int, str]] = {}
     for name, layout in layouts.items():

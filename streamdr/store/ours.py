@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from streamdr.errors import StoreError
-from streamdr.store.record import ROOT, Kind, arrays_in, find_record, is_sealed, parse_json, peek
+from streamdr.store.record import ROOT, OutputKind, arrays_in, find_record, is_sealed, parse_json, peek
 
 _ARRAY = r"[A-Za-z_]\w*"
 _KILLED = r"\.[0-9a-f]{32}\.partial"
@@ -38,7 +38,7 @@ _WORDS = {
 }
 
 
-def objection(record: dict[str, Any] | None, kind: Kind) -> str | None:
+def objection(record: dict[str, Any] | None, kind: OutputKind) -> str | None:
     """Why what has this record is not replaced by an output of a kind, as words; None when it may be."""
     if record is None:
         return "it is not a streamdr output"
@@ -48,7 +48,7 @@ def objection(record: dict[str, Any] | None, kind: Kind) -> str | None:
     return None
 
 
-def how_to_replace(kind: Kind) -> str:
+def how_to_replace(kind: OutputKind) -> str:
     """What to do to have an output of a kind replaced, in the words of those who make such outputs."""
     if kind == "ingested":
         return "pass --overwrite (in Python, overwrite=True)"
@@ -101,7 +101,7 @@ def strangers(folder: Path, arrays: Collection[str] | None = None) -> list[str]:
     return sorted(found)
 
 
-def staged_strangers(folder: Path, kind: Kind) -> list[str]:
+def staged_strangers(folder: Path, kind: OutputKind) -> list[str]:
     """What streamdr did not write in a folder where an output of a kind is, or was, staged."""
     found = strangers(folder)
     if not found and os.path.lexists(folder / ROOT) and not is_staged_root(_parsed(folder / ROOT), kind):
@@ -109,7 +109,7 @@ def staged_strangers(folder: Path, kind: Kind) -> list[str]:
     return found
 
 
-def is_staged_root(document: Any, kind: Kind) -> bool:
+def is_staged_root(document: Any, kind: OutputKind) -> bool:
     """Whether a root, parsed, may be that of an output of a kind that was staged: None if it is damaged."""
     if document is None:
         return True
@@ -124,7 +124,7 @@ def _parsed(root: Path) -> Any:
         return None
 
 
-def foreign_content(target: Path, kind: Kind) -> str | None:
+def foreign_content(target: Path, kind: OutputKind) -> str | None:
     """Why what lies at a path is not replaced by an output of a kind, as words; None when it may be."""
     document, record = peek(target)
     reason = objection(record, kind)

@@ -7,18 +7,18 @@ import errno
 import os
 import re
 import secrets
-import shutil
-import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
-from streamdr.errors import BusyError, OverlapError, StoreError
+from streamdr.core.addresses import Address, Location
+from streamdr.errors import BusyError, StoreError
 from streamdr.store import ours
 from streamdr.store.locking import Identity, identity, locked, try_lock
-from streamdr.store.record import Kind, draft
+from streamdr.store.record import OutputKind, draft
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _OCCUPIED = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
@@ -29,8 +29,11 @@ Fence = Callable[[], None]
 """Raises StoreError when another run has the right to publish, and this one has not any more."""
 
 
-class Staging:
-    """A hidden directory beside the target that becomes the target, or leaves no trace.
+LocationT = TypeVar("LocationT", Path, Address)
+
+
+class StagedOutput(ABC, Generic[LocationT]):
+    """A hidden place beside the target for work that becomes the target, or leaves no trace.
 
         with Staging(target, kind="model", overwrite=False) as staging:
             write_everything(staging.path)
@@ -45,9 +48,9 @@ class Staging:
 
     def __init__(
         self,
-        target: Path,
+        target: LocationT,
         *,
-        kind: Kind,
+        kind: OutputKind,
         overwrite: bool,
         key: str | None = None,
         fence: Fence | None = None,
@@ -55,20 +58,49 @@ class Staging:
         # A dot in the key would make the staging of `a` look like one of `a.b`.
         if key is not None and not re.fullmatch(r"[\w-]+", key):
             raise ValueError(f"a staging key is made of letters, digits, - and _, not {key!r}")
-        self.target = resolved(target)
-        self.path = self._sibling(key or secrets.token_hex(8))
+        self.target: LocationT = resolved(target)
+        self.path: LocationT = self._sibling(key or secrets.token_hex(8))
         self._kind = kind
         self._overwrite = overwrite
         self._fence = fence
         self._resumable = key is not None
-        self._published = False
-        self._replaces: Identity | None = None
-        self._claim = -1
+
+    @abstractmethod
+    def __enter__(self) -> Self: ...
+
+    @abstractmethod
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    @abstractmethod
+    def filling(self) -> AbstractContextManager[Path]:
+        """A folder on this machine whose files are staged at the end of the block."""
+
+    @abstractmethod
+    def publish(self) -> None:
+        """Make what was staged the target, replacing only what was there at the start."""
+
+    def _sibling(self, key: str) -> LocationT:
+        return self.target.with_name(f".{self.target.name}.{key}.partial")
+
+    def _late(self) -> StoreError:
+        return StoreError(
+            f"{self.target}: was written by another run meanwhile, and is left as that run made it"
+        )
+
+
+class Staging(StagedOutput[Path]):
+    """Work staged in a directory, which is renamed to the target."""
+
+    _published = False
+    _replaces: Identity | None = None
+    _claim = -1
 
     def __enter__(self) -> Self:
         self._claim = self._claim_path()
         try:
-            _require_replaceable(self.target, self._kind, self._overwrite)
+            require_replaceable(self.target, self._kind, self._overwrite)
             self._require_own_staging()
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
@@ -92,12 +124,18 @@ class Staging:
                 f"free some space{again}, or choose another path"
             ) from error
 
+    @contextmanager
+    def filling(self) -> Iterator[Path]:
+        """The staging directory itself."""
+        with renamed(self.path, self.target):
+            yield self.path
+
     def publish(self) -> None:
         """Make what was staged durable, then the target, replacing only what was there at the start."""
         # What is not streamdr's may have been put into either folder since.
         self._require_own_staging()
         if self._replaces is not None:
-            _require_replaceable(self.target, self._kind, overwrite=True)
+            require_replaceable(self.target, self._kind, overwrite=True)
         sync_tree(self.path)
         try:
             # Leases change hands under this lock, too: a fence that was passed holds until the rename.
@@ -117,11 +155,8 @@ class Staging:
             sweep(self.target)  # of what was replaced: no later run would look for it
 
     def _become_target(self) -> None:
-        late = StoreError(
-            f"{self.target}: was written by another run meanwhile, and is left as that run made it"
-        )
         if identity(self.target) != self._replaces:
-            raise late
+            raise self._late()
         if self._replaces is not None:
             self._replace_target()
             return
@@ -129,7 +164,7 @@ class Staging:
             self.path.rename(self.target)
         except OSError as error:
             if error.errno in _OCCUPIED:
-                raise late from error
+                raise self._late() from error
             raise
 
     def _replace_target(self) -> None:
@@ -151,16 +186,13 @@ class Staging:
                 "remove the folder to begin anew"
             )
 
-    def _sibling(self, key: str) -> Path:
-        return self.target.with_name(f".{self.target.name}.{key}.partial")
-
     def _claim_path(self) -> int:
         """Make the staging directory and hold it: two runs of one key must not write over each other."""
         while True:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise _unwritable(self.target, error) from error
+                raise unwritable(self.target, error) from error
             try:
                 claim = try_lock(self.path)
             except BlockingIOError:
@@ -174,7 +206,7 @@ class Staging:
             except FileNotFoundError:
                 continue  # its owner published it since we looked, and again below
             except OSError as error:
-                raise _unwritable(self.target, error) from error  # a link, or anything else but a folder
+                raise unwritable(self.target, error) from error  # a link, or anything else but a folder
             held = os.fstat(claim)
             if (held.st_dev, held.st_ino) == identity(self.path):
                 return claim
@@ -200,60 +232,32 @@ def sweep(target: Path) -> None:
                 os.close(claim)
 
 
-def check_output(
-    target: Path, *, kind: Kind, inputs: Sequence[Path], overwrite: bool, other_outputs: Sequence[Path] = ()
-) -> None:
-    """Refuse, before anything is read, a target that could not or should not be written."""
-    place = resolved(target)
-    for source in inputs:
-        root = _store_root(resolved(source))
-        if place == root or root in place.parents:
-            raise OverlapError(f"{target}: lies inside the input {root}; choose a path outside it")
-        if place in root.parents:
-            raise OverlapError(f"{target}: contains the input {root}; choose another path")
-    for other in other_outputs:
-        if _nested(place, resolved(other)):
-            raise OverlapError(
-                f"{target}: overlaps another output, {other}; give each output a path of its own"
-            )
-    try:
-        _require_replaceable(place, kind, overwrite)
-        parent = next(path for path in place.parents if path.exists())
-        if not parent.is_dir():
-            raise StoreError(f"{target}: cannot be written, since {parent} is a file; choose another path")
-        # Permissions, read-only mounts and quotas have one honest test, which is to write: where it can be
-        # had, a file without a name, of which a kill leaves nothing.
-        tempfile.TemporaryFile(dir=parent).close()
-    except OSError as error:
-        raise _unwritable(target, error) from error
-
-
-def require_space(path: Path, nbytes: int) -> None:
-    """Refuse to begin writing `nbytes` to a filesystem that has no room for them."""
-    place = resolved(path)
-    free = shutil.disk_usage(next(p for p in (place, *place.parents) if p.exists())).free
-    if free < nbytes:
-        raise StoreError(
-            f"{path}: needs {nbytes / 1e9:.3g} GB, but its filesystem has {free / 1e9:.3g} GB free; "
-            "free some space or choose another path"
-        )
-
-
-def _unwritable(target: Path, error: OSError) -> StoreError:
+def unwritable(target: Path, error: OSError) -> StoreError:
+    """The error that says why nothing can be written at a target."""
     return StoreError(
         f"{target}: cannot be written ({error.strerror}: {error.filename}); choose another path"
     )
 
 
-def resolved(path: Path) -> Path:
-    """The path without links, or StoreError where they lead in a circle."""
+def resolved(place: LocationT) -> LocationT:
+    """The place without links, or StoreError where they lead in a circle."""
     try:
-        return path.resolve()
+        return place.resolve()
     except (OSError, RuntimeError) as error:
-        raise StoreError(f"{path}: leads in a circle of links; choose another path") from error
+        raise StoreError(f"{place}: leads in a circle of links; choose another path") from error
 
 
-def _require_replaceable(target: Path, kind: Kind, overwrite: bool) -> None:
+@contextmanager
+def renamed(folder: Path, place: Location) -> Iterator[None]:
+    """Let errors that name a folder, in which files stand for those of an output, name the output instead."""
+    try:
+        yield
+    except StoreError as error:
+        raise type(error)(str(error).replace(str(folder), str(place))) from error.__cause__
+
+
+def require_replaceable(target: Path, kind: OutputKind, overwrite: bool) -> None:
+    """Refuse to replace what streamdr did not write, an output of another kind, or one that is to stay."""
     if not os.path.lexists(target):
         return
     reason = ours.foreign_content(target, kind)
@@ -266,18 +270,6 @@ def _require_replaceable(target: Path, kind: Kind, overwrite: bool) -> None:
         raise StoreError(
             f"{target}: exists; {ours.how_to_replace(kind)} to replace it, or choose another path"
         )
-
-
-def _nested(one: Path, other: Path) -> bool:
-    return one == other or one in other.parents or other in one.parents
-
-
-def _store_root(path: Path) -> Path:
-    """The outermost zarr group around an array or group, or the path itself."""
-    markers = (".zgroup", ".zarray", ".zmetadata", "zarr.json")
-    while any((path.parent / marker).is_file() for marker in markers):
-        path = path.parent
-    return path
 
 
 def _exchange(one: Path, other: Path) -> None:

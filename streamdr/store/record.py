@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -15,14 +14,15 @@ from typing import Any, Literal
 import numpy as np
 
 from streamdr import __version__
-from streamdr.addresses import Place
+from streamdr.core.addresses import Location
+from streamdr.core.digests import json_digest
+from streamdr.core.files import read_regular, write_new
+from streamdr.core.row_outputs import RowKind
 from streamdr.errors import StoreError
-from streamdr.files import read_regular, write_new
-from streamdr.methods.rows import RowKind
 
 SCHEMA = 1
 ROOT = "zarr.json"
-Kind = Literal["model", "ingested", "synthetic", "example"] | RowKind
+OutputKind = Literal["model", "ingested", "synthetic", "example"] | RowKind
 
 LARGEST_BYTES = 256 * 2**20
 """Of a file of JSON. The longest hold the names of some millions of features."""
@@ -48,13 +48,13 @@ _DATA = ("ingested", "synthetic", "example")
 class Group:
     """A finished output whose metadata is as it was written. Its arrays have not been looked at."""
 
-    path: Place
+    path: Location
     record: dict[str, Any]
     arrays: dict[str, Any]
     """The zarr metadata of each array, from the sealed document."""
 
 
-def write_record(group: Path, kind: Kind, entries: Mapping[str, Any], *, complete: bool) -> None:
+def write_record(group: Path, kind: OutputKind, entries: Mapping[str, Any], *, complete: bool) -> None:
     """Write the root zarr.json of a group whose arrays are in place, replacing an earlier one in one step."""
     record = {
         "schema": SCHEMA,
@@ -72,7 +72,7 @@ def write_record(group: Path, kind: Kind, entries: Mapping[str, Any], *, complet
         record["arrays"] = list(arrays)
     else:
         document["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": arrays}
-    record["digest"] = _digest(document)
+    record["digest"] = seal_of(document)
     _write_root(group, document)
 
 
@@ -85,7 +85,7 @@ def forget_copies(group: Path) -> None:
     del document["consolidated_metadata"]
     if sealed:  # then nobody but streamdr has added an array to it
         record["arrays"] = names
-        record["digest"] = _digest(document)
+        record["digest"] = seal_of(document)
     _write_root(group, document)
 
 
@@ -97,7 +97,7 @@ def _write_root(group: Path, document: dict[str, Any]) -> None:
     os.replace(beside, group / ROOT)
 
 
-def read_group(path: Path, kind: Kind | None = None) -> Group:
+def read_group(path: Path, kind: OutputKind | None = None) -> Group:
     """Read the record of a finished output, refusing one that is damaged, unfinished or of another kind."""
     if not path.exists():
         raise StoreError(f"{path}: no such file or directory; check the path")
@@ -142,7 +142,7 @@ def is_as_written(path: Path) -> bool:
 
 def is_sealed(document: dict[str, Any]) -> bool:
     """Whether a document with a record is as streamdr wrote it, by its digest."""
-    return bool(document["attributes"]["streamdr"].get("digest") == _digest(document))
+    return bool(document["attributes"]["streamdr"].get("digest") == seal_of(document))
 
 
 def parse_json(path: Path) -> Any:
@@ -246,9 +246,9 @@ def _require_entries(path: Path, record: dict[str, Any]) -> None:
             )
 
 
-def _digest(document: dict[str, Any]) -> str:
+def seal_of(document: dict[str, Any]) -> str:
     """The sha256 of the document in canonical JSON, without the digest that it may carry."""
     attributes = document["attributes"]
     record = {key: value for key, value in attributes["streamdr"].items() if key != "digest"}
     bare = {**document, "attributes": {**attributes, "streamdr": record}}
-    return hashlib.sha256(json.dumps(bare, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
+    return json_digest(bare, compact=True)

@@ -10,51 +10,35 @@ streamdr does not write are never removed, wherever they are: a target that hold
 from __future__ import annotations
 
 import re
-import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from streamdr.addresses import Address, Place
-from streamdr.errors import OverlapError, StoreError
-from streamdr.files import FileTooLargeError
-from streamdr.remote import ConflictError, Objects, RemoteError, Version, in_parallel, open_objects
+from streamdr.core.addresses import Address
+from streamdr.errors import StoreError
 from streamdr.store import ours
-from streamdr.store.publish import Fence
-from streamdr.store.record import LARGEST_BYTES, ROOT, Kind, find_record, loads
+from streamdr.store.publish import StagedOutput
+from streamdr.store.record import LARGEST_BYTES, ROOT, OutputKind, find_record, loads
+from streamdr.store.remote import ConflictError, Objects, Version, in_parallel, open_objects
+from streamdr.store.transfers import store_errors, upload, workspace
 
 MARK = ".streamdr-publishing"
 _LARGEST_MARK = 1024
 _BATCH = 64
 """The objects that are copied between two looks at the lease."""
-_MARKERS = (".zgroup", ".zarray", ".zmetadata", ROOT)
 
 
-class RemoteStaging:
-    """The counterpart of `Staging` for an address. Its `path` is the address that work is staged at."""
+class RemoteStaging(StagedOutput[Address]):
+    """Work staged at an address, and copied to the target by the store."""
 
-    def __init__(
-        self,
-        target: Address,
-        *,
-        kind: Kind,
-        overwrite: bool,
-        key: str | None = None,
-        fence: Fence | None = None,
-    ) -> None:
-        self.target = target
-        self.path = target.with_name(f".{target.name}.{key or secrets.token_hex(8)}.partial")
-        self._kind = kind
-        self._overwrite = overwrite
-        self._resumable = key is not None
-        self._fence = fence
-        self._replaces: Version | None = None
-        self._arrays: set[str] | None = None
+    _replaces: Version | None = None
+    _arrays: set[str] | None = None
 
     def __enter__(self) -> Self:
-        with told(self.target, "written"):
-            self._arrays = _require_replaceable(self.target, self._kind, self._overwrite)
+        with store_errors(self.target, "written"):
+            self._arrays = require_replaceable(self.target, self._kind, self._overwrite)
             self._replaces = self._root_version()
         return self
 
@@ -65,10 +49,19 @@ class RemoteStaging:
             with suppress(OSError):  # a store that was lost is told of already
                 _clear(self._beside, self.path.name)
 
+    @contextmanager
+    def filling(self) -> Iterator[Path]:
+        """A folder that is sent to where work is staged."""
+        with workspace(self.target) as here:
+            here.mkdir()
+            yield here
+            files = [file.relative_to(here).as_posix() for file in here.rglob("*") if file.is_file()]
+            upload(here, self.path, files)
+
     def publish(self) -> None:
         """Replace the target by what was staged, unless it is not any more what was there at the start."""
         beside, new, old = self._beside, f"{self.path.name}/", f"{self.target.name}/"
-        with told(self.target, "written"):
+        with store_errors(self.target, "written"):
             root = beside.get(new + ROOT)
             names = sorted({found.key.removeprefix(new) for found in beside.listed(self.path.name)} - {ROOT})
             self._require_ours()
@@ -99,11 +92,6 @@ class RemoteStaging:
         found = self._beside.get_versioned(f"{self.target.name}/{ROOT}")
         return None if found is None else found[1]
 
-    def _late(self) -> StoreError:
-        return StoreError(
-            f"{self.target}: was written by another run meanwhile, and is left as that run made it"
-        )
-
     @property
     def _beside(self) -> Objects:
         return open_objects(self.target.parent)
@@ -121,53 +109,7 @@ def sweep(target: Address) -> None:
                 _clear(beside, name)
 
 
-def check_output(
-    target: Address,
-    *,
-    kind: Kind,
-    inputs: Sequence[Place],
-    overwrite: bool,
-    other_outputs: Sequence[Place] = (),
-) -> None:
-    """Refuse, before anything is read, a target that could not or should not be written."""
-    if target.parent == target:
-        raise StoreError(f"{target}: is a whole bucket; give the output a name in it")
-    for source in inputs:
-        if isinstance(source, Address):
-            root = _store_root(source)
-            if root.contains(target):
-                raise OverlapError(f"{target}: lies inside the input {root}; choose a place outside it")
-            if target.contains(root):
-                raise OverlapError(f"{target}: contains the input {root}; choose another place")
-    for other in other_outputs:
-        if isinstance(other, Address) and (other.contains(target) or target.contains(other)):
-            raise OverlapError(
-                f"{target}: overlaps another output, {other}; give each output a place of its own"
-            )
-    with told(target, "written"):
-        _require_replaceable(target, kind, overwrite)
-        # What one may do in a bucket has one honest test, which is to do it.
-        probe = f".streamdr-{secrets.token_hex(8)}"
-        open_objects(target.parent).put(probe, b"")
-        open_objects(target.parent).delete([probe])
-
-
-@contextmanager
-def told(place: Address, what: str) -> Iterator[None]:
-    """Turn what went wrong with a store into an error that says with which."""
-    try:
-        yield
-    except RemoteError as error:
-        raise StoreError(f"{place}: cannot be {what}: {error}") from error
-    except FileTooLargeError as error:
-        raise StoreError(
-            f"{place}: cannot be {what}: of an object in it, {error}: streamdr did not write it, so remove it"
-        ) from error
-    except FileNotFoundError:
-        raise StoreError(f"{place}: cannot be {what}: there is no such bucket; check the address") from None
-
-
-def _require_replaceable(target: Address, kind: Kind, overwrite: bool) -> set[str] | None:
+def require_replaceable(target: Address, kind: OutputKind, overwrite: bool) -> set[str] | None:
     """The names of the arrays that may be replaced at a target (None: whatever is there), or StoreError."""
     objects = open_objects(target)
     names = set(objects.children())
@@ -194,7 +136,7 @@ def _require_replaceable(target: Address, kind: Kind, overwrite: bool) -> set[st
     )
     if not overwrite and ROOT in names:
         raise StoreError(
-            f"{target}: exists; {ours.how_to_replace(kind)} to replace it, or choose another place"
+            f"{target}: exists; {ours.how_to_replace(kind)} to replace it, or choose another path"
         )
     return arrays
 
@@ -207,7 +149,7 @@ def _require_no_strangers(target: Address, found: Iterable[str]) -> None:
 def _never(target: Address, reason: str) -> StoreError:
     return StoreError(
         f"{target}: exists and is never overwritten, since {reason}; move that elsewhere, or choose "
-        "another place"
+        "another path"
     )
 
 
@@ -216,16 +158,6 @@ def _parsed(root: Any) -> Any:
         return None if root is None else loads(bytes(root))
     except ValueError:
         return None
-
-
-def _store_root(address: Address) -> Address:
-    """The outermost zarr group around an array or group, or the address itself."""
-    while address.parent != address:
-        above = open_objects(address.parent)
-        if not any(above.size(marker) is not None for marker in _MARKERS):
-            break
-        address = address.parent
-    return address
 
 
 def _clear(beside: Objects, prefix: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Literal, Self
 
 import pytest
 from command_line import PRELOADED, Outcome, command
+from narrowing import present
 
 _NEVER = 2**62
 _TESTS = Path(__file__).parent.parent
@@ -66,9 +67,10 @@ class Shim:
             streams = [str(Path(directory, name)) for name in ("out", "err")]
             order = {"words": words, "cwd": str(cwd), "streams": streams, "writes": calls == "write"}
             order |= {"error": error, "at": at, "once": once}
-            self._server.stdin.write(json.dumps(order) + "\n")
-            self._server.stdin.flush()
-            said = json.loads(self._server.stdout.readline())
+            stdin, stdout = present(self._server.stdin), present(self._server.stdout)
+            stdin.write(json.dumps(order) + "\n")
+            stdin.flush()
+            said = json.loads(stdout.readline())
             return Outcome(said["code"], *(Path(stream).read_text() for stream in streams)), said["count"]
 
 
@@ -76,7 +78,7 @@ def _compiled(directory: Path) -> Path:
     if (compiler := shutil.which("gcc") or shutil.which("cc")) is None:
         pytest.fail("no C compiler: tests of injected I/O errors need gcc or cc, install one to run them")
     source, library = Path(__file__).with_name("shim.c"), directory / "shim.so"
-    words = [compiler, "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source, "-ldl"]
+    words = [compiler, "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
     subprocess.run(words, check=True)
     return library
 

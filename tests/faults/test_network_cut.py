@@ -123,8 +123,8 @@ def cluster(hosts: Hosts, workers: list[Host]) -> Iterator[None]:
         words = ("distributed.cli.dask_scheduler", "--host", SCHEDULER, *at)
         stack.enter_context(process(*words, prefix=hosts.near.prefix))
         for host in workers:
-            words = ("distributed.cli.dask_worker", f"tcp://{SCHEDULER}:{PORT}", "--host", host.address)
-            stack.enter_context(process(*words, "--no-dashboard", "--nthreads", "1", prefix=host.prefix))
+            there = ("distributed.cli.dask_worker", f"tcp://{SCHEDULER}:{PORT}", "--host", host.address)
+            stack.enter_context(process(*there, "--no-dashboard", "--nthreads", "1", prefix=host.prefix))
         yield
 
 

@@ -51,8 +51,10 @@ def test_a_run_that_is_signalled_at_a_random_moment(count, seed, tmp_path, tally
     while sent < count:
         shutil.rmtree(place / "out", ignore_errors=True)
         number, send = chance.choice(NUMBERS), chance.choice([os.kill, os.killpg])
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        process = subprocess.Popen([*PROGRAM, *words], cwd=place, start_new_session=True, **pipes)
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            [*PROGRAM, *words], cwd=place, start_new_session=True, stdout=pipe, stderr=pipe, text=True
+        )
         began = time.monotonic()
         try:
             process.wait(chance.uniform(0, longest))

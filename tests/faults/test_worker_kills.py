@@ -12,26 +12,21 @@ import pytest
 import zarr
 from dask_processes import descendants
 from fault_counts import pieces
+from fits import bits
 
-from streamdr import fitting, segments
-from streamdr.methods import PCA
-from streamdr.progress import Silent
-from streamdr.settings import Cluster, Execution
-from streamdr.sources import open_source
+from streamdr.core.execution import Cluster, Execution
+from streamdr.core.progress import Silent
+from streamdr.data import open_source
+from streamdr.engine import fitting
+from streamdr.methods.pca import PCA
 from streamdr.store import open_embedding
+
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 N, D = 6000, 24
 KRYLOV = PCA(4, solver="krylov", tol=0.0, max_passes=3)
 COVARIANCE = PCA(4, solver="covariance")
 TWO = Cluster("LocalCluster", workers=2)
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    """Cut small data as if it were large: many blocks, many segments, several levels."""
-    monkeypatch.setattr(segments, "BLOCK_BYTES", 1 << 12)
-    monkeypatch.setattr(segments, "LARGEST_BLOCK_BYTES", 1 << 12)
-    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1 << 13)
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +36,6 @@ def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "x.zarr"
     zarr.create_array(path, shape=(N, D), chunks=(40, 5), dtype="f4")[:] = values
     return path
-
-
-def bits(model):
-    return {name: value.tobytes() for name, value in vars(model).items() if isinstance(value, np.ndarray)}
 
 
 class Killer(Silent):

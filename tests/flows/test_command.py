@@ -8,10 +8,12 @@ import subprocess
 import sys
 
 import numpy as np
+import psutil
 import pytest
 import zarr
 from command_line import write_config
-from dispositions import IN_THE_BACKGROUND, ignoring
+from dask_processes import gone
+from dispositions import IN_THE_BACKGROUND, starting
 from prefect_server import FLOWS, PATIENCE_SECONDS, until
 
 ALL_BYTES = 64 * 16_384 * 128 * 4
@@ -54,8 +56,13 @@ def test_a_run_that_fails_says_why_once(server, place):
 
 @pytest.mark.parametrize(
     ("flow", "number", "code", "ignored"),
-    [("fit", signal.SIGINT, 130, ()), ("fit-transform", signal.SIGTERM, 143, IN_THE_BACKGROUND)],
-    ids=["terminal", "background"],
+    [
+        ("fit", signal.SIGINT, 130, ()),
+        ("fit", signal.SIGHUP, 129, ()),
+        ("fit", signal.SIGINT, 130, IN_THE_BACKGROUND),
+        ("fit-transform", signal.SIGTERM, 143, IN_THE_BACKGROUND),
+    ],
+    ids=["terminal", "terminal closed", "background interrupted", "background"],
 )
 def test_a_signal_stops_a_run_after_a_checkpoint_and_the_next_goes_on(
     flow, number, code, ignored, server, tmp_path, large
@@ -64,11 +71,13 @@ def test_a_signal_stops_a_run_after_a_checkpoint_and_the_next_goes_on(
     execution = {"workers": 1, "checkpoint_seconds": 0.001}
     write_config(tmp_path, input={"path": str(large)}, execution=execution)
     words = [sys.executable, str(FLOWS / script), "config.yaml", "--json"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with ignoring(*ignored):
-        process = subprocess.Popen(words, cwd=tmp_path, env=server.environment, **pipes)
+    pipe = subprocess.PIPE
+    with starting(ignored=ignored):
+        process = subprocess.Popen(
+            words, cwd=tmp_path, env=server.environment, stdout=pipe, stderr=pipe, text=True
+        )
     until(lambda: any(path.is_file() for path in tmp_path.glob("out/.*ledger*/**/*")), "no checkpoint")
-    for ignorable in ignored:
+    for ignorable in set(ignored) - {signal.SIGINT}:
         process.send_signal(ignorable)
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
@@ -80,5 +89,27 @@ def test_a_signal_stops_a_run_after_a_checkpoint_and_the_next_goes_on(
     assert state in ("CRASHED", "CANCELLED")
 
     again = run(server, tmp_path, script, "config.yaml", "--json")
+    assert again.returncode == 0, again.stderr
+    assert 0 < json.loads(again.stdout)["fit"]["bytes_read"] < ALL_BYTES
+
+
+def test_the_worker_of_a_flow_that_is_killed_ends_with_it_and_the_next_run_goes_on(server, tmp_path, large):
+    execution = {"workers": 1, "checkpoint_seconds": 0.001}
+    write_config(tmp_path, input={"path": str(large)}, execution=execution)
+    words = [sys.executable, str(FLOWS / "fit.py"), "config.yaml", "--json"]
+    nowhere = subprocess.DEVNULL
+    with starting(ignored=IN_THE_BACKGROUND):
+        process = subprocess.Popen(
+            words, cwd=tmp_path, env=server.environment, stdout=nowhere, stderr=nowhere
+        )
+    until(lambda: any(path.is_file() for path in tmp_path.glob("out/.*ledger*/**/*")), "no checkpoint")
+    children = psutil.Process(process.pid).children()
+    (worker,) = (child.pid for child in children if "streamdr.cli.worker" in child.cmdline())
+    process.kill()
+    process.wait()
+    assert gone({worker}), "the worker outlived its flow"
+    assert not (tmp_path / "out" / "model.zarr").exists()
+
+    again = run(server, tmp_path, "fit.py", "config.yaml", "--json")
     assert again.returncode == 0, again.stderr
     assert 0 < json.loads(again.stdout)["fit"]["bytes_read"] < ALL_BYTES

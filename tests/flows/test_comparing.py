@@ -6,13 +6,15 @@ import json
 
 import pytest
 from command_line import succeed
-from compare import compare
-from form import Comparison
+from narrowing import checked
 from prefect.exceptions import ParameterTypeError
 
 from streamdr.config.comparisons import ComparisonOutput
 from streamdr.config.keys import keys_of
+from streamdr.flows.compare import compare
+from streamdr.flows.parameters import Comparison
 from streamdr.methods import METHODS
+from streamdr.workflow.reports import CompareReport
 
 GOOD = {
     "input": {"path": "x.zarr"},
@@ -28,8 +30,8 @@ def compared(place):
 
 
 def test_the_table_is_the_commands_and_every_output_is_verified(reporting, compared):
-    report = compare(Comparison.load("all.yaml", ["methods.0.n_components=3"]))
-    assert [row["n_outputs"] for row in report["rows"]] == [3, 5]
+    report = checked(CompareReport, compare(Comparison.load("all.yaml", ["methods.0.n_components=3"])))
+    assert [row.n_outputs for row in report.rows] == [3, 5]
     table = (compared / "out" / "all.md").read_text()
     run = reporting.runs(name="compare")[0]
     assert run["state"]["type"] == "COMPLETED"

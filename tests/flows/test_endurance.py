@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fault_counts import pieces
-from fit_transform import fit_transform
-from form import Configuration
+
+from streamdr.flows.fit_transform import fit_transform
+from streamdr.flows.parameters import Configuration
 
 
 @dataclass(frozen=True)

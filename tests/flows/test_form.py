@@ -6,19 +6,23 @@ import asyncio
 import re
 import urllib.error
 import uuid
+from typing import Any
 
 import pytest
 import yaml
-from fit_transform import fit_transform
-from form import _NO_KEYS, Configuration
+from narrowing import checked
+from prefect import Flow
+from prefect.deployments.runner import RunnerDeployment
 from prefect.deployments.steps import run_shell_script
 from prefect.exceptions import ParameterTypeError
-from reprocess import reprocess
-from test_secrets import ADDRESSES, SECRET
+from secret_addresses import ADDRESSES, SECRET
 
 from streamdr.config import load
 from streamdr.config.keys import keys_of
 from streamdr.config.sections import Execution, Input, Output
+from streamdr.flows.fit_transform import fit_transform
+from streamdr.flows.parameters import _NO_KEYS, Configuration
+from streamdr.flows.reprocess import reprocess
 from streamdr.methods import METHODS
 
 GOOD = {
@@ -89,7 +93,7 @@ def test_the_deployments_have_parameters_that_their_flows_take():
     from prefect_server import FLOWS
 
     deployments = yaml.safe_load((FLOWS.parent / "prefect.yaml").read_text())["deployments"]
-    taken = {"nightly": fit_transform, "reprocess": reprocess}
+    taken: dict[str, Flow[..., Any]] = {"nightly": fit_transform, "reprocess": reprocess}
     assert {each["name"] for each in deployments} == set(taken)
     for each in deployments:
         taken[each["name"]].validate_parameters(each["parameters"])
@@ -140,7 +144,7 @@ def test_the_schema_refuses_what_has_keys(text):
 
 
 def test_the_server_stores_nothing_secret(reporting):
-    deployment = fit_transform.to_deployment(f"secrets-{uuid.uuid4().hex}").apply()
+    deployment = checked(RunnerDeployment, fit_transform.to_deployment(f"secrets-{uuid.uuid4().hex}")).apply()
     cluster = {"name": "LocalCluster", "arguments": {"env": {"TOKEN": SECRET}}}
     sections = [GOOD | {"input": {"path": text}} for text in ADDRESSES.values()]
     sections.append(GOOD | {"execution": {"cluster": cluster}})

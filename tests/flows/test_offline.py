@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 
-from orchestra import flow
 from prefect.settings import get_current_settings
 from prefect_server import FLOWS
+
+from streamdr.flows.prefect_setup import flow
 
 PROJECT = FLOWS.parent
 
@@ -26,4 +27,4 @@ def test_telemetry_is_off_in_the_projects_own_settings():
 def test_one_file_imports_prefect():
     importing = re.compile(r"^\s*(?:import|from) prefect\b", re.MULTILINE)
     trees = [*FLOWS.glob("*.py"), *(PROJECT / "streamdr").rglob("*.py")]
-    assert [path.name for path in trees if importing.search(path.read_text())] == ["orchestra.py"]
+    assert [path.name for path in trees if importing.search(path.read_text())] == ["prefect_setup.py"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from form import Configuration
-from reprocess import reprocess
+from narrowing import checked
+
+from streamdr.flows.parameters import Configuration
+from streamdr.flows.reprocess import reprocess
+from streamdr.workflow.reports import ReprocessReport
 
 
 def test_configurations_over_one_input_share_what_was_read(reporting, place):
@@ -14,10 +17,10 @@ def test_configurations_over_one_input_share_what_was_read(reporting, place):
         )
         for k in (2, 3)
     ]
-    report = reprocess(configs)
-    assert [run["fit"]["summary"]["n_components"] for run in report["runs"]] == [2, 3]
-    assert report["runs"][0]["fit"]["bytes_read"] == 200 * 5 * 8
-    assert report["runs"][1]["fit"]["bytes_read"] == 0
+    report = checked(ReprocessReport, reprocess(configs))
+    assert [each.run.fit.summary["n_components"] for each in report.runs] == [2, 3]
+    assert report.runs[0].run.fit.bytes_read == 200 * 5 * 8
+    assert report.runs[1].run.fit.bytes_read == 0
     run = reporting.runs(name="reprocess")[0]
     stages = ["reprocess", "summarise", "summarise", "verify", "verify"]
     assert reporting.stages(run["id"], expected=5) == stages

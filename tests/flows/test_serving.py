@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 from command_line import write_config
 from dispositions import IN_THE_BACKGROUND, ignoring
+from narrowing import present
 from prefect_server import FLOWS, PATIENCE_SECONDS, Server, free_port, running_server, until
 
 
 @contextmanager
-def serving(server: Server, cwd, *words: str) -> Iterator[dict]:
+def serving(server: Server, cwd, *words: str, stopped_by=signal.SIGTERM) -> Iterator[dict]:
     """The deployment, while a process serves it."""
     name = words[words.index("--name") + 1]
     with ignoring(*IN_THE_BACKGROUND):  # as most who serve are started
@@ -33,15 +34,15 @@ def serving(server: Server, cwd, *words: str) -> Iterator[dict]:
         )
 
     def deployment() -> dict | None:
-        assert process.poll() is None, process.stdout.read()
+        assert process.poll() is None, present(process.stdout).read()
         found = server.ask("/deployments/filter", deployments={"name": {"any_": [name]}})
         return found[0] if found else None
 
     try:
         yield until(deployment, "the deployment was not made")
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGHUP)
         assert deployment(), "it was to ignore this"
-        process.terminate()
+        process.send_signal(stopped_by)
         said, _ = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, said
     finally:
@@ -63,17 +64,22 @@ def workers(place: Path) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if b"streamdr.workshop" in (process / "cmdline").read_bytes() and (process / "cwd").samefile(
+            if b"streamdr.cli.worker" in (process / "cmdline").read_bytes() and (process / "cwd").samefile(
                 place
             ):
                 found.append(int(process.name))
     return found
 
 
-def is_pending(process: int, number: signal.Signals) -> bool:
-    """Whether a process that is held has been sent a signal."""
-    status = Path(f"/proc/{process}/status").read_text()
-    return bool(int(status.partition("ShdPnd:")[2].split()[0], 16) >> (number - 1) & 1)
+def is_told_to_stop(worker: int) -> bool:
+    """Whether nobody holds the other end of a worker's standard input any more, by which requests come."""
+    requests = os.open(f"/proc/{worker}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return os.read(requests, 1) == b""
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(requests)
 
 
 def test_two_triggers_at_once_make_one_run(server, tmp_path, large):
@@ -107,7 +113,7 @@ def test_a_run_that_is_cancelled_on_the_page_leaves_a_checkpoint_and_no_process(
         until(lambda: any(path.is_file() for path in tmp_path.glob("out/.*ledger*/**/*")), "no checkpoint")
         os.kill(worker, signal.SIGSTOP)  # it is not to be done before it is cancelled
         server.ask(f"/flow_runs/{run}/set_state", state={"type": "CANCELLING"})
-        until(lambda: is_pending(worker, signal.SIGUSR2), "the work was not told to stop")
+        until(lambda: is_told_to_stop(worker), "the work was not told to stop")
         os.kill(worker, signal.SIGCONT)
         until(lambda: states(server, [run]) == ["CANCELLED"], "the run was not cancelled")
         until(lambda: not workers(tmp_path), "the work went on")
@@ -142,7 +148,7 @@ def test_who_stops_serving_stops_the_run_that_is_under_way(server, tmp_path, lar
         os.kill(worker, signal.SIGSTOP)  # it is not to be done before it is stopped
 
         def go_on() -> None:
-            until(lambda: is_pending(worker, signal.SIGUSR2), "the work was not told to stop")
+            until(lambda: is_told_to_stop(worker), "the work was not told to stop")
             os.kill(worker, signal.SIGCONT)
 
         told = threading.Thread(target=go_on)
@@ -155,7 +161,8 @@ def test_who_stops_serving_stops_the_run_that_is_under_way(server, tmp_path, lar
 
 def test_the_clock_makes_runs(server, place):
     """The server accepts a schedule whatever becomes of it: what counts is that it makes runs of it."""
-    with serving(server, place, "config.yaml", "--cron", "0 2 * * *", "--name", "clock") as deployment:
+    words = ["config.yaml", "--cron", "0 2 * * *", "--name", "clock"]
+    with serving(server, place, *words, stopped_by=signal.SIGINT) as deployment:
         chosen = {"id": {"any_": [deployment["id"]]}}
         runs = until(
             lambda: server.ask("/flow_runs/filter", deployments=chosen, limit=3), "no run was scheduled"
@@ -167,7 +174,7 @@ def test_without_a_server_one_is_started_and_ended(server, place, tmp_path_facto
     home, port = tmp_path_factory.mktemp("own"), free_port()
     alone = {name: value for name, value in server.environment.items() if name != "PREFECT_API_URL"}
     alone |= {"PREFECT_HOME": str(home), "PREFECT_SERVER_API_PORT": str(port)}
-    words = [sys.executable, FLOWS / "serve.py", "config.yaml", "--name", "alone"]
+    words = [sys.executable, str(FLOWS / "serve.py"), "config.yaml", "--name", "alone"]
     serve = subprocess.Popen(words, cwd=place, env=alone, stderr=subprocess.PIPE, text=True)
     own = Server(port, home, serve)
     until(own.answers, "there is no server")
@@ -186,10 +193,10 @@ def test_a_server_of_its_own_is_ended_even_when_the_stop_comes_early(server, pla
     home, port = tmp_path_factory.mktemp("early"), free_port()
     alone = {name: value for name, value in server.environment.items() if name != "PREFECT_API_URL"}
     alone |= {"PREFECT_HOME": str(home), "PREFECT_SERVER_API_PORT": str(port)}
-    words = [sys.executable, FLOWS / "serve.py", "config.yaml", "--name", "early"]
+    words = [sys.executable, str(FLOWS / "serve.py"), "config.yaml", "--name", "early"]
     with ignoring(*IN_THE_BACKGROUND):
         serve = subprocess.Popen(words, cwd=place, env=alone, stderr=subprocess.PIPE, text=True)
-    while "is one for as long as this runs" not in serve.stderr.readline():
+    while "is one for as long as this runs" not in present(serve.stderr).readline():
         assert serve.poll() is None
     serve.terminate()
     serve.communicate(timeout=PATIENCE_SECONDS)
@@ -200,7 +207,7 @@ def test_a_server_of_its_own_is_ended_even_when_the_stop_comes_early(server, pla
 def test_the_work_outlives_the_server_and_the_next_run_knows_it(server, tmp_path_factory, tmp_path, large):
     execution = {"workers": 1, "checkpoint_seconds": 0.001}
     write_config(tmp_path, input={"path": str(large)}, execution=execution)
-    words = [sys.executable, FLOWS / "fit.py", "config.yaml", "--json"]
+    words = [sys.executable, str(FLOWS / "fit.py"), "config.yaml", "--json"]
     with running_server(tmp_path_factory.mktemp("mortal")) as mortal:
         process = subprocess.Popen(
             words, cwd=tmp_path, env=mortal.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

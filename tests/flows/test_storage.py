@@ -6,16 +6,19 @@ import json
 import uuid
 
 import numpy as np
+import pydantic
 import pytest
 from command_line import write_store
-from fit import fit
-from form import Configuration
+from narrowing import present
 from prefect.blocks.system import Secret
 from prefect.filesystems import RemoteFileSystem
 from prefect_server import until
 from s3_server import KEY, SECRET
 
-from streamdr.workshop import StageError
+from streamdr.cli.supervisor import StageError
+from streamdr.flows.fit import fit
+from streamdr.flows.parameters import Configuration
+from streamdr.workflow.reports import StagesReport
 
 
 def test_a_flow_opens_a_bucket_by_a_block_and_says_nothing_of_its_keys(reporting, s3_server, tmp_path):
@@ -29,7 +32,7 @@ def test_a_flow_opens_a_bucket_by_a_block_and_says_nothing_of_its_keys(reporting
         "region": "us-east-1",
     }
     RemoteFileSystem(basepath=bucket.url, settings=settings).save("bucket", overwrite=True)
-    Secret(value=settings).save("keys", overwrite=True)
+    Secret(value=pydantic.Secret(settings)).save("keys", overwrite=True)
     config = Configuration(
         {
             "input": {"path": f"{bucket.url}/x.zarr"},
@@ -37,8 +40,8 @@ def test_a_flow_opens_a_bucket_by_a_block_and_says_nothing_of_its_keys(reporting
             "output": {"model": f"{bucket.url}/model.zarr"},
         }
     )
-    assert fit(config, storage_block="remote-file-system/bucket")["verify"]["n_rows"] == 200
-    assert fit(config, storage_block="secret/keys")["fit"]["reused"]
+    assert present(fit(config, storage_block="remote-file-system/bucket").verify).n_rows == 200
+    assert present(fit(config, storage_block="secret/keys").fit).reused
     assert "model.zarr/zarr.json" in bucket.names("model.zarr")
 
     run = reporting.runs(name="fit")[0]

@@ -32,7 +32,7 @@ def choice(rng: Rng, *options: Any) -> Any:
     return options[int(rng.integers(len(options)))]
 
 
-def random_data(rng: Rng, *, holes: bool, small: bool = False) -> Data:
+def random_data(rng: Rng, *, allow_nan: bool, small: bool = False) -> Data:
     """Rows of any shape, type and defect."""
     words: list[str] = []
     n = int(rng.integers(1, 12)) if rng.uniform() < 0.15 else int(rng.integers(5, 40 if small else 120))
@@ -57,7 +57,7 @@ def random_data(rng: Rng, *, holes: bool, small: bool = False) -> Data:
         rows[:] = rows[0]
         words.append("constant")
     rows = as_type(rows, np.dtype(choice(rng, *DTYPES)), words)
-    if holes and rows.dtype.kind == "f" and rng.uniform() < 0.6:
+    if allow_nan and rows.dtype.kind == "f" and rng.uniform() < 0.6:
         missing = rng.uniform(size=rows.shape) < choice(rng, 0.02, 0.3, 0.8)
         if rng.uniform() < 0.2:
             missing[:, 0] = True
@@ -200,6 +200,25 @@ def stress(rng: Rng, data: Data) -> dict[str, Any]:
     }
 
 
+def som(rng: Rng, data: Data) -> dict[str, Any]:
+    topology, height = choice(rng, "rectangular", "hexagonal"), int(rng.integers(1, 7))
+    even = topology == "rectangular" or height % 2 == 0
+    return {
+        "height": height,
+        "width": int(rng.integers(1, 7)),
+        "topology": topology,
+        "toroidal": even and bool(rng.uniform() < 0.5),
+        "neighborhood": choice(rng, "gaussian", "bubble"),
+        "n_epochs": int(rng.integers(1, 5)),
+        "sigma": choice(rng, None, 0.5, 2.0),
+        "sigma_end": choice(rng, 0.5, 0.05),
+        "decay": choice(rng, "exponential", "linear"),
+        "init": choice(rng, "pca", "random"),
+        "precision": choice(rng, "mixed", "double"),
+        "random_state": int(rng.integers(3)),
+    }
+
+
 PARAMETERS: dict[str, Callable[[Rng, Data], dict[str, Any]]] = {
     "pca": pca,
     "ppca": ppca,
@@ -215,5 +234,6 @@ PARAMETERS: dict[str, Callable[[Rng, Data], dict[str, Any]]] = {
     "landmark_mds": landmark,
     "metric_mds": stress,
     "nonmetric_mds": stress,
+    "som": som,
 }
 SMALL = ("metric_mds", "nonmetric_mds", "ppca_mixture", "ppca")

@@ -13,13 +13,14 @@ from fuzz_references import REFERENCES
 from fuzz_scores import check_scores
 
 from streamdr import store
+from streamdr.core.execution import Execution
+from streamdr.core.linalg import ignore_overflow
+from streamdr.core.method import Model, Supervised
+from streamdr.data import open_source
+from streamdr.engine.fitting import arithmetic, fit, one_blas_thread
 from streamdr.errors import StreamdrError
-from streamdr.estimators import ESTIMATORS
-from streamdr.fitting import arithmetic, fit, one_blas_thread
-from streamdr.linalg import unwarned
-from streamdr.methods import METHODS, Supervised
-from streamdr.settings import Execution
-from streamdr.sources import open_source
+from streamdr.estimators.registry import ESTIMATORS
+from streamdr.methods import METHODS
 
 OF_FEATURES = ("mean", "means")
 """Fields that say by NaN that a feature was never observed."""
@@ -33,7 +34,7 @@ class BrokenError(AssertionError):
 def check_case(name: str, seed: int, number: int, folder: Path) -> str:
     """Run one case; "fitted", or "refused" by an error of streamdr's own. Raises `BrokenError`."""
     rng = np.random.default_rng([seed, number, *name.encode()])
-    data = random_data(rng, holes=takes_holes(name) or rng.uniform() < 0.03, small=name in SMALL)
+    data = random_data(rng, allow_nan=allows_nan(name) or rng.uniform() < 0.03, small=name in SMALL)
     parameters = PARAMETERS[name](rng, data)
     case = f"{name} {parameters} of {', '.join(data.words)}"
     try:
@@ -86,7 +87,7 @@ def _check(name: str, parameters: dict[str, Any], data: Data, stored: bool, fold
 
 def _mapped(name: str, model: Any, data: Data) -> np.ndarray:
     rows = np.asarray(data.rows)
-    with unwarned():  # as whoever maps rows by a model does
+    with ignore_overflow():  # as whoever maps rows by a model does
         mapped = model.transform(rows)
     if not np.isfinite(mapped.astype(float)).all() and not _overflows(model, data):
         raise BrokenError(
@@ -120,7 +121,7 @@ def _require_said(name: str, model: Any, data: Data, labels: np.ndarray | None) 
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
             continue
         sound = np.isfinite(value)
-        if field in OF_FEATURES and takes_holes(name):
+        if field in OF_FEATURES and allows_nan(name):
             sound |= ~observed(data)
         if not sound.all():
             raise BrokenError(f"{field} has values that are no number")
@@ -130,14 +131,14 @@ def _require_said(name: str, model: Any, data: Data, labels: np.ndarray | None) 
     model.summary()
 
 
-def takes_holes(name: str) -> bool:
+def allows_nan(name: str) -> bool:
     return name in ("ppca", "ppca_mixture")
 
 
 def observed(data: Data) -> np.ndarray:
     """Which columns have a value in any row that counts."""
     rows = data.rows if data.weights is None else data.rows[data.weights > 0]
-    return ~np.isnan(rows.astype(np.float64)).all(axis=0)
+    return np.asarray(~np.isnan(rows.astype(np.float64)).all(axis=0))
 
 
 def _require_within_total(model: Any) -> None:
@@ -183,7 +184,7 @@ def _check_stored(method: Any, data: Data, weights: Any, labels: Any, folder: Pa
         overwrite=True,
     )
     array[:] = data.rows
-    models = []
+    models: list[Model | str] = []
     ledger = folder / "ledger"
     for execution in (Execution(workers=1), Execution(workers=2), *[Execution(workers=1, ledger=ledger)] * 2):
         source = open_source(folder / "rows.zarr", weights=weights, labels=labels)

@@ -11,6 +11,7 @@ from sklearn.feature_selection import f_classif, f_regression
 from sklearn.metrics.pairwise import pairwise_kernels
 
 Reference = Callable[[Any, Any, Any, Any, Any], None]
+EPS = float(np.finfo(np.float64).eps)
 
 
 def _precision(data: Any) -> float:
@@ -109,9 +110,30 @@ def classical_mds(method: Any, model: Any, data: Any, weights: Any, labels: Any)
         raise AssertionError(f"eigenvalues {found} for {values[: len(found)]}")
 
 
+def som(method: Any, model: Any, data: Any, weights: Any, labels: Any) -> None:
+    """The nearest unit of every row, how far it is, and the weight of the rows of each unit."""
+    rows, shares = _weighted(data, weights)
+    distances = cdist(rows, model.codebook)
+    units = model.predict(data.rows)
+    own = distances[np.arange(len(rows)), units]
+    eps = np.finfo(np.float64 if model.double else model.transform(data.rows).dtype).eps
+    # Distances are compared as squares about the origin, which are rounded as parts of the largest.
+    about = np.vstack([rows, model.codebook]) - model.origin
+    size = float(np.linalg.norm(about, axis=1).max()) * (1 + rows.shape[1]) ** 0.5
+    far = 4 * EPS * float(np.abs(rows).max())
+    if (own**2 > distances.min(axis=1) ** 2 + 16 * eps * size**2 + far**2).any():
+        raise AssertionError("a row has a unit that is not the nearest")
+    if not np.allclose(np.bincount(units, shares, minlength=model.n_units), model.hits, rtol=1e-9):
+        raise AssertionError("the hits are not the weights of the rows of each unit")
+    expected = float(shares @ own / shares.sum())
+    if abs(model.quantization_error - expected) > 16 * eps * size + far:
+        raise AssertionError(f"quantisation error {model.quantization_error} for {expected}")
+
+
 REFERENCES: dict[str, Reference] = {
     "pca": pca,
     "kernel_pca": kernel_pca,
     "select_f_score": f_score,
     "classical_mds": classical_mds,
+    "som": som,
 }

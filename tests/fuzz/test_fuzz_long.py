@@ -27,11 +27,13 @@ MOST_TOLD = 20
 @pytest.mark.parametrize("name", METHODS)
 def test_fresh_cases_until_the_time_is_over(name, tmp_path, capsys):
     if ONE:
-        method, seed, number = ONE.split(":")
+        method, seed, case = ONE.split(":")
         if method == name:
-            check_case(name, int(seed), int(number), tmp_path)
+            check_case(name, int(seed), int(case), tmp_path)
         return
-    deadline, told, broken = time.monotonic() + SECONDS / len(METHODS), {}, []
+    deadline = time.monotonic() + SECONDS / len(METHODS)
+    told: dict[str, int] = {}
+    broken: list[str] = []
     for number in count():
         if time.monotonic() > deadline or len(broken) >= MOST_TOLD:
             break

@@ -15,8 +15,11 @@ import numpy as np
 import pytest
 from nightly import Heard
 
-from streamdr import memory, pipeline, segments
 from streamdr.config import parse
+from streamdr.core import blocks
+from streamdr.core.row_outputs import RowKind
+from streamdr.engine import planner
+from streamdr.workflow import pipeline
 
 BUCKET = Path(__file__).parent / "bucket"
 NAME = "streamdr-golden"
@@ -39,14 +42,16 @@ METHODS: dict[str, dict[str, Any]] = {
     "landmark_mds": {**_COMPONENTS, "n_landmarks": 20},
     "metric_mds": {**_COMPONENTS, "max_iter": 20, "n_init": 1},
     "nonmetric_mds": {**_COMPONENTS, "max_iter": 20, "n_init": 1},
+    "som": {"height": 3, "width": 4, "topology": "hexagonal", "n_epochs": 3},
 }
 """The parameters of the run of each method."""
-OUTPUTS: dict[str, list[str]] = {
+OUTPUTS: dict[str, list[RowKind]] = {
     "pca": ["embedding", "denoised", "log_likelihood"],
     "ppca": ["embedding", "imputed", "imputed_variance", "log_likelihood"],
     "ppca_mixture": ["embedding", "imputed", "responsibilities", "predicted", "log_likelihood"],
     "kernel_pca": ["embedding", "denoised"],
     "lda": ["embedding", "predicted", "probabilities"],
+    "som": ["embedding", "predicted"],
 }
 """What is written of rows, where that is more than the embedding."""
 INPUTS = {"ppca": "missing.zarr", "ppca_mixture": "missing.zarr", "lda": "v2.zarr", "pca": "sharded.zarr"}
@@ -97,15 +102,15 @@ CONFIGS = {name: config(name) for name in METHODS} | {
 
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut few rows into many blocks, so that work on them can be interrupted."""
-    monkeypatch.setattr(segments, "BLOCK_BYTES", 1 << 10)
-    monkeypatch.setattr(segments, "LARGEST_BLOCK_BYTES", 1 << 10)
-    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1 << 11)
-    monkeypatch.setattr(memory, "_OUTPUT_CHUNK", 1 << 8)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(blocks, "LARGEST_BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(blocks, "SEGMENT_BYTES", 1 << 11)
+    monkeypatch.setattr(planner, "_OUTPUT_CHUNK", 1 << 8)
 
 
 def stage(
     name: str, progress: Any = None, stop: threading.Event | None = None, *, fresh: bool = False
-) -> pipeline.Stage:
+) -> pipeline.RunContext:
     """A run, ready to be carried out."""
     run = parse(json.dumps(CONFIGS[name]))
-    return pipeline.Stage(run, progress or Heard(), stop or threading.Event(), fresh=fresh)
+    return pipeline.RunContext(run, progress or Heard(), stop or threading.Event(), fresh=fresh)

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -23,8 +24,8 @@ import zarr  # noqa: E402
 from nightly import Heard  # noqa: E402
 from s3_server import Bucket, serve  # noqa: E402
 
-from streamdr import pipeline  # noqa: E402
 from streamdr.errors import Interrupted  # noqa: E402
+from streamdr.workflow import pipeline  # noqa: E402
 
 
 class StopsAt(Heard):
@@ -44,12 +45,13 @@ class StopsAt(Heard):
 
 def inputs(place: Path) -> None:
     """The same rows in a store of each kind, with their labels beside them."""
-    for name, layout in {
+    layouts: dict[str, dict[str, Any]] = {
         "v2.zarr": {"zarr_format": 2},
         "v3.zarr": {},
         "sharded.zarr": {"shards": (40, golden.COLUMNS)},
         "missing.zarr": {},
-    }.items():
+    }
+    for name, layout in layouts.items():
         rows = golden.values(golden.ROWS)
         if name == "missing.zarr":
             rows = golden.with_missing(rows)

@@ -11,18 +11,20 @@ import golden_runs as golden
 import numpy as np
 import pytest
 import zarr
-from nightly import arrays_of
+from narrowing import array_in, checked, present
+from nightly import Heard, arrays_of
 
-from streamdr import pipeline, store
-from streamdr.addresses import parse_place
-from streamdr.blocks import Span
+from streamdr import store
+from streamdr.core.addresses import parse_location
+from streamdr.core.blocks import Span
+from streamdr.core.row_outputs import ROW_OUTPUTS
+from streamdr.data import open_source
 from streamdr.methods import METHODS
-from streamdr.methods.rows import ROW_OUTPUTS
-from streamdr.sources import open_source
+from streamdr.workflow import pipeline
 
 ROWS, COLUMNS = Span(0, golden.ROWS), Span(0, golden.COLUMNS)
 KINDS = {kind.name: kind for kind in ROW_OUTPUTS}
-GOES_ON = ("ppca", "ppca_mixture", "kernel_pca", "sparse_kernel_pca", "select_mutual_info")
+GOES_ON = ("ppca", "ppca_mixture", "kernel_pca", "sparse_kernel_pca", "select_mutual_info", "som")
 """Methods that go on from the model that is there, or from the sample that the first fit drew: landmarks,
 candidates, bins. A fit from the beginning ends elsewhere."""
 SUMS = (
@@ -73,8 +75,8 @@ def grow(bucket, name: str, place: Path) -> None:
     group, rows = zarr.open_group(place / path, mode="r+"), golden.values()
     if path.endswith("missing.zarr"):
         rows = golden.with_missing(rows)
-    group["X"].append(rows[golden.ROWS :])
-    group["y"].append(golden.labels()[golden.ROWS :])
+    array_in(group, "X").append(rows[golden.ROWS :])
+    array_in(group, "y").append(golden.labels()[golden.ROWS :])
     bucket.upload(place / path, path)
 
 
@@ -106,22 +108,22 @@ def test_a_run_of_yesterday_is_up_to_date_and_takes_appended_rows_in(method, res
     bucket = restored(method)
     before = bucket.contents(f"out/{method}")
     report = pipeline.run_all(golden.stage(method))
-    assert (report["reused"], report["bytes_read"]) == (True, 0)
+    assert (report.reused, report.bytes_read) == (True, 0)
     assert bucket.contents(f"out/{method}") == before
     if method.endswith("mds"):  # every point has a distance to every other: all is computed anew
         return
     grow(bucket, method, tmp_path)
     report = pipeline.run_all(golden.stage(method))
     whole = golden.MORE * golden.COLUMNS * 4
-    assert report["fit"]["n_rows"] == golden.MORE
+    assert report.fit.n_rows == golden.MORE
     if method in SUMS:
-        assert 0 < report["fit"]["bytes_read"] < 0.75 * whole
+        assert 0 < report.fit.bytes_read < 0.75 * whole
     else:
-        assert report["fit"]["bytes_read"] > 0
-    grown = arrays_of(parse_place(golden.CONFIGS[method]["output"]["model"]))
+        assert report.fit.bytes_read > 0
+    grown = arrays_of(parse_location(golden.CONFIGS[method]["output"]["model"]))
     if method not in GOES_ON:
         pipeline.fit(golden.stage(method, fresh=True))
-        for name, values in arrays_of(parse_place(golden.CONFIGS[method]["output"]["model"])).items():
+        for name, values in arrays_of(parse_location(golden.CONFIGS[method]["output"]["model"])).items():
             close(grown[name], values, tolerance=1e-3)
 
 
@@ -130,8 +132,8 @@ def test_an_interrupted_fit_goes_on(restored, monkeypatch):
     restored(golden.INTERRUPTED_FIT)
     stage = golden.stage(golden.INTERRUPTED_FIT)
     report = pipeline.fit(stage)
-    assert 0 < report["bytes_read"] < golden.ROWS * golden.COLUMNS * 4
-    assert any("resuming moments" in line for line in stage.progress.lines)
+    assert 0 < report.bytes_read < golden.ROWS * golden.COLUMNS * 4
+    assert any("resuming moments" in line for line in checked(Heard, stage.progress).lines)
     whole = arrays_of(golden.BUCKET / "out/pca/model.zarr")
     for name, values in arrays_of(stage.model).items():
         close(values, whole[name])
@@ -142,9 +144,9 @@ def test_an_interrupted_transform_goes_on(restored, monkeypatch):
     bucket = restored(golden.INTERRUPTED_TRANSFORM)
     stage = golden.stage(golden.INTERRUPTED_TRANSFORM)
     report = pipeline.run_all(stage)
-    assert report["fit"]["bytes_read"] == 0
-    assert 0 < report["transform"]["outputs"]["imputed"]["bytes_read"] < golden.ROWS * golden.COLUMNS * 4
-    assert any("resuming imputed values" in line for line in stage.progress.lines)
+    assert report.fit.bytes_read == 0
+    assert 0 < present(report.transform).outputs["imputed"].bytes_read < golden.ROWS * golden.COLUMNS * 4
+    assert any("resuming imputed values" in line for line in checked(Heard, stage.progress).lines)
     assert not [name for name in bucket.names() if ".partial" in name]
     for name in golden.OUTPUTS["ppca"]:
         written = store.open_rows(stage.rows[KINDS[name]], name)[...]

@@ -12,25 +12,27 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zarr
 from damage import PRECIOUS, census, copy_world, is_kept, make_precious, watchdog
+from narrowing import values_of
 from nightly import Heard, correlated
 
-from streamdr import comparison, picturing, pipeline, verification
 from streamdr.config import parse, read_comparison
+from streamdr.core.progress import Silent
+from streamdr.data.ingest import ingest
 from streamdr.errors import StreamdrError
-from streamdr.ingest import ingest
-from streamdr.progress import Silent
-from streamdr.stage import Stage
+from streamdr.workflow import comparison, pipeline, plotting, verification
+from streamdr.workflow.run_context import RunContext
 
 ROWS = correlated(120, 5)
 MODEL, SCORES, DENOISED = "out/model.zarr", "out/scores.zarr", "out/denoised.zarr"
 
 
-def stage_in(world: Path, *, overwrite: bool, ledger: str = "ledger", **changes: object) -> Stage:
+def stage_in(world: Path, *, overwrite: bool, ledger: str = "ledger", **changes: Any) -> RunContext:
     config = {
         "input": {"path": str(world / "x.npy")},
         "method": {"name": "pca", "n_components": 2},
@@ -42,7 +44,7 @@ def stage_in(world: Path, *, overwrite: bool, ledger: str = "ledger", **changes:
         },
         "execution": {"workers": 1, "ledger": str(world / ledger)},
     }
-    return replace(Stage(parse(json.dumps(config)), Heard(), threading.Event()), **changes)
+    return replace(RunContext(parse(json.dumps(config)), Heard(), threading.Event()), **changes)
 
 
 def compared(world: Path, overwrite: bool) -> None:
@@ -64,8 +66,8 @@ def ingested(world: Path, overwrite: bool, dest: str = MODEL) -> None:
 
 
 def drawn(world: Path, overwrite: bool) -> None:
-    picturing.draw(
-        picturing.Request(world / "there" / MODEL, world / "out/picture.png", "explained_variance")
+    plotting.draw(
+        plotting.PlotRequest(world / "there" / MODEL, world / "out/picture.png", "explained_variance")
     )
 
 
@@ -265,7 +267,7 @@ def test_ingested_data_is_never_replaced_by_a_model(world: Path, tmp_path: Path,
 def test_a_ledger_among_somebodys_arrays_works_and_leaves_them(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamdr.ledger._KEPT_BYTES", 0)
+    monkeypatch.setattr("streamdr.engine.ledger._KEPT_BYTES", 0)
     here = copy_world(world, tmp_path / "world")
     put_arrays(here / "ledger", here)
     before = census(here / "ledger")
@@ -315,4 +317,4 @@ def test_appending_leaves_what_lies_where_chunks_will(world: Path, tmp_path: Pat
     assert (chunks / "9").is_symlink()
     assert (here / MODEL / "X/zarr.mine.partial").read_bytes() == PRECIOUS
     assert is_kept(before, here / "out/precious")
-    assert np.array_equal(zarr.open_group(here / MODEL)["X"][...], np.concatenate([ROWS, ROWS]))
+    assert np.array_equal(values_of(zarr.open_array(here / MODEL / "X")), np.concatenate([ROWS, ROWS]))

@@ -16,7 +16,7 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numcodecs
@@ -24,13 +24,14 @@ import numpy as np
 import pytest
 import zarr
 from damage import DAMAGES, copy_world, make_precious, watchdog
+from narrowing import values_of
 
 from streamdr import config
-from streamdr.blocks import Span
+from streamdr.core.blocks import Span
+from streamdr.core.progress import Silent
+from streamdr.data import open_source
+from streamdr.data.ingest import ingest
 from streamdr.errors import StreamdrError
-from streamdr.ingest import ingest
-from streamdr.progress import Silent
-from streamdr.sources import open_source
 
 SELECTED = 200
 N, D = 48, 6
@@ -115,7 +116,7 @@ def read(world: Path) -> tuple[Any, ...]:
         )
     source.validate()
     before = source.fingerprint()
-    block = source.block(Span(0, source.spec.n_rows), holes=True)
+    block = source.block(Span(0, source.spec.n_rows), allow_nan=True)
     assert source.fingerprint() == before
     return block.values, block.labels, block.weights
 
@@ -288,8 +289,9 @@ def test_no_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: st
     for chunk in [p for p in path.rglob("*") if p.is_file() and p.name not in (file.name, ".zattrs")]:
         chunk.write_bytes(payload)
     with pytest.raises(StreamdrError, match="safe to run|cannot be used"):
-        source = open_source(path) if where == "data" else open_source(VALUES, **{where: path})
-        source.block(Span(0, N), holes=True)
+        companion: dict[str, Any] = {where: path}
+        source = open_source(path) if where == "data" else open_source(VALUES, **companion)
+        source.block(Span(0, N), allow_nan=True)
     assert not canary.exists()
 
 
@@ -309,7 +311,7 @@ def test_no_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: st
     ],
 )
 def test_the_metadata_of_a_group_is_looked_at(tmp_path: Path, file: str, text: str) -> None:
-    version = 3 if file == "zarr.json" else 2
+    version: Literal[2, 3] = 3 if file == "zarr.json" else 2
     zarr.create_group(tmp_path / "x.zarr", zarr_format=version)
     write(tmp_path / "x.zarr/X", VALUES, chunks=(16, D), zarr_format=version)
     open_source(tmp_path / "x.zarr", array="X")
@@ -445,7 +447,7 @@ def test_hdf5_does_not_lead_to_other_files(tmp_path: Path) -> None:
         with pytest.raises(StreamdrError, match="other files|another file|round and round"):
             ingest(tmp_path / "x.h5", tmp_path / "out.zarr", dataset=name, progress=Silent())
     ingest(tmp_path / "x.h5", tmp_path / "out.zarr", dataset="near", progress=Silent())
-    assert np.array_equal(zarr.open_group(tmp_path / "out.zarr")["X"][...], VALUES)
+    assert np.array_equal(values_of(zarr.open_array(tmp_path / "out.zarr/X")), VALUES)
 
 
 def _deflated(zeros: int) -> bytes:
@@ -498,6 +500,6 @@ def test_sound_filters_of_hdf5_are_read(tmp_path: Path, options: dict[str, Any])
             # Chunks may be stored without any of the filters.
             made.id.write_direct_chunk((0, 0), np.ascontiguousarray(values[:16, :4]).tobytes(), 0b111)
     ingest(tmp_path / "x.h5", tmp_path / "y.zarr", progress=Silent())
-    found = zarr.open_group(tmp_path / "y.zarr")["X"][:]
+    found = values_of(zarr.open_array(tmp_path / "y.zarr/X"))
     assert np.array_equal(found[:70], values)
     assert not found[70:].any()

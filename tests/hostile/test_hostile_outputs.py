@@ -21,12 +21,13 @@ from command_line import streamdr, succeed
 from damage import DAMAGES, census, copy_world, is_kept, make_precious, watchdog
 from nightly import Heard, correlated
 
-from streamdr import inspection, picturing, pipeline, store, verification
+from streamdr import store
 from streamdr.config import parse
 from streamdr.errors import StreamdrError
-from streamdr.processes import Process
-from streamdr.stage import Stage
 from streamdr.store.lease import Claim
+from streamdr.store.process_identity import Process
+from streamdr.workflow import inspection, pipeline, plotting, verification
+from streamdr.workflow.run_context import RunContext
 
 SELECTED = 110
 """Cases that run by default, of some thousands."""
@@ -34,7 +35,7 @@ SELECTED = 110
 ROWS = correlated(240, 6)
 
 
-def stage_in(world: Path, **changes: object) -> Stage:
+def stage_in(world: Path, **changes: Any) -> RunContext:
     config = {
         "input": {"path": str(world / "x.npy")},
         "method": {"name": "pca", "n_components": 2},
@@ -46,7 +47,7 @@ def stage_in(world: Path, **changes: object) -> Stage:
         },
         "execution": {"workers": 1, "ledger": str(world / "ledger")},
     }
-    return replace(Stage(parse(json.dumps(config)), Heard(), threading.Event()), **changes)
+    return replace(RunContext(parse(json.dumps(config)), Heard(), threading.Event()), **changes)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +94,7 @@ def resume(world: Path) -> None:
 
 def plot(world: Path) -> None:
     scores = world / "out/scores.zarr"
-    picturing.draw(picturing.Request(world / "out/model.zarr", world / "a.png", embedding=scores))
+    plotting.draw(plotting.PlotRequest(world / "out/model.zarr", world / "a.png", embedding=scores))
 
 
 ACTIONS: dict[str, Callable[[Path], object]] = {
@@ -147,8 +148,8 @@ def _require_right(world: Path, here: Path) -> None:
     assert np.array_equal(right.components, made.components)
     for kind in ("embedding", "denoised"):
         name = "scores" if kind == "embedding" else kind
-        rows = [store.open_rows(root / f"out/{name}.zarr", kind)[:] for root in (world, here)]
-        assert np.array_equal(*rows)
+        one, other = (store.open_rows(root / f"out/{name}.zarr", kind)[:] for root in (world, here))
+        assert np.array_equal(one, other)
 
 
 def failures(world: Path, scratch: Path, chosen: list[tuple[str, str, str]]) -> dict[str, str]:

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdr import config, fitting
+from streamdr import config
+from streamdr.core.execution import Execution
+from streamdr.core.method import Supervised
+from streamdr.data import open_source
+from streamdr.engine import fitting
 from streamdr.errors import StreamdrError
 from streamdr.methods import METHODS
-from streamdr.methods.base import Supervised
-from streamdr.settings import Execution
-from streamdr.sources import open_source
 
 HOSTILE: list[Any] = [
     *(-1, 0, 1, math.nan, math.inf, -math.inf, 1e308, 1e-308, -1e308, 2**31, 2**63, 10**30),
@@ -25,7 +26,7 @@ HOSTILE: list[Any] = [
 ]
 ROWS = np.random.default_rng(0).normal(size=(40, 6)) ** 2
 CLASSES = np.arange(40) % 3
-CASES = [(name, field.name) for name, kind in sorted(METHODS.items()) for field in fields(kind)]  # type: ignore[arg-type]
+CASES = [(name, field.name) for name, kind in sorted(METHODS.items()) for field in fields(kind)]
 
 
 def attempt(method: Any) -> None:
@@ -48,7 +49,7 @@ def _takes_distances(method: Any) -> bool:
 def test_a_parameter_in_python(method: str, parameter: str) -> None:
     quick = {"max_iter": 5, "n_init": 1, "max_passes": 2, "n_epochs": 2}
     kind = METHODS[method]
-    given = {field.name: quick[field.name] for field in fields(kind) if field.name in quick}  # type: ignore[arg-type]
+    given = {field.name: quick[field.name] for field in fields(kind) if field.name in quick}
     for value in HOSTILE:
         if parameter in quick and isinstance(value, int) and value > 100:
             continue  # as many steps as that are asked for in earnest

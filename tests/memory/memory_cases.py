@@ -303,4 +303,22 @@ CASES = [
         "nonmetric_mds",
         {**STORED, "max_iter": 1, "n_init": 1, "storage": "stream"},
     ),
+    Case("som tall", "tall", "som", {"n_epochs": 2}),
+    Case(
+        "som tall bytes large double",
+        "tall bytes",
+        "som",
+        {"height": 30, "width": 40, "n_epochs": 1, "precision": "double"},
+    ),
+    Case("som tall columns weights", "tall columns", "som", {"n_epochs": 1}, weights="classes"),
+    Case("som wide", "wide bytes", "som", {"height": 6, "width": 6, "n_epochs": 2}),
+    Case("som wide rows random", "wide rows", "som", {"height": 2, "n_epochs": 1, "init": "random"}),
+    Case(
+        "som both",
+        "both bytes",
+        "som",
+        {"height": 8, "width": 8, "n_epochs": 2, "topology": "hexagonal", "toroidal": True},
+        quick=True,
+    ),
+    Case("som both shorts bubble", "both shorts", "som", {"n_epochs": 1, "neighborhood": "bubble"}),
 ]

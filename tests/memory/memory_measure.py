@@ -7,11 +7,11 @@ import sys
 import warnings
 from pathlib import Path
 
-from streamdr import fitting, memory
+from streamdr.core.execution import Execution
+from streamdr.core.row_outputs import ROW_OUTPUTS
+from streamdr.data import open_source
+from streamdr.engine import fitting, planner
 from streamdr.methods import METHODS
-from streamdr.methods.rows import ROW_OUTPUTS
-from streamdr.settings import Execution
-from streamdr.sources import open_source
 
 
 def main(request: dict) -> dict:
@@ -23,18 +23,18 @@ def main(request: dict) -> dict:
         ledger=place / "ledger",
         checkpoint_seconds=0.2,
     )
-    before = memory.resident()
+    before = planner.resident()
     source = open_source(request["store"], **request["options"])
     fitted = fitting.fit(METHODS[request["method"]](**request["parameters"]), source, execution)
-    stages = {"fit": {"planned": fitted.plan.peak, "peak": memory.peak_resident()}}
+    stages = {"fit": {"planned": fitted.plan.peak, "peak": planner.peak_resident()}}
     for kind in ROW_OUTPUTS:
         if kind.name not in request["outputs"]:
             continue
-        memory.give_back()
-        memory.forget_peak()
-        view, seen = memory.seen_by(fitted.model, source, kind)
+        planner.give_back()
+        planner.forget_peak()
+        view, seen = planner.view_and_source(fitted.model, source, kind)
         output = view.stored(None, seen.spec)
-        planned = memory.plan_transform(view, seen, execution, output, process_bytes=before)
+        planned = planner.plan_transform(view, seen, execution, output, process_bytes=before)
         fitting.transform(
             fitted.model,
             source,
@@ -44,7 +44,7 @@ def main(request: dict) -> dict:
             attributes={},
             process_bytes=before,
         )
-        stages[kind.name] = {"planned": planned.peak, "peak": memory.peak_resident()}
+        stages[kind.name] = {"planned": planned.peak, "peak": planner.peak_resident()}
     return stages
 
 

@@ -16,13 +16,13 @@ import pytest
 from memory_cases import CASES, Case
 from memory_stores import STORES, make, make_labels, options
 
-from streamdr import fitting, memory
+from streamdr.core.execution import Execution
+from streamdr.core.method import ConditionalOutputs, HasOutlines
+from streamdr.core.row_outputs import ROW_OUTPUTS, RowOutput
+from streamdr.data import open_source
+from streamdr.engine import fitting, planner
 from streamdr.errors import MemoryLimitError
 from streamdr.methods import METHODS
-from streamdr.methods.base import Choosy
-from streamdr.methods.rows import ROW_OUTPUTS, RowOutput
-from streamdr.settings import Execution
-from streamdr.sources import open_source
 
 MIB = 1 << 20
 FACTORS = {"least": 1.0, "half as much more": 1.5, "four times": 4.0}
@@ -54,8 +54,8 @@ def stores(tmp_path_factory):
 
 def outputs(method) -> list[RowOutput]:
     """What models of a method can make of rows. PCA that keeps all of a low rank has no likelihood."""
-    lacks = method.lacks if isinstance(method, Choosy) else lambda what: None
-    able = [kind for kind in ROW_OUTPUTS if kind.made_by(method.model) and lacks(kind.method) is None]
+    lacks = method.lacks if isinstance(method, ConditionalOutputs) else lambda what: None
+    able = [kind for kind in ROW_OUTPUTS if kind.supported_by(method.model) and lacks(kind.method) is None]
     everything = method.name == "pca" and method.n_components is None
     return [kind for kind in able if not (everything and kind.name == "log_likelihood")]
 
@@ -67,14 +67,14 @@ def advised(refused: MemoryLimitError) -> int:
 def least(method, source) -> int:
     """The limit that refusals advise, of the fit and of each output, in a fresh process."""
     with pytest.raises(MemoryLimitError) as refused:
-        memory.plan(method, source, Execution(memory_limit=1, workers=2))
+        planner.plan(method, source, Execution(memory_limit=1, workers=2))
     limit = advised(refused.value)
     for kind in outputs(method):
         while True:
             execution = Execution(memory_limit=limit, workers=2)
             try:
-                route = memory.plan(method, source, execution).route
-                assert memory.foresee_transform(route.method, source, execution, kind, None) is not None
+                route = planner.plan(method, source, execution).route
+                assert planner.foresee_transform(route.method, source, execution, kind, None) is not None
                 break
             except MemoryLimitError as refusal:
                 limit = max(advised(refusal), limit + MIB)
@@ -109,7 +109,7 @@ def keep_the_promise(case: Case, factor: float, stores, tmp_path, table) -> None
 @pytest.fixture(autouse=True)
 def fresh_interpreter(monkeypatch):
     """Plan as in a fresh process, whatever the tests before have left in this one."""
-    monkeypatch.setattr(memory, "resident", lambda: 0)
+    monkeypatch.setattr(planner, "resident", lambda: 0)
 
 
 @pytest.mark.parametrize("case", QUICK, ids=[case.name for case in QUICK])
@@ -139,14 +139,16 @@ def test_a_model_is_no_larger_than_its_outline(name):
     small = {key: min(value, 5) if key.startswith("n_") else value for key, value in case.parameters.items()}
     method = METHODS[name](**small)
     fitted = fitting.fit(method, source, Execution(workers=1))
-    outlines = fitted.plan.route.method.outlines(source.spec)
+    chosen = fitted.plan.route.method
+    assert isinstance(chosen, HasOutlines)
+    outlines = chosen.outlines(source.spec)
     for key, each in vars(fitted.model).items():
         if getattr(each, "ndim", 0) > 1 and 12 in each.shape:
             most = max(getattr(getattr(outline, key), "nbytes", 0) for outline in outlines)
             assert each.nbytes <= most, key
     for kind in outputs(method):
-        view, seen = memory.seen_by(fitted.model, source, kind)
-        views = [memory.seen_by(outline, source, kind)[0] for outline in outlines]
+        view, seen = planner.view_and_source(fitted.model, source, kind)
+        views = [planner.view_and_source(outline, source, kind)[0] for outline in outlines]
         assert view.n_outputs <= max(each.n_outputs for each in views)
         rows_bytes = seen.spec.line_bytes("rows")
         most = max(each.scratch_bytes(90, rows_bytes) for each in views)

@@ -1,0 +1,1 @@
+"""The types that everything else uses: blocks, accumulators, methods, models; and linear algebra."""

@@ -1,0 +1,106 @@
+"""Facts and tables: what a report shows of a model, whatever its method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from streamdr.core.blocks import Array
+
+Value = str | int | float | bool
+
+MOST_ROWS = 1000
+"""The largest number of rows in a table of a report; the model has them all."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact about a model, for people.
+
+    Parameters
+    ----------
+    name
+        Its name, for people.
+    value
+        The value itself, not rounded and not formatted.
+    unit
+        What is counted. A unit that begins with "%" marks a share of 1, which is shown in percent.
+    """
+
+    name: str
+    value: Value
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table; `unit` is that of a `Fact`."""
+
+    name: str
+    unit: str = ""
+    bars: bool = False
+    """Whether its values are also shown as bars."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Facts of one kind, a row each.
+
+    Parameters
+    ----------
+    title
+        Its title: a few words.
+    columns
+        The columns, in order.
+    rows
+        The values, as many in a row as there are columns.
+    about
+        What it shows, as a sentence.
+    left_out
+        The number of rows of the model that are not in the table.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    about: str = ""
+    left_out: int = 0
+
+    def head(self, most: int) -> Table:
+        """The table with at most `most` rows."""
+        return replace(self, rows=self.rows[:most], left_out=self.left_out + max(0, len(self.rows) - most))
+
+    def records(self) -> list[dict[str, Value]]:
+        """The rows as mappings from column names to values."""
+        names = [column.name for column in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.rows]
+
+
+def notes(texts: Iterable[str]) -> tuple[Fact, ...]:
+    """Notes for the user about a fit, as facts."""
+    return tuple(Fact("note", text) for text in texts)
+
+
+def explained_variances(ratios: Array, total: float) -> tuple[Table, ...]:
+    """The explained variance of each component; no table where there is no component."""
+    if not len(ratios):
+        return ()
+    shares = [float(ratio) for ratio in ratios[:MOST_ROWS]]
+    return (
+        Table(
+            "explained variance",
+            (
+                Column("component"),
+                Column("variance"),
+                Column("ratio", "%", bars=True),
+                Column("cumulative", "%"),
+            ),
+            tuple(
+                (number, share * total, share, reached)
+                for number, (share, reached) in enumerate(zip(shares, accumulate(shares), strict=True), 1)
+            ),
+            about="The variance that each component explains.",
+            left_out=len(ratios) - len(shares),
+        ),
+    )

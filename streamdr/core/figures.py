@@ -1,0 +1,116 @@
+"""Helpers that all plots share: a new figure, and an atomic write of the image file."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamdr.core.files import read_regular
+from streamdr.errors import StoreError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BLUE, ORANGE = "#3b6ea5", "#c8702a"
+SIZE = (6.4, 4.2)
+MOST_POINTS = 5_000
+"""Up to this many samples each is drawn as a point. Beyond, samples are counted in bins."""
+_MARK = "drawn by streamdr"
+"""Stored in the metadata of every image, where its format has any: only such an image is overwritten."""
+_LARGEST_BYTES = 2**30
+_SOFTWARE = 0x0131
+"""The tag of Exif that names a program."""
+
+
+def new_figure(size: tuple[float, float] = SIZE) -> Figure:
+    """A figure of this size in inches. It does not use pyplot, its backends or its list of open figures."""
+    try:
+        from streamdr.core.canvas import NotebookFigure
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install 'streamdr[plots]'") from error
+    return NotebookFigure(size)
+
+
+def save(figure: Figure, path: Path | str | None) -> None:
+    """Write the image atomically, in the format of the file's extension; nothing if the path is None.
+
+    An existing file is overwritten only if it is an image that streamdr wrote.
+    """
+    if path is None:
+        return
+    target = Path(os.path.realpath(path))  # a symbolic link is followed
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
+    form = target.suffix[1:].lower() or "png"
+    try:
+        _require_own(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(beside, format=form, **_marked(form))
+        os.replace(beside, target)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: cannot be written: {error}") from error
+    finally:
+        with suppress(OSError):
+            beside.unlink()
+
+
+def _require_own(target: Path) -> None:
+    if os.path.lexists(target) and _MARK.encode() not in read_regular(target, _LARGEST_BYTES):
+        raise StoreError(
+            f"{target}: exists and is not an image that streamdr wrote, so it is not overwritten; choose "
+            "another path"
+        )
+
+
+def _marked(form: str) -> dict[str, Any]:
+    """The arguments of `savefig` that store the mark in the image."""
+    if form in ("pdf", "svg", "ps", "eps"):
+        return {"metadata": {"Creator": _MARK}}
+    if form == "png":
+        return {"metadata": {"Software": _MARK}}
+    if form == "gif":
+        return {"pil_kwargs": {"comment": _MARK}}
+    if form in ("jpg", "jpeg", "tif", "tiff", "webp", "avif"):
+        from PIL.Image import Exif  # comes with matplotlib
+
+        exif = Exif()
+        exif[_SOFTWARE] = _MARK
+        return {"pil_kwargs": {"exif": exif}}
+    return {}
+
+
+def number_components(axes: Any, length: int) -> None:
+    """Label the x axis with component numbers, from 1."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel("component")
+    axes.set_xlim(0.4, length + 0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def draw_cumulative(axes: Any, ratio: Any) -> None:
+    """Draw the cumulative share of the variance, in percent."""
+    number = range(1, len(ratio) + 1)
+    marker = "o" if len(ratio) <= 60 else ""
+    axes.plot(
+        number,
+        100 * ratio.cumsum(),
+        color=ORANGE,
+        marker=marker,
+        markersize=4,
+        linewidth=1.5,
+        label="cumulative",
+    )
+    axes.set_ylim(0, 105)
+
+
+def plain(text: Any) -> str:
+    """Text from the data with dollar signs escaped: matplotlib would typeset it as mathematics."""
+    return str(text).replace("$", r"\$")
+
+
+def count(number: int, noun: str) -> str:
+    """A number with a noun, in the plural unless it is 1."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,239 @@
+"""The kinds of output with a row for every input row: the embedding, and others of some models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from streamdr.core.accumulator import Accumulator
+from streamdr.core.blocks import Array, MatrixSpec
+from streamdr.core.linalg import slabs
+from streamdr.core.method import MapsColumns, Model, UsesScratch
+
+RowKind = Literal[
+    "embedding",
+    "denoised",
+    "imputed",
+    "imputed_variance",
+    "log_likelihood",
+    "responsibilities",
+    "predicted",
+    "probabilities",
+]
+_LENGTHS = {
+    "component": "n_outputs",
+    "feature": "n_features",
+    "mixture": "n_mixtures",
+    "class": "n_classes",
+}
+"""The attribute of a model that holds the number of columns, by what these stand for."""
+
+
+@dataclass(frozen=True)
+class RowOutput:
+    """A kind of output that has a row for every row of the input."""
+
+    name: RowKind
+    """Its key in the section `output`, and the name of its record and of its array."""
+    title: str
+    """Its title, for people."""
+    method: str
+    """The method of a model that computes it."""
+    columns: Literal["component", "feature", "mixture", "class"] | None
+    """What a column stands for; None where a row has one value."""
+    lacking: str
+    """The message for models that cannot compute it."""
+    dtype: Literal["float64", "label"] | None = None
+    """The type of its values, where that is fixed: a floating type, or that of the labels."""
+    fills: bool = False
+    """Whether the model computes only the missing values of the input."""
+    centred: bool = True
+    """Whether change is relative to the standard deviation of values; otherwise to their root mean square."""
+    blind: bool = False
+    """Whether an invalid input value does not show in the output, so that the input must be checked."""
+    advice: str = ""
+    """How the user can reduce its expected size before the fit."""
+
+    def supported_by(self, model: type) -> bool:
+        """Whether models of a class can compute it."""
+        return hasattr(model, self.method) and (
+            self.columns is None or hasattr(model, _LENGTHS[self.columns])
+        )
+
+    def of(self, model: Model) -> RowView:
+        """A view of a model that computes this output."""
+        return RowView(model, self)
+
+    def change(self, values: Array, old: Array, new: Array) -> float | None:
+        """The relative difference between the outputs of two models, `old` and `new`, for the same rows.
+
+        The root mean square of the difference, relative to the standard deviation (or the root mean square)
+        of the old output. None where the models have computed nothing: no value was missing.
+        """
+        known = ~np.isnan(old)
+        if not np.array_equal(known, ~np.isnan(new)):
+            return float("inf")  # a feature that was never observed is observed now, or the reverse
+        decided = known & np.isnan(values) if self.fills else known
+        if not decided.any():
+            return None
+        if self.centred:
+            level = np.where(known, old, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+            scale = (old - level)[known]
+        else:
+            scale = old[decided]
+        moved, size = (float(np.sqrt(np.mean(x**2))) for x in ((new - old)[decided], scale))
+        return moved / size if size else float("inf" if moved else 0.0)
+
+
+EMBEDDING = RowOutput("embedding", "embedding", "transform", "component", "does not transform")
+ROW_OUTPUTS = (
+    EMBEDDING,
+    RowOutput("denoised", "denoised values", "denoise", "feature", "does not denoise"),
+    RowOutput("imputed", "imputed values", "impute", "feature", "does not impute", fills=True),
+    RowOutput(
+        "imputed_variance",
+        "variance of imputed values",
+        "impute_variance",
+        "feature",
+        "does not impute",
+        fills=True,
+        centred=False,
+        blind=True,
+    ),
+    RowOutput(
+        "log_likelihood", "log-likelihood", "score_samples", None, "has no likelihood", dtype="float64"
+    ),
+    RowOutput(
+        "responsibilities", "responsibilities", "predict_proba", "mixture", "is no mixture", centred=False
+    ),
+    RowOutput("predicted", "predictions", "predict", None, "predicts nothing", dtype="label", blind=True),
+    RowOutput(
+        "probabilities",
+        "probabilities of classes",
+        "predict_proba",
+        "class",
+        "has no classes",
+        centred=False,
+        advice="set max_classes to the number of classes",
+    ),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class RowView:
+    """A model together with one kind of output: all that a transform needs."""
+
+    model: Any
+    kind: RowOutput
+
+    @property
+    def n_features(self) -> int:
+        """How many columns `transform` takes."""
+        return int(self.model.n_features)
+
+    @property
+    def n_outputs(self) -> int:
+        """How many columns `transform` returns."""
+        if self.kind.columns is None:
+            return 1
+        return int(getattr(self.model, _LENGTHS[self.kind.columns]))
+
+    @property
+    def allow_nan(self) -> bool:
+        """Whether `transform` accepts NaN as a missing value."""
+        return bool(self.model.allow_nan)
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """The type of its values; None where the user chooses.
+
+        Numeric labels keep their type. Text labels, and components of a mixture, are stored as indices.
+        """
+        if self.kind.dtype != "label":
+            return None if self.kind.dtype is None else np.dtype(self.kind.dtype)
+        classes = getattr(self.model, "classes", None)
+        return classes.dtype if isinstance(classes, np.ndarray) else np.dtype(np.int64)
+
+    def stored(self, requested: str | None, data: MatrixSpec) -> np.dtype[Any]:
+        """The stored type: its own, the requested one, or that of the rows."""
+        return self.dtype or np.dtype(requested or data.working)
+
+    def made_bytes(self, n_rows: int, data: MatrixSpec) -> int:
+        """Bytes of the result of `transform` for `n_rows` rows, in their type or in double precision."""
+        plain = self.kind.columns in ("component", "feature")
+        return n_rows * self.n_outputs * (data.working.itemsize if plain else 8)
+
+    def scratch_bytes(self, n_rows: int, row_bytes: int) -> int:
+        """Bytes that `transform` allocates besides its result: by default, a copy of the rows."""
+        if isinstance(self.model, UsesScratch):
+            return self.model.scratch_bytes(n_rows)
+        return n_rows * row_bytes
+
+    def transform(self, values: Array) -> Array:
+        """Map rows to rows: one column where a row has one value. Text labels become indices."""
+        text = self.kind.dtype == "label" and isinstance(getattr(self.model, "classes", None), list)
+        mapped: Array = getattr(self.model, "likeliest" if text else self.kind.method)(values)
+        return mapped.reshape(len(mapped), self.n_outputs)
+
+    def frame(
+        self, n_rows: int, sample_shape: tuple[int, ...] | None, dims: Sequence[str | None] | None
+    ) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """The shape and the dimension names of the stored array.
+
+        Where columns are features, these are those of the input: `sample_shape` is the shape of a sample, and
+        `dims` are its dimension names, samples first, as far as they are known.
+        """
+        kind = self.kind
+        if kind.columns is None:
+            return (n_rows,), ("sample",)
+        if kind.columns != "feature" or sample_shape is None:
+            return (n_rows, self.n_outputs), ("sample", kind.columns)
+        number = len(sample_shape)
+        unnamed = ("feature",) if number == 1 else tuple(f"axis_{axis + 1}" for axis in range(number))
+        plain = ("sample", *unnamed)
+        names = tuple(name or other for name, other in zip(dims or plain, plain, strict=True))
+        return (n_rows, *sample_shape), names if len(set(names)) == len(names) else plain
+
+    def shaped(self, rows: Array, sample_shape: tuple[int, ...] | None) -> Array:
+        """Rows reshaped to the stored shape."""
+        return rows.reshape(self.frame(len(rows), sample_shape, None)[0])
+
+    @property
+    def maps_by_columns(self) -> bool:
+        """Whether `transform` can be a pass over columns."""
+        embeds = self.kind == EMBEDDING and isinstance(self.model, MapsColumns)
+        return embeds and bool(self.model.maps_by_columns)
+
+    def scores_by_columns(self, n_rows: int) -> Accumulator | None:
+        """`transform` as a pass over columns, where that is possible."""
+        embeds = self.kind == EMBEDDING
+        accumulator: Accumulator | None = self.model.scores_by_columns(n_rows) if embeds else None
+        return accumulator
+
+    @cached_property
+    def never_observed(self) -> Array | None:
+        """The columns that stay NaN, since they were never observed in the fit; None if there are none."""
+        if not (self.kind.fills and self.allow_nan):
+            return None
+        empty_row = np.full((1, self.n_features), np.nan)
+        unobserved: Array = np.isnan(self.transform(empty_row)[0])
+        return unobserved if unobserved.any() else None
+
+    def hides_bad_value(self, values: Array) -> bool:
+        """Whether rows hold an invalid value that their output does not show."""
+        if not self.kind.blind:
+            return False
+        bad = np.isinf if self.allow_nan else lambda values: ~np.isfinite(values)
+        # Slab by slab: what is looked at counts for no memory that was planned.
+        return any(bool(bad(values[slab]).any()) for slab in slabs(values))
+
+    def is_valid(self, mapped: Array) -> bool:
+        """Whether all values are finite, except those of columns that were never observed."""
+        finite = np.isfinite(mapped)
+        if self.never_observed is not None:
+            finite |= self.never_observed & np.isnan(mapped)
+        return bool(finite.all())

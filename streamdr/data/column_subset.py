@@ -1,0 +1,100 @@
+"""Some columns of a source as a matrix of its own: chunks that hold none of them are not read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from streamdr.core.blocks import Array, Axis, Span
+from streamdr.core.buffers import scratch
+from streamdr.data.snapshot import Snapshot
+from streamdr.data.source import Source
+
+
+class ColumnSubset(Source):
+    """The columns of a source with the given numbers, which ascend. It has neither weights nor labels."""
+
+    private_buffers = True
+
+    def __init__(self, whole: Source, columns: Array) -> None:
+        self.name = whole.name
+        self.spec = replace(whole.spec, n_cols=len(columns), labels=None)
+        self.chunks = (whole.chunks[0], len(columns))
+        self.grain = (whole.grain[0], 1)
+        if whole.feature_names is not None:
+            self.feature_names = tuple(whole.feature_names[column] for column in columns)
+        self._whole = whole
+        self._columns = np.asarray(columns)
+        self._groups = self._by_chunk(whole.chunks[1])
+        width = sum(span.stop - span.start for span, _ in self._groups)
+        self.cost_factor = max(1, width // len(columns))
+
+    def _by_chunk(self, chunk: int) -> list[tuple[Span, Span]]:
+        """Which columns of the whole are read together, and which of those picked are among them."""
+        chunks = self._columns // chunk
+        bounds = [0, *(np.flatnonzero(np.diff(chunks)) + 1), len(chunks)]
+        return [
+            (Span(int(self._columns[a]), int(self._columns[b - 1]) + 1), Span(int(a), int(b)))
+            for a, b in pairwise(bounds)
+        ]
+
+    @property
+    def stored_itemsize(self) -> int:
+        """As the whole has it."""
+        return self._whole.stored_itemsize
+
+    def stored_line_bytes(self, axis: Axis) -> int:
+        """Of a row, all columns that come with those picked."""
+        if axis == "columns":
+            return self._whole.stored_line_bytes(axis)
+        grain, length = self._whole.grain[1], self._whole.spec.n_cols
+        grains = np.unique(
+            np.concatenate([np.arange(w.start // grain, -(-w.stop // grain)) for w, _ in self._groups])
+        )
+        columns = np.minimum((grains + 1) * grain, length) - grains * grain
+        return int(columns.sum()) * self.stored_itemsize
+
+    def read(self, rows: Span, cols: Span) -> Array:
+        """The region."""
+        memory = np.empty((len(rows), len(cols)), self.spec.dtype)
+        return self._gathered(memory, self._whole.read, rows, cols)
+
+    def read_scratch(self, rows: Span, cols: Span) -> Array:
+        """The region, in memory that this thread's next call overwrites."""
+        memory = scratch("picked", (len(rows), len(cols)), self.spec.dtype)
+        return self._gathered(memory, self._whole.read_scratch, rows, cols)
+
+    def _gathered(self, memory: Array, read: Callable[[Span, Span], Array], rows: Span, cols: Span) -> Array:
+        for wide, picked in self._groups:
+            here = Span(max(picked.start, cols.start), min(picked.stop, cols.stop))
+            if here.start < here.stop:
+                places = self._columns[here.slice] - wide.start
+                memory[:, here.start - cols.start : here.stop - cols.start] = read(rows, wide)[:, places]
+        return memory
+
+    def overhead(self, n_rows: int, n_cols: int) -> int:
+        """What the whole needs for the columns of a chunk that are read together, and these twice."""
+        widest = max(len(wide) for wide, _ in self._groups)
+        beside = 2 * n_rows * widest * self.spec.dtype.itemsize
+        return super().overhead(n_rows, n_cols) + self._whole.overhead(n_rows, widest) + beside
+
+    def validate(self, seen: Snapshot | None = None) -> None:
+        """Refuse what the whole refuses."""
+        self._whole.validate(seen)
+
+    @property
+    def identity(self) -> str:
+        """What the ledger calls it."""
+        return f"{self._whole.identity}, columns {', '.join(map(str, self._columns))}"
+
+    def _snapshot(self) -> Snapshot:
+        return self._whole.snapshot()
+
+    def _column(self, column: int) -> str:
+        return self._whole._column(int(self._columns[column]))
+
+    def _region(self, rows: Span, cols: Span) -> str:
+        return f"rows {rows.start}-{rows.stop - 1}"

@@ -1,0 +1,122 @@
+"""Data frames and data sets: the one matrix in them, with the names of its columns.
+
+None of their packages is imported here: whoever has such data has imported its package.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamdr.core.blocks import Array
+from streamdr.errors import DataError
+
+_SHOWN = 8
+
+
+class Named(NamedTuple):
+    """A matrix, in memory or lazy, and what its columns are called."""
+
+    values: Any
+    names: tuple[str, ...]
+
+
+def is_of(data: Any, module: str, kind: str) -> bool:
+    """Whether data is of a type in a package that is imported only if somebody made such data."""
+    return module in sys.modules and isinstance(data, getattr(sys.modules[module], kind, ()))
+
+
+def is_frame(data: Any) -> bool:
+    """Whether data is a data frame in memory: of pandas, or of polars."""
+    return is_of(data, "pandas", "DataFrame") or is_of(data, "polars", "DataFrame")
+
+
+def is_lazy_frame(data: Any) -> bool:
+    """Whether data is a dask DataFrame, or a column of one."""
+    return is_of(data, "dask.dataframe", "DataFrame") or is_of(data, "dask.dataframe", "Series")
+
+
+def single_matrix(data: Any) -> Any:
+    """What data is, or the one array in it; what holds several, or none yet, is refused with advice."""
+    if is_of(data, "xarray", "Dataset"):
+        return _only_variable(data)
+    if is_of(data, "xarray", "DataTree"):
+        raise DataError(
+            "a DataTree is a tree of data sets; give one variable of it, as in tree['group/name']"
+        )
+    if is_of(data, "polars", "LazyFrame"):
+        raise DataError(
+            "a polars LazyFrame holds no rows yet; call collect() if they fit in memory, else "
+            "sink_parquet('x.parquet') and `streamdr ingest x.parquet x.zarr`"
+        )
+    return data
+
+
+def named_values(frame: Any) -> Named:
+    """The values of a data frame, in memory or lazy, all of whose columns are numbers."""
+    require_numbers(frame)
+    if is_lazy_frame(frame):
+        array = frame.to_dask_array(lengths=True)  # which computes every partition, once, to know its length
+        return Named(array, tuple(map(str, frame.columns)) if array.ndim == 2 else ())
+    return Named(_in_memory(frame), tuple(map(str, frame.columns)))
+
+
+def require_numbers(frame: Any) -> None:
+    """Refuse a data frame with columns of text, dates or the like, naming them."""
+    if is_of(frame, "dask.dataframe", "Series"):
+        return  # of one column, whose values are looked at when they are read
+    if is_of(frame, "polars", "DataFrame"):
+        others = [name for name, kind in frame.schema.items() if not _polars_number(kind)]
+    elif is_lazy_frame(frame):
+        kinds = zip(frame.columns, frame.dtypes, strict=True)
+        others = [name for name, kind in kinds if getattr(kind, "kind", "O") not in "biuf"]
+    else:
+        others = [frame.columns[i] for i in range(frame.shape[1]) if not _pandas_number(frame.iloc[:, i])]
+    if others:
+        raise DataError(
+            f"the column{'s' if len(others) > 1 else ''} {_listed(others)} of the data frame hold"
+            f"{'' if len(others) > 1 else 's'} something else than numbers; leave such columns out, or turn "
+            "them into numbers"
+        )
+
+
+def _only_variable(data: Any) -> Any:
+    names = list(data.data_vars)
+    if len(names) == 1:
+        return data[names[0]]
+    if not names:
+        raise DataError("the Dataset has no variables; give an array with rows in it")
+    raise DataError(
+        f"the Dataset has the variables {_listed(names)}; give one of them, as in data[{names[0]!r}], or "
+        f"make one array of all, as in data.to_dataarray().transpose({next(iter(data.dims))!r}, ...)"
+    )
+
+
+def _pandas_number(column: Any) -> bool:
+    kind = getattr(column.dtype, "kind", "O")
+    if kind != "O":
+        return kind in "biuf"
+    categories = getattr(column.dtype, "categories", None)
+    if categories is not None:
+        return getattr(categories.dtype, "kind", "O") in "biuf"
+    inferred = sys.modules["pandas"].api.types.infer_dtype(column, skipna=True)
+    return inferred in ("floating", "integer", "mixed-integer-float", "decimal", "boolean", "empty")
+
+
+def _polars_number(kind: Any) -> bool:
+    return bool(kind.is_numeric()) or str(kind) in ("Boolean", "Null")
+
+
+def _in_memory(frame: Any) -> Array:
+    values = np.asarray(frame)
+    if values.dtype.kind == "O":  # columns of several types, or with values that are missing
+        values = frame.to_numpy(dtype=np.float64, na_value=np.nan)
+    return values
+
+
+def _listed(names: Sequence[Any]) -> str:
+    shown = ", ".join(repr(name) for name in names[:_SHOWN])
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown

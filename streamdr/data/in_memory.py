@@ -1,0 +1,147 @@
+"""Arrays that are already there: in memory, or in a file that is mapped into it."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from streamdr.core.blocks import Array, MatrixSpec, Span
+from streamdr.core.files import map_npy, open_regular
+from streamdr.data.dtypes import require_numeric
+from streamdr.data.layout import MatrixLayout
+from streamdr.data.snapshot import WholeSnapshot
+from streamdr.data.source import Source
+from streamdr.errors import DataError
+
+_AT_ONCE = 2**24
+"""The bytes that are mapped, or digested, at once."""
+_AROUND = 2**22
+"""The bytes that the system maps besides, around those that were touched."""
+
+
+class ArraySource(Source):
+    """A numpy array. Reads are views wherever the features flatten without a copy."""
+
+    chunks = (1, 1)
+
+    def __init__(self, array: ArrayLike, *, sample_axis: int | str = 0, name: str = "array") -> None:
+        require_unmasked(array, name)
+        array = np.asarray(array)
+        require_numeric(array.dtype, name)
+        self.name = name
+        self.layout = MatrixLayout.of(array.shape, sample_axis, name)
+        self.spec = MatrixSpec(self.layout.n_rows, self.layout.n_cols, array.dtype)
+        self._array = array
+
+    def read(self, rows: Span, cols: Span) -> Array:
+        """The region."""
+        region, part = self.layout.select(rows, cols)
+        return self.layout.matrix(self._array[region])[:, part.slice]
+
+    def _snapshot(self) -> WholeSnapshot:
+        """A digest of the contents."""
+        return WholeSnapshot(digest_contents(self).hexdigest())
+
+
+class MappedSource(Source):
+    """An array in a file, of which a little is mapped at a time: pages that were read do not pile up."""
+
+    chunks = (1, 1)
+
+    def __init__(self, array: np.memmap[Any, Any], *, sample_axis: int | str = 0) -> None:
+        root = _whole_mapping(array)
+        self.name = str(root.filename)
+        require_numeric(array.dtype, self.name)
+        self.layout = MatrixLayout.of(array.shape, sample_axis, self.name)
+        self.spec = MatrixSpec(self.layout.n_rows, self.layout.n_cols, array.dtype)
+        self.sample_shape = self.layout.features
+        self._offset = root.offset + array.ctypes.data - root.ctypes.data
+        self._order: Literal["C", "F"] = "C" if array.flags.c_contiguous else "F"
+
+    @staticmethod
+    def can_map(array: np.memmap[Any, Any]) -> bool:
+        """Whether a part of the file holds what the array holds: in one piece, with no private changes."""
+        root = _whole_mapping(array)
+        on_disk = isinstance(root.base, mmap.mmap) and root.mode != "c" and root.filename is not None
+        return on_disk and (array.flags.c_contiguous or array.flags.f_contiguous)
+
+    def read(self, rows: Span, cols: Span) -> Array:
+        """The region, copied out of one short-lived mapping after the other."""
+        region, part = self.layout.select(rows, cols)
+        matrix, box = self.layout.empty(region, self.spec.dtype)
+        slowest = 0 if self._order == "C" else len(region) - 1
+        length = max(1, _AT_ONCE * self.layout.shape[slowest] // self._size)
+        for batch in Span(region[slowest].start, region[slowest].stop).split(length):
+            here, there = list(region), [slice(None)] * len(region)
+            here[slowest] = batch.slice
+            there[slowest] = slice(batch.start - region[slowest].start, batch.stop - region[slowest].start)
+            box[tuple(there)] = self._map()[tuple(here)]
+        return self.layout.trimmed(matrix, part)
+
+    def overhead(self, n_rows: int, n_cols: int) -> int:
+        """What is mapped at once, and the columns that come with those asked for."""
+        excess = n_rows * self.layout.excess(n_cols) * self.spec.dtype.itemsize
+        return super().overhead(n_rows, n_cols) + min(_AT_ONCE, self._size) + _AROUND + excess
+
+    def _snapshot(self) -> WholeSnapshot:
+        """A digest of where the file is, its size and its time of modification."""
+        try:
+            status = os.stat(self.name)
+        except OSError as error:
+            raise DataError(f"{self.name}: cannot be read: {error}") from error
+        file = (os.path.abspath(self.name), status.st_size, status.st_mtime_ns, self._offset, self._order)
+        identity = f"{file} {self.layout} {self.spec.dtype.str}"
+        return WholeSnapshot(hashlib.blake2b(identity.encode(), digest_size=20).hexdigest())
+
+    @property
+    def _size(self) -> int:
+        return self.spec.n_rows * self.spec.n_cols * self.spec.dtype.itemsize
+
+    def _map(self) -> Array:
+        try:
+            with open_regular(self.name) as file:
+                return np.memmap(
+                    file, self.spec.dtype, "r", self._offset, shape=self.layout.shape, order=self._order
+                )
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self.name}: cannot be read: {error}") from error
+
+
+def open_npy(path: Path) -> np.memmap[Any, Any]:
+    """Map a `.npy` file."""
+    try:
+        return map_npy(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be opened as a .npy file: {error}") from error
+
+
+def require_unmasked(array: object, name: str) -> None:
+    """Refuse masked arrays: what they mask would be taken for values."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise DataError(
+            f"{name}: masked arrays cannot be read; give data and mask apart, or fill what is masked"
+        )
+
+
+def digest_contents(source: Source) -> hashlib.blake2b:
+    """A digest of a source's values, read a little at a time."""
+    spec = source.spec
+    digest = hashlib.blake2b(f"{spec.n_rows} {spec.n_cols} {spec.dtype.str}".encode(), digest_size=20)
+    length = max(source.chunks[0], _AT_ONCE // (spec.n_cols * spec.dtype.itemsize))
+    for rows in Span(0, spec.n_rows).split(length):
+        values = source.read(rows, Span(0, spec.n_cols))
+        digest.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+    return digest
+
+
+def _whole_mapping(array: np.memmap[Any, Any]) -> np.memmap[Any, Any]:
+    """The mapping that this one is a slice of. A slice has the offset of the whole, not its own."""
+    while isinstance(array.base, np.memmap):
+        array = array.base
+    return array

@@ -1,0 +1,182 @@
+"""One dataset of an HDF5 file, read in step with its chunks."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdr.core.blocks import Array
+from streamdr.data.ingest.table import Grid, Options
+from streamdr.data.zarr.decompression import encoded_limit, inflate
+from streamdr.data.zarr.grid import ChunkGrid
+from streamdr.errors import DataError, InputError
+from streamdr.store.arrays import Index
+from streamdr.store.matrix import LARGEST_BAND_BYTES, LARGEST_CHUNK_BYTES, is_wide
+
+_CACHE_SLOTS = 100_003
+_CACHE_BYTES = 2 * LARGEST_BAND_BYTES
+_MOST_LINKS = 100
+_DEFLATE, _NBIT, _SCALE_OFFSET = 1, 5, 6
+"""The numbers by which HDF5 knows its filters."""
+_DAMAGED = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, MemoryError)
+"""What h5py raises for files that are damaged, by the call that came across it."""
+
+
+@contextmanager
+def open_hdf5(path: Path, options: Options) -> Iterator[Grid]:
+    """Open the dataset that the options name, or the only one there is."""
+    with _naming(path):
+        file = h5py.File(path, "r")
+    with file:
+        with _naming(path):
+            dataset = _find(path, file, options.dataset)
+            name, shape, dtype, chunks = dataset.name, dataset.shape, dataset.dtype, dataset.chunks
+            bounds = None if chunks is None else _Bounds(dataset)
+
+        def read(region: Index) -> Array:
+            try:
+                if bounds is not None:
+                    bounds.require(region)
+                return np.asarray(dataset[region])
+            except _DAMAGED as error:
+                rows = f"rows {region[0].start}-{region[0].stop - 1}"
+                raise DataError(
+                    f"{path}: dataset {name!r} cannot be read at {rows} ({error}); "
+                    "the file is damaged, or was compressed by a filter that is not installed"
+                ) from error
+
+        yield Grid(shape, dtype, read, chunks)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DataError:
+        raise
+    except _DAMAGED as error:
+        raise DataError(f"{path}: cannot be read as HDF5 ({error}); was it copied whole?") from error
+
+
+def _find(path: Path, file: h5py.File, name: str | None) -> h5py.Dataset:
+    found: dict[str, str] = {}
+
+    def collect(key: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.shape:
+            found[key] = f"{key!r} ({' x '.join(map(str, item.shape))} {item.dtype})"
+
+    file.visititems(collect)
+    listing = ", ".join(found.values()) or "none"
+    if name is None:
+        if len(found) != 1:
+            said = f"{path}: name the dataset to read with `--dataset`; the file has {listing}"
+            raise InputError("dataset", said, located=True)
+        (name,) = found
+    _require_links_within(path, file, name)
+    dataset = file.get(name)
+    if not isinstance(dataset, h5py.Dataset):
+        raise InputError("dataset", f"{path}: has no dataset {name!r}; it has {listing}", located=True)
+    if dataset.is_virtual or dataset.external is not None:
+        raise DataError(
+            f"{path}: the values of dataset {name!r} are in other files, which may be any; "
+            "copy it into one file first, say with h5repack or with h5py"
+        )
+    return _with_chunk_cache(dataset)
+
+
+def _require_links_within(path: Path, file: h5py.File, name: str) -> None:
+    """Refuse a name that leads out of the file, by an external link anywhere on its way."""
+    names, here = [part for part in name.split("/") if part], ""
+    for _ in range(_MOST_LINKS):
+        if not names:
+            return
+        here, part = f"{here}/{names.pop(0)}", here
+        link = file.get(here, getlink=True)
+        if isinstance(link, h5py.ExternalLink):
+            raise DataError(f"{path}: {here!r} is a link to another file; ingest that file instead")
+        if isinstance(link, h5py.SoftLink):
+            inside = [step for step in link.path.split("/") if step and step != "."]
+            names, here = inside + names, "" if link.path.startswith("/") else part
+    raise DataError(f"{path}: links lead round and round to dataset {name!r}; name the dataset itself")
+
+
+def _with_chunk_cache(dataset: h5py.Dataset) -> h5py.Dataset:
+    """The same dataset, with a cache for those of its chunks that several reads will cut through.
+
+    Without it, each of these reads would decompress a whole band of chunks again.
+    """
+    if dataset.chunks is None:
+        return dataset
+    chunk = math.prod(dataset.chunks) * dataset.dtype.itemsize
+    if chunk > _CACHE_BYTES:
+        raise DataError(
+            f"{dataset.file.filename}: dataset {dataset.name!r} has chunks of {chunk / 1e9:.3g} GB, to be "
+            f"read whole, where {_CACHE_BYTES / 1e9:.3g} GB are the most; cut them with h5repack"
+        )
+    band = dataset.chunks[0] * math.prod(dataset.shape[1:]) * dataset.dtype.itemsize
+    lines_up = band <= LARGEST_CHUNK_BYTES and not is_wide(dataset.shape)
+    access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+    access.set_chunk_cache(_CACHE_SLOTS, LARGEST_CHUNK_BYTES if lines_up else _CACHE_BYTES, 1.0)
+    return h5py.Dataset(h5py.h5d.open(dataset.file.id, dataset.name.encode(), access))
+
+
+class _Bounds:
+    """What the chunks of a dataset may become: HDF5 itself decodes for as long as there is memory."""
+
+    def __init__(self, dataset: h5py.Dataset) -> None:
+        self._dataset = dataset
+        self._grid = ChunkGrid(dataset.shape, dataset.chunks)
+        size = math.prod(dataset.chunks) * dataset.dtype.itemsize
+        properties = dataset.id.get_create_plist()
+        filters = [properties.get_filter(i) for i in range(properties.get_nfilters())]
+        for number, _, values, _ in filters:
+            # These are told by the file how many values there are, and how long each is.
+            if number in (_NBIT, _SCALE_OFFSET) and values[2] * values[4] != size:
+                raise ValueError("a filter is to make more of a chunk, or less, than it is")
+        self._filters = [number for number, *_ in filters]
+        self._limits = [size]
+        """Before the first filter encodes, and after each."""
+        for _ in filters:
+            self._limits.append(encoded_limit(self._limits[-1]))
+        self._written = self._find_written()
+
+    def require(self, region: Index) -> None:
+        """Refuse a region with a chunk in it that deflates to more than a chunk."""
+        if _DEFLATE not in self._filters:
+            return
+        for coords, _, _ in self._grid.overlaps(region):
+            number = np.ravel_multi_index(coords, self._grid.counts)
+            place = int(np.searchsorted(self._written, number))
+            if place < len(self._written) and self._written[place] == number:
+                start = tuple(part.start for part in self._grid.bounds(coords))
+                self._inflate(*self._dataset.id.read_direct_chunk(start))
+
+    def _inflate(self, skipped: int, data: Any) -> None:
+        used = [number for i, number in enumerate(self._filters) if not skipped >> i & 1]
+        for limit, number in reversed(list(zip(self._limits, used, strict=False))):
+            if number == _DEFLATE:
+                data = inflate(data, limit)
+
+    def _find_written(self) -> NDArray[np.int64]:
+        """The numbers of the chunks that are stored, each in as many bytes as it can be."""
+        numbers = array("q")
+
+        def note(stored: Any) -> None:
+            if stored.size > self._limits[-1]:
+                raise ValueError(f"a chunk of {self._limits[0]:,} bytes is stored in {stored.size:,}")
+            lengths = zip(stored.chunk_offset, self._grid.chunk, strict=True)
+            number = self._grid.number(tuple(start // length for start, length in lengths))
+            if number is not None:
+                numbers.append(number)
+
+        if self._filters:
+            self._dataset.id.chunk_iter(note)
+        return np.sort(np.frombuffer(numbers, np.int64)) if numbers else np.empty(0, np.int64)

@@ -1,0 +1,30 @@
+"""NumPy's .npy files, mapped and never unpickled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from streamdr.core.blocks import Array
+from streamdr.core.files import map_npy
+from streamdr.data.ingest.table import Grid, Options
+from streamdr.errors import DataError
+from streamdr.store.arrays import Index
+
+
+@contextmanager
+def open_npy(path: Path, options: Options) -> Iterator[Grid]:
+    """Open a .npy file of any numeric type, byte order and memory order."""
+
+    def read(region: Index) -> Array:
+        # Mapped anew each time: pages of one long-lived map would pile up in the process's memory.
+        return np.array(map_npy(path)[region])
+
+    try:
+        array = map_npy(path)
+    except ValueError as error:
+        raise DataError(f"{path}: cannot be read as .npy ({error}); save it again with numpy.save") from error
+    yield Grid(array.shape, array.dtype, read)

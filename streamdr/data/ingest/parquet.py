@@ -1,0 +1,226 @@
+"""Parquet: one file, or a directory of part files, a batch of rows at a time."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamdr.core.blocks import Array
+from streamdr.core.files import require_regular
+from streamdr.data.ingest.columns import Columns, choose_columns, leading_unnamed
+from streamdr.data.ingest.table import Batch, Options, Stream
+from streamdr.errors import DataError
+from streamdr.store.labels import LabelKind, as_labels
+
+_READ_BUFFER = 2**16
+_BATCH_BYTES = 4 * 2**20
+_SAMPLED_ROWS = 1000
+_DAMAGED = (pa.ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError)
+"""What pyarrow raises for files that are damaged, by the call that came across it."""
+
+
+@contextmanager
+def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
+    """Open the numeric columns of a file, or of the part files in a directory in their natural order."""
+    parts = _parts(path)
+    with _opened(parts[0]) as file:
+        schema: pa.Schema = file.schema_arrow
+        chosen = _chosen_columns(path, file, schema, options)
+    every = schema.names
+    names = [every[i] for i in chosen.used]
+    labels = None if chosen.labels is None else every[chosen.labels]
+    label_kind = None if labels is None else options.label_kind or _label_kind(parts[0], schema, labels)
+    read = names if labels is None else [*names, labels]
+    types = {name: schema.field(name).type for name in names}
+    dtype = np.result_type(*{_numpy_type(parts[0], name, types[name]) for name in names})
+    n_rows = 0
+    for part in parts:
+        with _opened(part) as file:
+            _require_same_types(
+                part, file.schema_arrow, parts[0], {name: schema.field(name).type for name in read}
+            )
+            n_rows += file.metadata.num_rows
+            if dtype.kind != "f" and _has_missing(file, names):
+                dtype = np.dtype(np.float64)
+    batch_rows = max(1, _BATCH_BYTES // (len(names) * dtype.itemsize))
+
+    def batches() -> Iterator[Batch]:
+        for part in parts:
+            done = 0
+            with _opened(part) as file:
+                for batch in file.iter_batches(batch_rows, columns=read, use_threads=False):
+                    values = _values(batch, names, dtype)
+                    found = None
+                    if labels is not None and label_kind is not None:
+                        found = _labels(part, batch.column(labels), label_kind, done)
+                    done += len(values)
+                    yield Batch(values, len(values), found)
+
+    yield Stream(
+        len(names),
+        dtype,
+        batches(),
+        total=n_rows,
+        unit="rows",
+        feature_names=tuple(names),
+        label_kind=label_kind,
+        left_out=chosen.left_out,
+        not_used=tuple(name for name in every if name not in types and name != labels),
+        remarks=chosen.remarks,
+    )
+
+
+def _parts(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    parts = [part for part in path.rglob("*") if part.suffix in (".parquet", ".pq") and not part.is_dir()]
+    if not parts:
+        raise DataError(f"{path}: is a directory without Parquet files; check the path")
+    nested = next((part for part in parts if part.parent != path), None)
+    if nested is not None:
+        raise DataError(
+            f"{path}: is partitioned into directories such as {nested.parent.name!r}, whose names are not "
+            "in the files; ingest these directories one by one"
+        )
+    return sorted(parts, key=_natural_order)
+
+
+def _natural_order(part: Path) -> list[str | int]:
+    """A key by which part.2 comes before part.10: writers number their files, and rows have an order."""
+    return [int(word) if word.isdecimal() else word for word in re.split(r"(\d+)", part.name)]
+
+
+@contextmanager
+def _opened(part: Path) -> Iterator[pq.ParquetFile]:
+    try:
+        require_regular(part)
+        # Buffered, so that a row group as large as the file is not read at once.
+        with pq.ParquetFile(part, buffer_size=_READ_BUFFER, pre_buffer=False) as file:
+            yield file
+    except DataError:
+        raise
+    except _DAMAGED as error:
+        raise DataError(f"{part}: cannot be read as Parquet ({error}); was it copied whole?") from error
+
+
+def _chosen_columns(path: Path, file: pq.ParquetFile, schema: pa.Schema, options: Options) -> Columns:
+    """The columns that the options ask for; by default all but the index of a data frame."""
+    names = schema.names  # a list that is made anew whenever it is asked for
+    if not names:
+        raise DataError(f"{path}: has no columns; check that this is the right file")
+    often, times = Counter(names).most_common(1)[0]
+    if times > 1:
+        raise DataError(f"{path}: {times} of its columns are called {often!r}; give each a name of its own")
+    # A RangeIndex is described by a mapping, and has no column.
+    index = [name for name in names if name.startswith("__index_level_")]
+    index += [
+        name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)
+    ]
+    n_unnamed = leading_unnamed(names)
+
+    def counts_rows(column: int) -> bool:
+        if not pa.types.is_integer(schema.field(column).type):
+            return False
+        batch = next(file.iter_batches(_SAMPLED_ROWS, columns=[names[column]]), None)
+        found = [] if batch is None else batch.column(0).to_pylist()
+        return len(found) > 1 and any(found == list(range(i, i + len(found))) for i in (0, 1))
+
+    return choose_columns(
+        path,
+        names,
+        len(names),
+        options,
+        is_number=lambda column: _is_number(schema.field(column).type),
+        is_index=lambda column: column < n_unnamed or names[column] in index,
+        counts_rows=counts_rows,
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_decimal(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    )
+
+
+def _label_kind(part: Path, schema: pa.Schema, name: str) -> LabelKind:
+    kind = schema.field(name).type
+    values = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_string(values) or pa.types.is_large_string(values) or pa.types.is_string_view(values):
+        return "text"
+    if pa.types.is_integer(values) or pa.types.is_boolean(values):
+        return "int64"
+    if pa.types.is_floating(values):
+        return "float64"
+    raise DataError(f"{part}: column {name!r} holds {kind}, which are no labels; give text or numbers")
+
+
+def _labels(part: Path, column: pa.Array, kind: LabelKind, first_row: int) -> Array:
+    values = column.to_pylist()
+    if None in values:
+        row = first_row + values.index(None)
+        raise DataError(f"{part}: row {row} has no label; give it one, or leave the row out")
+    try:
+        return as_labels(values, kind)
+    except (TypeError, ValueError, OverflowError):
+        raise DataError(f"{part}: its labels are not of the type {kind}, as those before are") from None
+
+
+def _numpy_type(part: Path, name: str, kind: pa.DataType) -> np.dtype[Any]:
+    if pa.types.is_decimal(kind):
+        return np.dtype(np.float64)
+    if _is_number(kind):
+        numpy_type: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+        return numpy_type
+    raise DataError(
+        f"{part}: column {name!r} holds {kind}, not numbers; leave it out with `--exclude` (or every such "
+        "one with `--numeric-only`), or make it the `--labels`"
+    )
+
+
+def _require_same_types(part: Path, schema: pa.Schema, model: Path, types: dict[str, pa.DataType]) -> None:
+    there = frozenset(schema.names)
+    for name, kind in types.items():
+        found = schema.field(name).type if name in there else None
+        if found != kind:
+            what = "no such column" if found is None else str(found)
+            raise DataError(
+                f"{part}: column {name!r} is {kind} in {model.name}, but here there is {what}; "
+                "write all parts with one schema"
+            )
+
+
+def _has_missing(file: pq.ParquetFile, names: Sequence[str]) -> bool:
+    """Whether a value is missing in these columns: by the file's own statistics, else by reading them."""
+    leaves = {file.schema.column(i).path: i for i in range(len(file.schema))}
+    silent = []
+    for name in names:
+        groups = (file.metadata.row_group(g) for g in range(file.num_row_groups))
+        statistics = [group.column(leaves[name]).statistics for group in groups]
+        if any(s is None or not s.has_null_count for s in statistics):
+            silent.append(name)
+        elif any(s.null_count for s in statistics):
+            return True
+    return bool(silent) and any(
+        column.null_count for batch in file.iter_batches(columns=silent) for column in batch.columns
+    )
+
+
+def _values(batch: pa.RecordBatch, names: Sequence[str], dtype: np.dtype[Any]) -> Array:
+    values = np.empty((batch.num_rows, len(names)), dtype)
+    for i, name in enumerate(names):
+        column = batch.column(name)
+        if pa.types.is_decimal(column.type):
+            column = column.cast(pa.float64())
+        elif pa.types.is_boolean(column.type):
+            column = column.cast(pa.uint8())  # with a null among them, they would come as Python objects
+        values[:, i] = column.to_numpy(zero_copy_only=False)
+    return values

@@ -1,0 +1,133 @@
+"""What each row is labelled with: an array beside the data, or a column of the data itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from streamdr.core.blocks import Array, Axis, Block, Span
+from streamdr.core.buffers import scratch
+from streamdr.data.snapshot import Snapshot
+from streamdr.data.source import Source, checked_labels
+from streamdr.errors import InputError, ParameterError
+
+
+def require_one_a_row(labels: Source, source: Source) -> None:
+    """Refuse labels that do not line up with rows."""
+    n_rows, n_cols = labels.spec.n_rows, labels.spec.n_cols
+    if (n_rows, n_cols) != (source.spec.n_rows, 1):
+        given = str(n_rows) if n_cols == 1 else f"{n_rows} x {n_cols}"
+        raise InputError(
+            "labels",
+            f"{labels.name}: {given} labels for the {source.spec.n_rows} rows of {source.name}; "
+            "one label a row is needed",
+        )
+
+
+def column_number(source: Source, column: int | str) -> int:
+    """Which column is meant, by its number or by its name."""
+    if isinstance(column, str):
+        names = source.feature_names
+        if names is None:
+            told = f"{source.name}: its columns have no names; give the number of the column instead"
+            raise ParameterError("label_column", told)
+        if column not in names:
+            raise ParameterError("label_column", f"{source.name}: no column is called {column!r}")
+        return names.index(column)
+    n_cols = source.spec.n_cols
+    if not -n_cols <= column < n_cols:
+        raise ParameterError(
+            "label_column", f"{source.name}: there is no column {column} among {n_cols}, counted from 0"
+        )
+    if n_cols == 1:
+        raise ParameterError("label_column", f"{source.name}: its only column cannot be the labels")
+    return column % n_cols
+
+
+class LabelColumnSource(Source):
+    """Another source without one of its columns, which are the labels."""
+
+    def __init__(self, base: Source, column: int | str) -> None:
+        self.column = column_number(base, column)
+        self._base = base
+        self.name = base.name
+        self.spec = replace(base.spec, n_cols=base.spec.n_cols - 1, labels=base.spec.dtype)
+        self.chunks = (base.chunks[0], min(base.chunks[1], self.spec.n_cols))
+        self.grain = base.grain
+        self.sample_shape = (self.spec.n_cols,)
+        self.weights = base.weights
+        self.private_buffers = True
+        if base.feature_names is not None:
+            names = base.feature_names
+            self.feature_names = names[: self.column] + names[self.column + 1 :]
+
+    @property
+    def identity(self) -> str:
+        """What the ledger calls it."""
+        return f"{super().identity} labelled by column {self.column}"
+
+    @property
+    def stored_itemsize(self) -> int:
+        """As the base has it."""
+        return self._base.stored_itemsize
+
+    def stored_line_bytes(self, axis: Axis) -> int:
+        """As the base has it: a row comes with its label."""
+        return self._base.stored_line_bytes(axis)
+
+    def read(self, rows: Span, cols: Span) -> Array:
+        """The region."""
+        return self._without(self._base.read, rows, cols)
+
+    def read_scratch(self, rows: Span, cols: Span) -> Array:
+        """The region, in memory that lasts until this thread borrows again."""
+        return self._without(self._base.read_scratch, rows, cols)
+
+    def _without(self, read: Callable[[Span, Span], Array], rows: Span, cols: Span) -> Array:
+        if cols.stop <= self.column:
+            return read(rows, cols)
+        if cols.start >= self.column:
+            return read(rows, Span(cols.start + 1, cols.stop + 1))
+        both = read(rows, Span(cols.start, cols.stop + 1))
+        return self._cut(both, self.column - cols.start, np.empty((len(rows), len(cols)), both.dtype))
+
+    def _cut(self, both: Array, column: int, room: Array) -> Array:
+        room[:, :column] = both[:, :column]
+        room[:, column:] = both[:, column + 1 :]
+        return room
+
+    def _labels(self, rows: Span) -> Array | None:
+        if self.spec.labels is None:
+            return None
+        labels = self._base.read(rows, Span(self.column, self.column + 1))[:, 0]
+        return checked_labels(labels, self._base.name, rows)
+
+    def scratch_block(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> Block:
+        """The rows and their labels, read together, to be used up at once."""
+        if axis == "columns":
+            return self.block(span, axis, allow_nan=allow_nan)
+        whole = self._base.scratch_block(span, allow_nan=True)
+        shape = (len(span), self.spec.n_cols)
+        values = self._cut(whole.values, self.column, scratch("unlabelled", shape, whole.values.dtype))
+        labels = None
+        if self.spec.labels is not None:
+            labels = checked_labels(whole.values[:, self.column], self._base.name, span)
+        locate_nonfinite = partial(self.check, span, axis, allow_nan=allow_nan)
+        return replace(
+            whole, values=values, labels=labels, disposable=True, locate_nonfinite=locate_nonfinite
+        )
+
+    def overhead(self, n_rows: int, n_cols: int) -> int:
+        """What the base takes with the labels, and the rows without them."""
+        wider = n_rows * (n_cols + 1) * self.spec.working.itemsize
+        return self._base.overhead(n_rows, n_cols + 1) + wider + 8 * n_rows
+
+    def _require_chunks(self) -> None:
+        super()._require_chunks()
+        self._base._require_chunks()
+
+    def _snapshot(self) -> Snapshot:
+        return self._base._snapshot()

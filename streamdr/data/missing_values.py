@@ -1,0 +1,198 @@
+"""Values that are missing, as a mask or a number of their own says, become NaN on the way in."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from streamdr.core.blocks import Array, Span
+from streamdr.core.buffers import scratch
+from streamdr.core.linalg import slabs
+from streamdr.data.layout import MatrixLayout
+from streamdr.data.snapshot import DIGEST_BYTES, Snapshot
+from streamdr.data.source import Source
+from streamdr.data.zarr.source import ZarrSource
+from streamdr.errors import DataError, InputError, ParameterError
+
+_BOOL = np.dtype(np.bool_)
+
+
+class MissingValuesSource(Source):
+    """Another source in floats, with NaN where its mask is true, or where it has the missing value."""
+
+    private_buffers = True
+
+    def __init__(
+        self, base: Source, *, mask: Source | None = None, missing_value: np.generic | None = None
+    ) -> None:
+        if mask is not None:
+            _require_mask(mask, base)
+        self.name = base.name
+        self.spec = replace(base.spec, dtype=base.spec.working)
+        self.layout = layout_of(base)
+        self.chunks = base.chunks
+        self.grain = base.grain
+        self.feature_names = base.feature_names
+        self.sample_shape = base.sample_shape
+        self.dims = base.dims
+        self.weights = base.weights
+        self.mask = mask
+        self.missing_value = missing_value
+        self._base = copy.copy(base)
+        self._base.weights = None
+
+    @property
+    def identity(self) -> str:
+        """What the ledger calls it: whose values, without which of them."""
+        told = self._base.identity
+        if self.missing_value is not None:
+            told += f" without {self.missing_value}"
+        if self.mask is not None:
+            told += f" masked by {self.mask.identity}"
+        return told + self._company
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its own, and that of its mask."""
+        return super().names if self.mask is None else (*super().names, self.mask.name)
+
+    @property
+    def stored_itemsize(self) -> int:
+        """How many bytes are read for a value and its place in the mask."""
+        return self._base.stored_itemsize + (0 if self.mask is None else self.mask.stored_itemsize)
+
+    def read(self, rows: Span, cols: Span) -> Array:
+        """The region."""
+        return self._with_nan(self._base.read(rows, cols), rows, cols, np.empty)
+
+    def read_scratch(self, rows: Span, cols: Span) -> Array:
+        """The region, in memory that this thread's next call overwrites."""
+        return self._with_nan(self._base.read_scratch(rows, cols), rows, cols, partial(scratch, "holes"))
+
+    def _with_nan(
+        self, stored: Array, rows: Span, cols: Span, memory: Callable[[tuple[int, ...], np.dtype[Any]], Array]
+    ) -> Array:
+        if self._base.private_buffers and stored.dtype == self.spec.dtype:
+            values = stored
+        else:
+            values = memory(stored.shape, self.spec.dtype)
+            values[...] = stored
+        flags = None
+        if self.mask is not None:
+            # Not into scratch memory: that may hold the values of the base already.
+            flags = self.mask.read(rows, cols)
+            self._require_flags(flags, self.mask, rows, cols)
+        for slab in slabs(values):
+            if self.missing_value is not None:  # compared as stored: large integers are not exact in floats
+                np.copyto(values[slab], np.nan, where=stored[slab] == self.missing_value)
+            if flags is not None:
+                np.copyto(values[slab], np.nan, where=flags[slab] != 0)
+        return values
+
+    def _require_flags(self, flags: Array, mask: Source, rows: Span, cols: Span) -> None:
+        if flags.dtype == _BOOL or (flags.max() <= 1 and flags.min() >= 0):
+            return
+        row, col = np.argwhere((flags > 1) | (flags < 0))[0]
+        where = f"row {rows.start + row}, {self._column(cols.start + col)}"
+        raise DataError(
+            f"{mask.name}: {flags[row, col]} at {where}; "
+            "make it a mask of 0 and 1, with 1 where a value is missing"
+        )
+
+    def overhead(self, n_rows: int, n_cols: int) -> int:
+        """What the values and their mask take, each as stored."""
+        total = self._base.overhead(n_rows, n_cols) + (1 << 20)
+        if self._base.spec.dtype == self.spec.dtype and not self._base.private_buffers:
+            total += n_rows * n_cols * self.spec.dtype.itemsize
+        return total if self.mask is None else total + self.mask.overhead(n_rows, n_cols)
+
+    def _require_chunks(self) -> None:
+        super()._require_chunks()
+        self._base._require_chunks()
+        if self.mask is not None:
+            self.mask._require_chunks()
+
+    def _snapshot(self) -> Snapshot:
+        mask = None if self.mask is None else self.mask.snapshot()
+        return MaskedSnapshot(self._base.snapshot(), mask, str(self.missing_value))
+
+
+@dataclass(frozen=True)
+class MaskedSnapshot:
+    """The values, their mask, and what stands for a missing value."""
+
+    values: Snapshot
+    mask: Snapshot | None
+    missing_value: str
+
+    def digest(self, rows: int) -> str:
+        """One digest of all three."""
+        mask = "unmasked" if self.mask is None else self.mask.digest(rows)
+        everything = f"{self.values.digest(rows)} {mask} {self.missing_value}"
+        return hashlib.blake2b(everything.encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+    def require_chunks(self) -> None:
+        """Refuse values, or a mask, of which chunks were missing."""
+        self.values.require_chunks()
+        if self.mask is not None:
+            self.mask.require_chunks()
+
+
+def layout_of(source: Source) -> MatrixLayout:
+    """How the array behind a source is its matrix; where there is none, the matrix itself."""
+    layout: MatrixLayout | None = getattr(source, "layout", None)
+    return layout or MatrixLayout((source.spec.n_rows, source.spec.n_cols), 0)
+
+
+def stored_value(given: Any, source: Source) -> np.generic | None:
+    """What stands for a missing value, as the source stores it; None for NaN, which does so anyway."""
+    if isinstance(given, str) and given == "fill_value":
+        given = source.fill_value if isinstance(source, ZarrSource) else None
+        if given is None:
+            raise ParameterError(
+                "missing_value",
+                f"{source.name}: has no fill value, which zarr stores may have; give the number itself",
+            )
+    elif not isinstance(given, Real) or isinstance(given, bool):
+        raise ParameterError("missing_value", f"{given!r} is neither a number nor 'fill_value'")
+    dtype = source.spec.dtype
+    value = _cast(given, dtype)
+    if value is None:
+        raise ParameterError(
+            "missing_value", f"{given} cannot be among the values of {source.name}, whose type is {dtype}"
+        )
+    return None if np.isnan(value) else value
+
+
+def _cast(number: Any, dtype: np.dtype[Any]) -> np.generic | None:
+    """A number in another type, if it has it: rounded where that is a float, which its values were too."""
+    try:
+        with np.errstate(over="raise"):
+            value: np.generic = dtype.type(number if dtype.kind == "f" else int(number))
+    except (OverflowError, FloatingPointError, ValueError):
+        return None
+    return value if dtype.kind == "f" or value == number else None
+
+
+def _require_mask(mask: Source, base: Source) -> None:
+    """Refuse what cannot say of each value whether it is missing."""
+    if mask.spec.dtype.kind not in "biu":
+        raise InputError(
+            "mask",
+            f"{mask.name}: values of type {mask.spec.dtype} do not make a mask; give it booleans, or "
+            "integers 0 and 1, with 1 where a value is missing",
+        )
+    own, its = layout_of(mask), layout_of(base)
+    if (own.n_rows, own.features) != (its.n_rows, its.features):
+        raise InputError(
+            "mask",
+            f"{mask.name}: a mask of shape {own.shape} for {base.name} of shape {its.shape}; "
+            "give it the shape of the data",
+        )

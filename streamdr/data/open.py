@@ -1,0 +1,252 @@
+"""Opening an input: a path, an address, an array or a data frame becomes a source."""
+
+from __future__ import annotations
+
+import copy
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.storage import LocalStore, ObjectStore
+
+from streamdr.core.addresses import Address, Location, parse_location
+from streamdr.data.frames import is_frame, is_lazy_frame, is_of, named_values, single_matrix
+from streamdr.data.in_memory import ArraySource, MappedSource, open_npy
+from streamdr.data.labels import LabelColumnSource, require_one_a_row
+from streamdr.data.layout import MatrixLayout
+from streamdr.data.lazy_arrays import DaskSource, XarraySource
+from streamdr.data.missing_values import MissingValuesSource, layout_of, stored_value
+from streamdr.data.source import Source
+from streamdr.data.text_labels import TextArray, TextStore
+from streamdr.data.zarr.locate import locate
+from streamdr.data.zarr.objects import ObjectNode, node_at
+from streamdr.data.zarr.source import MISSING_BESIDE, ZarrSource
+from streamdr.data.zarr.stores import Directory, Node, StoreNode
+from streamdr.errors import DataError, InputError, ParameterError
+from streamdr.store.remote import opened_objects
+
+_KEYS = {"array": "path"}
+"""What a configuration calls an argument of `open_source`, where the names differ."""
+
+
+def open_source(
+    data: Any,
+    *,
+    array: str | None = None,
+    sample_axis: int | str = 0,
+    weights: Any = None,
+    labels: Any = None,
+    label_column: int | str | None = None,
+    mask: Any = None,
+    missing_value: Any = None,
+    allow_missing_chunks: bool = False,
+) -> Source:
+    """Open a path, an address, a zarr array or group, an array or a data frame as rows x features.
+
+    Parameters
+    ----------
+    data : str, Path, Address, zarr array or group, numpy or dask array, DataArray or data frame
+        What holds the rows.
+    array : str or None
+        The name of an array in a group.
+    sample_axis : int or str
+        The axis, or the named dimension, that holds the samples.
+    weights : array or path
+        Whatever holds one number for each row.
+    labels : array or path
+        Whatever holds one number or one text for each row.
+    label_column : int, str or None
+        The column of the data that holds the labels, by its number or name.
+    mask : array or path
+        Whatever holds booleans, or 0 and 1, in the shape of the data: true where a value is missing.
+    missing_value : float, "fill_value" or None
+        A number that stands for a missing value, or `"fill_value"` for that of the zarr store.
+    allow_missing_chunks : bool
+        Take a chunk that is not stored for the fill value. Otherwise it is an error.
+
+    Returns
+    -------
+    source : Source
+        The rows, read a region at a time. Missing values arrive as NaN.
+
+    Raises
+    ------
+    InputError
+        If the data is not there, or does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, streamdr
+    >>> source = streamdr.open_source(np.arange(12.0).reshape(4, 3))
+    >>> source.spec.n_rows, source.spec.n_cols
+    (4, 3)
+    """
+    source = _open(data, array, sample_axis, allow_missing_chunks)
+    stored_missing_value = None if missing_value is None else stored_value(missing_value, source)
+    if mask is not None or stored_missing_value is not None:
+        flags = None if mask is None else _open_mask(mask, source, sample_axis, allow_missing_chunks)
+        source = MissingValuesSource(source, mask=flags, missing_value=stored_missing_value)
+    if label_column is not None:
+        if labels is not None:
+            raise ParameterError("label_column", "stands beside labels, and rows have one label each")
+        source = LabelColumnSource(source, label_column)
+    if weights is None and labels is None:
+        return source
+    joined = copy.copy(source)
+    if weights is not None:
+        joined.weights = _open_weights(weights, source)
+    if labels is not None:
+        joined.labels = _open_labels(labels, source)
+        joined.spec = replace(source.spec, labels=joined.labels.spec.dtype)
+    return joined
+
+
+def _open(
+    data: Any, array: str | None, sample_axis: int | str, allow_missing: bool, name: str = "array"
+) -> Source:
+    data = single_matrix(parse_location(data) if isinstance(data, str) else data)
+    key = _KEYS.get(name, name)
+    node = _zarr_node(data, key)
+    if node is not None:
+        found = locate(node, array, key)
+        return ZarrSource(found.node, found.metadata, sample_axis=sample_axis, allow_missing=allow_missing)
+    if array is not None:
+        raise InputError("array", f"{array!r} was asked for, but {_described(data)} is not a group of arrays")
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, Path):
+        return MappedSource(open_npy(data), sample_axis=sample_axis)
+    if isinstance(data, np.memmap) and MappedSource.can_map(data):
+        return MappedSource(data, sample_axis=sample_axis)
+    if isinstance(data, np.ma.MaskedArray):
+        return _open_masked(data, sample_axis, name)
+    if isinstance(data, (np.ndarray, list, tuple)):
+        return ArraySource(data, sample_axis=sample_axis, name=name)
+    if is_of(data, "dask.array", "Array"):
+        return DaskSource(data, sample_axis=sample_axis)
+    if is_of(data, "xarray", "DataArray"):
+        return _open_labelled(data, sample_axis)
+    if is_frame(data) or is_lazy_frame(data):
+        values, names = named_values(data)
+        source = _open(values, None, sample_axis, allow_missing, name)
+        source.feature_names = names or None
+        return source
+    raise DataError(
+        f"{_described(data)} cannot be opened; give a path to a zarr store or a .npy file, "
+        "a zarr, dask, xarray or numpy array, or a data frame of pandas, polars or dask"
+    )
+
+
+def _zarr_node(data: Any, key: str) -> Node | None:
+    """Where the data is, if it is in a zarr store; None if it is something else, or a `.npy` file.
+
+    `key` is what a configuration calls it.
+    """
+    if isinstance(data, (zarr.Array, zarr.Group)):
+        if isinstance(data.store, LocalStore):
+            root = data.store.root / data.path
+            return Directory(root, str(root))
+        if isinstance(data.store, ObjectStore):
+            return ObjectNode(opened_objects(data.store.store), data.path)
+        return StoreNode(data.store, data.path)
+    if isinstance(data, Address):
+        return node_at(data, key)
+    if not isinstance(data, Path):
+        return None
+    if data.is_dir():
+        return Directory(data, str(data))
+    require_exists(data, key)
+    if data.suffix != ".npy":
+        advice = f"make one of it with `streamdr ingest {data} DEST.zarr`"
+        raise InputError(key, f"{data}: not a zarr store; {advice}")
+    return None
+
+
+def require_exists(place: Location, key: str) -> None:
+    """Refuse a path at which there is nothing; `key` is what a configuration calls it."""
+    if isinstance(place, Path) and not os.path.lexists(place):
+        searched = "" if place.is_absolute() else f" in {Path.cwd()}, where relative paths begin"
+        raise InputError(key, f"{place}: no such file or directory{searched}")
+
+
+def _open_labelled(data: Any, sample_axis: int | str) -> Source:
+    """A DataArray as the source that its values call for, with the labels of its features."""
+    name = "DataArray" if data.name is None else f"DataArray {data.name!r}"
+    axis = MatrixLayout.of(data.shape, sample_axis, name, data.dims).sample_axis
+    source: Source
+    if data.chunks is not None:
+        source = DaskSource(data.data, sample_axis=axis, name=name)
+    elif data.variable._in_memory:
+        source = ArraySource(data.values, sample_axis=axis, name=name)
+    else:
+        source = XarraySource(data.variable, sample_axis=axis, name=name)
+    if data.ndim == 2:
+        labels = data.coords.get(data.dims[1 - axis])
+        names = () if labels is None else tuple(labels.values.tolist())
+        if names and all(isinstance(name, str) for name in names):
+            source.feature_names = names
+    return source
+
+
+def _open_masked(data: np.ma.MaskedArray[Any, Any], sample_axis: int | str, name: str) -> Source:
+    values = _open(np.ma.getdata(data), None, sample_axis, False, name)
+    if data.mask is np.ma.nomask:
+        return values
+    return MissingValuesSource(
+        values, mask=ArraySource(data.mask, sample_axis=sample_axis, name=f"mask of {name}")
+    )
+
+
+def _open_mask(mask: Any, source: Source, sample_axis: int | str, allow_missing: bool) -> Source:
+    layout = layout_of(source)
+    axis = sample_axis if isinstance(sample_axis, str) else layout.sample_axis
+    try:
+        return _open(mask, None, axis, allow_missing, "mask")
+    except InputError:
+        raise
+    except ParameterError as error:
+        raise InputError(
+            "mask", f"{error}; a mask needs the shape {layout.shape} of {source.name}"
+        ) from error
+
+
+def _open_weights(weights: Any, source: Source) -> Source:
+    opened = _beside(_open(weights, None, 0, False, "weights"))
+    n_rows, n_cols = opened.spec.n_rows, opened.spec.n_cols
+    if (n_rows, n_cols) != (source.spec.n_rows, 1):
+        given = str(n_rows) if n_cols == 1 else f"{n_rows} x {n_cols}"
+        raise InputError(
+            "weights",
+            f"{opened.name}: {given} weights for the {source.spec.n_rows} rows of {source.name}; "
+            "one weight a row is needed",
+        )
+    return opened
+
+
+def _beside(opened: Source) -> Source:
+    """A source of one value a row, of which no chunk may be missing."""
+    if isinstance(opened, ZarrSource):
+        opened.missing_advice = MISSING_BESIDE
+    return opened
+
+
+def _open_labels(labels: Any, source: Source) -> Source:
+    labels = single_matrix(parse_location(labels) if isinstance(labels, str) else labels)
+    node = _zarr_node(labels, "labels")
+    opened: Source | None = None if node is None else TextStore.at(node)
+    if opened is None and node is None and not isinstance(labels, (Path, Source)):
+        values = labels if hasattr(labels, "dtype") else np.asarray(labels)
+        if values.dtype.kind in "UTO":
+            opened = TextArray(values, "labels")
+    opened = opened or _beside(_open(labels, None, 0, False, "labels"))
+    require_one_a_row(opened, source)
+    return opened
+
+
+def _described(data: Any) -> str:
+    if isinstance(data, (Path, Address)):
+        return str(data)
+    return f"a {type(data).__module__}.{type(data).__qualname__}"

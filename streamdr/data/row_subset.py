@@ -1,0 +1,141 @@
+"""A part of a source that is like all of it, as a matrix of its own: what a minibatch reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamdr.core.blocks import GOOD_READ_BYTES, Array, Axis, Block, Part, Span
+from streamdr.core.buffers import scratch
+from streamdr.data.snapshot import Snapshot
+from streamdr.data.source import Source
+
+
+class RowSubset(Source):
+    """Every so manyth band of rows, or all others, in order. Errors and blocks tell the rows of the whole."""
+
+    private_buffers = True
+
+    def __init__(self, whole: Source, part: Part) -> None:
+        self.name = whole.name
+        self.part = part
+        self.chunks = whole.chunks
+        self.grain = whole.grain  # bands are whole chunks
+        self.feature_names = whole.feature_names
+        self._whole = whole
+        row_bytes = whole.spec.line_bytes("rows")
+        self._bands = part.bands(whole.spec.n_rows, whole.chunks[0], row_bytes)
+        self._good_read = GOOD_READ_BYTES // row_bytes
+        self.spec = replace(whole.spec, n_rows=sum(len(band) for band in self._bands))
+
+    @property
+    def stored_itemsize(self) -> int:
+        """As the whole has it."""
+        return self._whole.stored_itemsize
+
+    def stored_line_bytes(self, axis: Axis) -> int:
+        """Rows are those of the whole."""
+        return self._whole.stored_line_bytes(axis) if axis == "rows" else super().stored_line_bytes(axis)
+
+    def read(self, rows: Span, cols: Span) -> Array:
+        """The region."""
+        return self._gathered(np.empty((len(rows), len(cols)), self.spec.dtype), rows, cols)
+
+    def read_scratch(self, rows: Span, cols: Span) -> Array:
+        """The region, in memory that this thread's next call overwrites."""
+        memory = scratch("part", (len(rows), len(cols)), self.spec.dtype)
+        return self._gathered(memory, rows, cols)
+
+    def _gathered(self, memory: Array, rows: Span, cols: Span) -> Array:
+        start = 0
+        for piece in self._pieces(rows):
+            memory[start : start + len(piece)] = self._whole.read_scratch(piece, cols)
+            start += len(piece)
+        return memory
+
+    def block(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> Block:
+        """The rows, each checked where it stands in the whole."""
+        parts = [self._whole.block(piece, axis, allow_nan=allow_nan) for piece in self._pieces(span)]
+        values = np.concatenate([part.values for part in parts])
+        return self._numbered(Block(span, values, self._labels(span), self._weights(span)))
+
+    def check(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> None:
+        """Refuse bad values, and say where in the whole they stand."""
+        for piece in self._pieces(span):
+            self._whole.check(piece, axis, allow_nan=allow_nan)
+
+    def scratch_block(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> Block:
+        """The rows, to be used up at once."""
+        return self._numbered(super().scratch_block(span, axis, allow_nan=allow_nan))
+
+    def overhead(self, n_rows: int, n_cols: int) -> int:
+        """What the whole needs for a band, and the band itself."""
+        return self._whole.overhead(n_rows, n_cols) + n_rows * n_cols * self.spec.dtype.itemsize
+
+    def _snapshot(self) -> Snapshot:
+        return RowSubsetSnapshot(self._whole.snapshot(), self)
+
+    @property
+    def identity(self) -> str:
+        """Which part it is, of what, and in what bands."""
+        which = "all but part" if self.part.rest else "part"
+        by = f"by {len(self._bands[0])}"
+        return f"{self._whole.identity}, {which} {self.part.number} of {self.part.of} {by}"
+
+    def stop(self, rows: int) -> int:
+        """Where in the whole the first so many rows end."""
+        return max((piece.stop for piece in self._pieces(Span(0, rows))), default=0)
+
+    def _numbered(self, block: Block) -> Block:
+        numbers = [np.arange(piece.start, piece.stop) for piece in self._pieces(block.span)]
+        return replace(block, rows=np.concatenate(numbers))
+
+    def _labels(self, rows: Span) -> Array | None:
+        labels = [self._whole._labels(piece) for piece in self._pieces(rows)]
+        known = [array for array in labels if array is not None]
+        return np.concatenate(known) if known else None
+
+    def _weights(self, rows: Span) -> Array | None:
+        weights = [self._whole._weights(piece) for piece in self._pieces(rows)]
+        known = [array for array in weights if array is not None]
+        return np.concatenate(known) if known else None
+
+    def _pieces(self, rows: Span) -> Iterator[Span]:
+        """Where in the whole some rows lie. Bands side by side are one piece, as long as a good read."""
+        piece = Span(0, 0)
+        for band in self._in_bands(rows):
+            if piece.stop == band.start and len(piece) + len(band) <= self._good_read:
+                piece = Span(piece.start, band.stop)
+            else:
+                if piece:
+                    yield piece
+                piece = band
+        if piece:
+            yield piece
+
+    def _in_bands(self, rows: Span) -> Iterator[Span]:
+        """The same, band by band: all are of one length, but for the last of all rows."""
+        length = len(self._bands[0])
+        for number in range(rows.start // length, -(-rows.stop // length)):
+            band, first = self._bands[number], number * length
+            yield Span(
+                band.start + max(rows.start - first, 0), band.start + min(rows.stop - first, len(band))
+            )
+
+
+@dataclass(frozen=True)
+class RowSubsetSnapshot:
+    """What the rows of a part were: a digest of the whole up to where they end."""
+
+    whole: Snapshot
+    part: RowSubset
+
+    def digest(self, rows: int) -> str:
+        """What the first so many rows were."""
+        return self.whole.digest(self.part.stop(rows))
+
+    def require_chunks(self) -> None:
+        """Refuse a whole of which chunks were missing."""
+        self.whole.require_chunks()

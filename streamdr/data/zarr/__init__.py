@@ -1,0 +1,1 @@
+"""Zarr arrays: metadata, chunks, codecs, and where their bytes are."""

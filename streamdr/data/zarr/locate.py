@@ -1,0 +1,171 @@
+"""Finding the one array that is meant in a store, by its metadata alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from streamdr.data.zarr.codecs import shortened
+from streamdr.data.zarr.metadata import (
+    METADATA_BYTES,
+    ArrayMetadata,
+    parse_array,
+    parse_json,
+    require_version,
+)
+from streamdr.data.zarr.stores import Node
+from streamdr.errors import DataError, InputError
+
+DATA = "X"
+"""What streamdr calls the matrix in a group that it made of data."""
+_MOST_NODES = 20_000
+_MOST_DEPTH = 16
+
+
+class Located(NamedTuple):
+    """An array in a store."""
+
+    node: Node
+    metadata: ArrayMetadata
+
+
+def locate(node: Node, array: str | None, key: str = "path") -> Located:
+    """The array at a node, or the one of that name in a group, or the only one in a group.
+
+    `key` is what a configuration calls the node.
+    """
+    try:
+        if array is not None:
+            return _named(node, array)
+        found = array_at(node)
+        if found is not None:
+            return found
+        if not _is_group(node):
+            raise InputError(
+                key,
+                f"{node.name}: not a zarr store (it has no zarr.json, .zarray or .zgroup); "
+                "turn other files into one with `streamdr ingest`",
+            )
+        if _is_data(node) and (found := array_at(node.child(DATA))) is not None:
+            return found
+        names = list(arrays_below(node))
+        if len(names) != 1:
+            example = names[0] if names else DATA
+            if key != "path":  # `array` is of the data alone
+                advice = f"give the path of one array, as in {node.name}/{example}"
+                raise InputError(key, f"{node.name}: {_listed(names)}; {advice}")
+            raise InputError(
+                "array",
+                f"{node.name}: {_listed(names)}; say which with `array`, or in Python give that array, "
+                f"as in zarr.open_group(path)[{example!r}]",
+            )
+        return _named(node, names[0])
+    except OSError as error:
+        raise DataError(f"{node.name}: cannot be read: {error}") from error
+
+
+def stale_copy(node: Node, array: str, metadata: ArrayMetadata) -> list[int] | None:
+    """The shape that a group's consolidated metadata has of an array, where it is not the array's own.
+
+    Such a copy is never read here, but zarr and xarray believe it.
+    """
+    v3 = (document_of(node, "zarr.json") or {}).get("consolidated_metadata")
+    v2 = None if v3 is not None or metadata.zarr_format == 3 else document_of(node, ".zmetadata")
+    copies = next((copy.get("metadata") for copy in (v3, v2) if isinstance(copy, dict)), None)
+    copied = copies.get(array if v2 is None else f"{array}/.zarray") if isinstance(copies, dict) else None
+    shape = copied.get("shape") if isinstance(copied, dict) else None
+    return shape if isinstance(shape, list) and tuple(shape) != metadata.grid.shape else None
+
+
+def _is_data(node: Node) -> bool:
+    """Whether streamdr wrote a group as data, with labels or the like beside the matrix."""
+    attributes = (document_of(node, "zarr.json") or {}).get("attributes")
+    record = attributes.get("streamdr") if isinstance(attributes, dict) else None
+    return isinstance(record, dict) and record.get("kind") in ("ingested", "synthetic", "example")
+
+
+def _named(node: Node, array: str) -> Located:
+    path = array.strip("/")
+    names = path.split("/")
+    if not path or ".." in names or "\0" in path:
+        raise InputError("array", f"{node.name}: {array!r} is not the name of an array")
+    if is_array(node):
+        raise InputError("array", f"{node.name}: is an array itself, and no group of them; leave `array` out")
+    for depth in range(len(names)):  # zarr refuses an array in a group that is damaged
+        _is_group(node.child("/".join(names[:depth])) if depth else node)
+    found = array_at(node.child(path))
+    if found is None:
+        raise InputError("array", f"{node.name}: no array {array!r}; {_listed(list(arrays_below(node)))}")
+    return found
+
+
+def _listed(names: list[str]) -> str:
+    return f"the group has the arrays {', '.join(names)}" if names else "the group has no array in it"
+
+
+def array_at(node: Node) -> Located | None:
+    """The array at a node, or None where there is none."""
+    v3 = document_of(node, "zarr.json")
+    if v3 is not None:
+        if v3.get("node_type") != "array":
+            return None
+        attributes = v3.get("attributes")
+        where = f"{node.name}/zarr.json"
+        return Located(node, parse_array(v3, attributes if isinstance(attributes, dict) else {}, where))
+    v2 = document_of(node, ".zarray")
+    if v2 is None:
+        return None
+    return Located(node, parse_array(v2, document_of(node, ".zattrs") or {}, f"{node.name}/.zarray"))
+
+
+def _is_group(node: Node) -> bool:
+    """Whether there is a group at a node; what is damaged is refused, as zarr would."""
+    v3 = document_of(node, "zarr.json")
+    if v3 is not None:
+        where = f"{node.name}/zarr.json"
+        if v3.get("node_type") == "array":
+            return False
+        if v3.get("node_type") != "group":
+            raise DataError(f"{where}: neither an array nor a group: {shortened(v3.get('node_type'))}")
+        require_version(v3, 3, where)
+        if not isinstance(v3.get("attributes", {}), dict):
+            raise DataError(f"{where}: its attributes are not an object; the metadata is damaged")
+        return True
+    v2 = document_of(node, ".zgroup")
+    if v2 is not None:
+        require_version(v2, 2, f"{node.name}/.zgroup")
+    return v2 is not None
+
+
+def is_array(node: Node) -> bool:
+    """Whether there is an array at a node, whether or not it can be used."""
+    v3 = document_of(node, "zarr.json")
+    return node.exists(".zarray") if v3 is None else v3.get("node_type") == "array"
+
+
+def arrays_below(node: Node) -> Iterator[str]:
+    """The arrays in a group and in the groups within it. What is inside an array is not looked at."""
+    looked = 0
+
+    def below(group: Node, path: str) -> Iterator[str]:
+        nonlocal looked
+        for name in group.children():
+            looked += 1
+            if looked > _MOST_NODES or path.count("/") > _MOST_DEPTH:
+                raise DataError(
+                    f"{node.name}: there is no end to its groups (links in a loop?); say which with `array`"
+                )
+            child = group.child(name)
+            if is_array(child):
+                yield f"{path}{name}"
+            elif _is_group(child):
+                yield from below(child, f"{path}{name}/")
+
+    if _is_group(node):
+        yield from below(node, "")
+
+
+def document_of(node: Node, key: str) -> dict[str, Any] | None:
+    """A file of metadata, or None where there is none."""
+    text = node.read(key, METADATA_BYTES)
+    return None if text is None else parse_json(text, f"{node.name}/{key}")

@@ -1,0 +1,93 @@
+"""Chunks that should exist and do not: zarr reads them as fill values, without a word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdr.data.layout import Region
+from streamdr.data.zarr.metadata import ArrayMetadata
+from streamdr.data.zarr.shards import ABSENT, ShardIndex
+from streamdr.data.zarr.stores import Node
+from streamdr.errors import DataError
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The first missing chunk, and how many are missing of how many."""
+
+    chunk: str
+    region: Region
+    count: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Present:
+    """What a listing says of an array's chunks: how many are stored, and the first that is not."""
+
+    count: int
+    first_absent: int
+
+    @classmethod
+    def of(cls, numbers: NDArray[np.int64]) -> Present:
+        """From the sorted numbers of the chunks that are stored."""
+        gaps = np.flatnonzero(numbers != np.arange(len(numbers)))
+        return cls(len(numbers), int(gaps[0]) if len(gaps) else len(numbers))
+
+
+def present_chunks(node: Node, metadata: ArrayMetadata) -> NDArray[np.int64]:
+    """The numbers, in C order, of the chunks (or shards) that are stored: eight bytes for each file."""
+    grid = metadata.grid
+    parsed = (metadata.keys.coords(key, len(grid.shape)) for key in node.list_keys())
+    found = (grid.number(coords) for coords in parsed if coords is not None)
+    return np.unique(np.fromiter((number for number in found if number is not None), np.int64))
+
+
+def find_missing(node: Node, metadata: ArrayMetadata, present: Present) -> Missing | None:
+    """The missing chunks of an array: files first, then what the indexes of shards lack."""
+    grid = metadata.grid
+    if present.count < grid.n_chunks:
+        coords = grid.coords(present.first_absent)
+        return Missing(
+            metadata.keys.key(coords), grid.bounds(coords), grid.n_chunks - present.count, grid.n_chunks
+        )
+    return None if metadata.sharding is None else _find_missing_in_shards(node, metadata)
+
+
+def _find_missing_in_shards(node: Node, metadata: ArrayMetadata) -> Missing | None:
+    index = ShardIndex.of(metadata)
+    if index is None:
+        raise DataError(
+            f"{node.name}: its shards are encoded in a way that does not show which of their chunks are "
+            "missing; set allow_missing_chunks to read it all the same"
+        )
+    first, count, total = None, 0, 0
+    inner = index.grid.chunk
+    for number in range(metadata.grid.n_chunks):
+        coords = metadata.grid.coords(number)
+        key, bounds = metadata.keys.key(coords), metadata.grid.bounds(coords)
+        needed = tuple(slice(0, -(-(b.stop - b.start) // c)) for b, c in zip(bounds, inner, strict=True))
+        absent = np.argwhere(_offsets(node, key, index)[needed] == ABSENT)
+        total += int(np.prod([piece.stop for piece in needed]))
+        count += len(absent)
+        if first is None and len(absent):
+            inside = tuple(int(i) for i in absent[0])
+            region = tuple(
+                slice(b.start + i * c, min(b.start + (i + 1) * c, b.stop))
+                for b, i, c in zip(bounds, inside, inner, strict=True)
+            )
+            first = f"{inside} of shard {key}", region
+    return None if first is None else Missing(*first, count, total)
+
+
+def _offsets(node: Node, key: str, index: ShardIndex) -> NDArray[np.uint64]:
+    try:
+        with node.parts(key) as part:
+            if part is None:
+                raise FileNotFoundError("it was there a moment ago")
+            return index.read(part)[..., 0]
+    except (OSError, ValueError) as error:
+        raise DataError(f"{node.name}: shard {key} cannot be read: {error}") from error

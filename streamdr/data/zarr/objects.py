@@ -1,0 +1,129 @@
+"""A zarr array in an object store, or wherever else an address leads."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from streamdr.core.addresses import Address
+from streamdr.core.blocks import Array
+from streamdr.data.zarr.metadata import METADATA_FILES
+from streamdr.data.zarr.stores import ReadPart
+from streamdr.errors import DataError, InputError
+from streamdr.store.remote import Listed, Objects, RemoteError, open_objects
+
+
+def node_at(address: Address, key: str = "path") -> ObjectNode:
+    """The node at an address, if there is anything; `key` is what a configuration calls it."""
+    objects = open_objects(address)
+    try:
+        # Metadata shows that there is something, without a listing.
+        there = any(objects.size(name) is not None for name in METADATA_FILES)
+        if not there and next(objects.listed(), None) is None:
+            raise InputError(key, f"{address}: there is nothing at this address; check it")
+    except RemoteError as error:
+        raise DataError(f"{address}: cannot be read: {error}") from error
+    except FileNotFoundError:
+        message = f"{address}: there is no such bucket or directory; check the address"
+        raise InputError(key, message) from None
+    return ObjectNode(objects, "")
+
+
+class ObjectNode:
+    """A node among objects, at a path."""
+
+    def __init__(self, objects: Objects, path: str) -> None:
+        self.objects = objects
+        self.path = path
+        self._stamps = Stamps()
+
+    def __reduce__(self) -> tuple[type[ObjectNode], tuple[Objects, str]]:
+        return ObjectNode, (self.objects, self.path)  # without the stamps, of which a worker has no use
+
+    @property
+    def name(self) -> str:
+        """The address."""
+        return f"{self.objects.name}/{self.path}" if self.path else self.objects.name
+
+    def child(self, path: str) -> ObjectNode:
+        """The node at a path below this one."""
+        return ObjectNode(self.objects, self._key(path))
+
+    def children(self) -> list[str]:
+        """The names directly below this one, files or nodes, sorted."""
+        return self.objects.children(self.path)
+
+    def list_keys(self) -> Iterator[str]:
+        """Every key below this node. The stamps of all come with the same listing, and are kept."""
+        below, stamps = len(self._key("")), Stamps()
+        for found in self.objects.listed(self.path):
+            key = found.key[below:]
+            stamps.note(key, found)
+            yield key
+        self._stamps = stamps
+
+    def read(self, key: str, limit: int) -> bytes | None:
+        """All of an object, or None where there is none."""
+        data = self.objects.get(self._key(key), limit)
+        return None if data is None else bytes(data)
+
+    def read_scratch(self, key: str, limit: int) -> Array | None:
+        """All of an object, in the memory that it came in; None where there is none."""
+        data = self.objects.get(self._key(key), limit)
+        return None if data is None else np.frombuffer(data, np.uint8)
+
+    @contextmanager
+    def parts(self, key: str) -> Iterator[ReadPart | None]:
+        """An object to read in parts, or None where there is none."""
+        size = self.objects.size(self._key(key))
+        if size is None:
+            yield None
+            return
+
+        def part(start: int, length: int) -> bytes:
+            first = max(0, size + start) if start < 0 else min(start, size)
+            return bytes(self.objects.get_part(self._key(key), first, min(length, size - first)))
+
+        yield part
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such an object."""
+        return self.objects.size(self._key(key)) is not None
+
+    def stamp(self, key: str) -> tuple[int, int]:
+        """Size and version, as the last listing had them: asking for each would be a request for each."""
+        return self._stamps.of(key)
+
+    def _key(self, key: str) -> str:
+        return f"{self.path}/{key}" if self.path else key
+
+
+class Stamps:
+    """The sizes and versions of a listing's keys, in 24 bytes for each: there may be millions."""
+
+    def __init__(self) -> None:
+        self._noted = array("q")
+        self._table: np.ndarray[Any, np.dtype[np.int64]] | None = None
+
+    def note(self, key: str, found: Listed) -> None:
+        """Keep what the listing said of a key."""
+        self._noted.extend((_key_number(key), found.size, found.stamp))
+
+    def of(self, key: str) -> tuple[int, int]:
+        """What the listing said of a key."""
+        if self._table is None:
+            table = np.frombuffer(self._noted, np.int64).reshape(-1, 3)
+            self._table = table[np.argsort(table[:, 0])]
+        row = int(np.searchsorted(self._table[:, 0], _key_number(key)))
+        if row == len(self._table) or self._table[row, 0] != _key_number(key):
+            raise FileNotFoundError(f"{key} was not there when the store was listed")
+        return int(self._table[row, 1]), int(self._table[row, 2])
+
+
+def _key_number(key: str) -> int:
+    return int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), signed=True)

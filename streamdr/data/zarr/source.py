@@ -1,0 +1,186 @@
+"""A zarr array as a source: v2 or v3, sharded or not, chunked along any of its axes."""
+
+from __future__ import annotations
+
+import json
+from functools import cache, partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from streamdr.core.blocks import Array, MatrixSpec, Span
+from streamdr.core.buffers import scratch
+from streamdr.core.safe_text import redact
+from streamdr.data.dtypes import not_numeric
+from streamdr.data.layout import MatrixLayout, Region
+from streamdr.data.snapshot import ChunkSnapshot
+from streamdr.data.source import Source
+from streamdr.data.zarr.codec_pipeline import MissingChunkError
+from streamdr.data.zarr.codecs import shortened
+from streamdr.data.zarr.grid import Overlap
+from streamdr.data.zarr.locate import array_at
+from streamdr.data.zarr.metadata import ArrayMetadata
+from streamdr.data.zarr.missing_chunks import Present, find_missing, present_chunks
+from streamdr.data.zarr.reading import WholeReader, chunk_reader, declared_fill_value
+from streamdr.data.zarr.stores import Node
+from streamdr.errors import DataError
+from streamdr.store.remote import RemoteError
+
+# The words of zarr's metadata, versions 2 and 3, without the shape and whatever people note down.
+_DECISIVE = (
+    *("zarr_format", "data_type", "chunk_grid", "chunk_key_encoding", "codecs", "storage_transformers"),
+    *("dtype", "chunks", "compressor", "filters", "order", "dimension_separator", "fill_value"),
+)
+_MISSING = "set allow_missing_chunks if it was never meant to be written (in Python, open_source takes it)"
+MISSING_BESIDE = "write it again, with zarr's write_empty_chunks where all of its values are the fill value"
+
+
+class ZarrSource(Source):
+    """Reads chunk after chunk in the calling thread, and knows which one failed."""
+
+    private_buffers = True
+    missing_advice = _MISSING
+    """What to do about a chunk that is missing."""
+    _takes_text = False
+
+    def __init__(
+        self, node: Node, metadata: ArrayMetadata, *, sample_axis: int | str, allow_missing: bool
+    ) -> None:
+        self.name = node.name
+        if metadata.is_text and not self._takes_text:
+            file, key = ("zarr.json", "data_type") if metadata.zarr_format == 3 else (".zarray", "dtype")
+            raise not_numeric(shortened(metadata.document[key]), f"{self.name}/{file}")
+        self.layout = MatrixLayout.of(metadata.grid.shape, sample_axis, self.name, metadata.dims)
+        # Byte order is the storage's affair: chunks become native as they are put in place.
+        dtype = metadata.dtype.newbyteorder("=")
+        self.spec = MatrixSpec(self.layout.n_rows, self.layout.n_cols, dtype)
+        # A chunk that is not full yet counts as whole: it will be cut alike when rows are appended.
+        columns = self.layout.granularity(metadata.grid.chunk)[1]
+        self.chunks = (metadata.grid.chunk[self.layout.sample_axis], columns)
+        self.sample_shape = self.layout.features
+        self.dims = None if metadata.dims is None else self.layout.samples_first(metadata.dims)
+        names = metadata.feature_names
+        self.feature_names = names if names is not None and len(names) == self.spec.n_cols else None
+        self._node = node
+        self._metadata = metadata
+        self._allow_missing = allow_missing
+        self._reader = chunk_reader(node, metadata, allow_missing=allow_missing)
+        piece = metadata.grid.chunk if isinstance(self._reader, WholeReader) else metadata.smallest
+        self.grain = (piece[self.layout.sample_axis], self.layout.granularity(piece)[1])
+
+    @property
+    def fill_value(self) -> Any:
+        """What a chunk that was never written stands for; None where the store does not say."""
+        return declared_fill_value(self._metadata, self.name)
+
+    def read(self, rows: Span, cols: Span) -> Array:
+        """The region, in native byte order."""
+        region, part = self.layout.select(rows, cols)
+        dtype = self._metadata.dtype.newbyteorder("=")
+        return self._filled(np.empty(self.layout.shape_of(region), dtype), region, part)
+
+    def read_scratch(self, rows: Span, cols: Span) -> Array:
+        """The region, in memory that this thread's next call overwrites."""
+        region, part = self.layout.select(rows, cols)
+        memory = scratch("region", self.layout.shape_of(region), self.spec.dtype)
+        return self._filled(memory, region, part)
+
+    def _filled(self, matrix: Array, region: Region, part: Span) -> Array:
+        box = self.layout.box(matrix, region)
+        for piece in self._metadata.grid.overlaps(region):
+            try:
+                self._reader.fill(piece, box[piece.target])
+            except Exception as error:
+                raise self._unreadable(piece, error) from error
+        return self.layout.trimmed(matrix, part)
+
+    def overhead(self, n_rows: int, n_cols: int) -> int:
+        """One chunk on its way, and the columns that come with those asked for."""
+        excess = n_rows * self.layout.excess(n_cols) * self.spec.dtype.itemsize
+        return super().overhead(n_rows, n_cols) + self._reader.overhead + excess
+
+    def _require_chunks(self) -> None:
+        super()._require_chunks()
+        if self._allow_missing:
+            return
+        try:
+            present = Present.of(present_chunks(self._node, self._metadata))
+        except OSError as error:
+            raise DataError(f"{self.name}: its chunks cannot be listed: {error}") from error
+        self._require_complete(present)
+
+    def _require_complete(self, present: Present) -> None:
+        """Refuse an array with missing chunks, unless that is allowed."""
+        if self._allow_missing:
+            return
+        try:
+            missing = find_missing(self._node, self._metadata, present)
+        except OSError as error:
+            raise DataError(f"{self.name}: its chunks cannot be listed: {error}") from error
+        if missing is not None:
+            some = f" ({missing.count} of {missing.total} are)" if missing.count > 1 else ""
+            where = self._covered(missing.region)
+            raise DataError(
+                f"{self.name}: chunk {missing.chunk} is missing, {where}{some}; {self.missing_advice}"
+            )
+
+    def _snapshot(self) -> ChunkSnapshot:
+        """The metadata, and every chunk's size and time of modification."""
+        axis, grid = self.layout.sample_axis, self._metadata.grid
+        try:
+            numbers = present_chunks(self._node, self._metadata)
+            meaning = self._meaning()
+            coords = np.stack(np.unravel_index(numbers, grid.counts), axis=1)
+            keys = (self._metadata.keys.key(place) for place in coords.tolist())
+            stamps = np.fromiter(chain.from_iterable(self._node.stamp(key) for key in keys), np.int64)
+        except OSError as error:
+            raise DataError(f"{self.name}: its chunks cannot be listed: {error}") from error
+        order = np.argsort(coords[:, axis], kind="stable")
+        table = np.concatenate([coords, stamps.reshape(-1, 2)], axis=1)[order]
+        # One number a row is cheap to read: weights then need no chunks that end where the data's do.
+        contents = self._contents if self.spec.n_cols == 1 else None
+        # Kept for the next time it is asked: the indexes of shards are read for it.
+        require = cache(partial(self._require_complete, Present.of(numbers)))
+        return ChunkSnapshot(meaning, grid.chunk[axis], table[:, axis].copy(), table, require, contents)
+
+    def _meaning(self) -> bytes:
+        """What of the metadata decides how chunks are read, and does not change when rows are appended.
+
+        It is read anew: whoever replaces it during a run changes what the chunks mean.
+        """
+        found = array_at(self._node)
+        if found is None:
+            raise DataError(f"{self.name}: the metadata of the array is gone; restore it from a copy")
+        axis, shape = self.layout.sample_axis, found.metadata.grid.shape
+        words = {key: found.metadata.document.get(key) for key in _DECISIVE}
+        changed = [key for key in _DECISIVE if words[key] != self._metadata.document.get(key)]
+        if (
+            len(shape) != len(self.layout.shape)
+            or shape[axis] < self.layout.n_rows
+            or (*shape[:axis], *shape[axis + 1 :]) != self.layout.features
+        ):
+            changed.append("shape")
+        if changed:
+            raise DataError(
+                f"{self.name}: its metadata has changed since it was opened ({', '.join(changed)}), so its "
+                "chunks mean something else; run again when nothing writes to it"
+            )
+        return json.dumps([words, (*self.layout.features, axis)], sort_keys=True).encode()
+
+    def _contents(self, start: int, stop: int) -> bytes:
+        return self.read(Span(start, stop), Span(0, 1)).tobytes()
+
+    def _unreadable(self, piece: Overlap, error: Exception) -> DataError:
+        key = self._metadata.keys.key(piece.coords)
+        where = self._covered(self._metadata.grid.bounds(piece.coords))
+        if isinstance(error, MissingChunkError):
+            return DataError(f"{self.name}: chunk {error} is missing, {where}; {self.missing_advice}")
+        fault = redact(str(error)) or type(error).__name__
+        said = f"{self.name}: chunk {key} cannot be read, {where}: {fault}"
+        if isinstance(error, RemoteError):  # it is the store that is at fault, and the error says what to do
+            return DataError(said)
+        return DataError(f"{said}; restore it from a copy or write it again")
+
+    def _covered(self, region: Region) -> str:
+        return self._region(*self.layout.covers(region))

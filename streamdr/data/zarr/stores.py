@@ -1,0 +1,211 @@
+"""Where the bytes of a zarr array are: a directory on this machine, or any store that zarr can open."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from errno import ELOOP
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Protocol, Self
+
+import numpy as np
+from zarr.abc.store import RangeByteRequest, Store, SuffixByteRequest
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import collect_aiterator, sync
+
+from streamdr.core.blocks import Array
+from streamdr.core.buffers import scratch
+from streamdr.core.files import open_regular, read_regular, too_large
+from streamdr.errors import DataError
+
+ReadPart = Callable[[int, int], bytes]
+"""Start and length to bytes. A negative start counts from the end; a short file gives less."""
+
+
+class Node(Protocol):
+    """An array or a group in a store: files by key, none of them read unless asked for."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+
+    def child(self, path: str) -> Self:
+        """The node at a path below this one."""
+
+    def children(self) -> list[str]:
+        """The names directly below this one, files or nodes, sorted."""
+
+    def list_keys(self) -> Iterator[str]:
+        """Every key below this node, in no order."""
+
+    def read(self, key: str, limit: int) -> bytes | None:
+        """All of a file of at most `limit` bytes, or None where there is none."""
+
+    def read_scratch(self, key: str, limit: int) -> Array | None:
+        """The same in memory that this thread's next call overwrites."""
+
+    def parts(self, key: str) -> AbstractContextManager[ReadPart | None]:
+        """A file to read in parts, or None where there is none."""
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such a file."""
+
+    def stamp(self, key: str) -> tuple[int, int]:
+        """Two numbers that change when the file does."""
+
+
+class Directory:
+    """A node on this machine's disk."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.root = root.absolute()
+        self.name = name
+        # Joined as text: a store may have millions of files, and a Path for each takes longer than a look.
+        self._prefix = f"{self.root}/"
+
+    def child(self, path: str) -> Directory:
+        """The node at a path below this one."""
+        return Directory(self.root / path, f"{self.name}/{path}")
+
+    def children(self) -> list[str]:
+        """The names directly below this one, files or nodes, sorted."""
+        return sorted(os.listdir(self.root))
+
+    def list_keys(self) -> Iterator[str]:
+        """Every key below this node, in no order."""
+        pending, seen = [""], set()
+        while pending:
+            below = pending.pop()
+            status = os.stat(self._prefix + below)
+            if (place := (status.st_dev, status.st_ino)) in seen:  # followed, links in a loop have no end
+                raise OSError(ELOOP, "links lead to the same directory twice", self._prefix + below)
+            seen.add(place)
+            with os.scandir(self._prefix + below) as entries:
+                for entry in entries:
+                    if entry.is_dir():
+                        pending.append(f"{below}{entry.name}/")
+                    else:
+                        yield f"{below}{entry.name}"
+
+    def read(self, key: str, limit: int) -> bytes | None:
+        """All of a file, or None where there is none."""
+        try:
+            return read_regular(self._prefix + key, limit)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def read_scratch(self, key: str, limit: int) -> Array | None:
+        """All of a file, in memory that this thread's next call overwrites; None where there is none."""
+        try:
+            with open_regular(self._prefix + key, buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size > limit:
+                    raise too_large(size, limit)
+                # One byte more than there should be: a file that grew is noticed, not cut short.
+                memory = scratch("file", (size + 1,), np.dtype(np.uint8))
+                filled = 0
+                while count := os.readv(file.fileno(), [memory.data[filled:]]):
+                    filled += count
+                return memory[:filled]
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    @contextmanager
+    def parts(self, key: str) -> Iterator[ReadPart | None]:
+        """A file to read in parts, or None where there is none."""
+        try:
+            file = open_regular(self._prefix + key)
+        except (FileNotFoundError, NotADirectoryError):
+            yield None
+            return
+        with file:
+            yield partial(_part_of, file)
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such a file."""
+        return os.path.isfile(self._prefix + key)
+
+    def stamp(self, key: str) -> tuple[int, int]:
+        """Size and time of modification."""
+        status = os.stat(self._prefix + key)
+        return status.st_size, status.st_mtime_ns
+
+
+def _part_of(file: BinaryIO, start: int, length: int) -> bytes:
+    """Some bytes of an open file, counted from its end where `start` is negative; less if it is short."""
+    size = os.fstat(file.fileno()).st_size
+    start = max(0, size + start) if start < 0 else min(start, size)
+    file.seek(start)
+    return file.read(min(length, size - start))
+
+
+class StoreNode:
+    """A node in a store that is not a directory here: memory, a zip file, an object store."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        if not store.supports_listing:
+            raise DataError(f"{store}: the store cannot list its keys, so missing chunks would go unseen")
+        self.store = store
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        """The store's address and the path in it."""
+        return f"{self.store}/{self.path}" if self.path else str(self.store)
+
+    def child(self, path: str) -> StoreNode:
+        """The node at a path below this one."""
+        return StoreNode(self.store, self._key(path))
+
+    def children(self) -> list[str]:
+        """The names directly below this one, files or nodes, sorted."""
+        return sorted(collect_aiterator(self.store.list_dir(self.path)))
+
+    def list_keys(self) -> Iterator[str]:
+        """Every key below this node, in no order."""
+        below = self._key("")
+        for key in collect_aiterator(self.store.list_prefix(below)):
+            yield key.removeprefix(below)
+
+    def read(self, key: str, limit: int) -> bytes | None:
+        """All of a file, or None where there is none."""
+        if not self.exists(key):
+            return None
+        size = sync(self.store.getsize(self._key(key)))
+        if size > limit:
+            raise too_large(size, limit)
+        return self._get(key, None)
+
+    def read_scratch(self, key: str, limit: int) -> Array | None:
+        """All of a file, or None where there is none."""
+        contents = self.read(key, limit)
+        return None if contents is None else np.frombuffer(contents, np.uint8)
+
+    @contextmanager
+    def parts(self, key: str) -> Iterator[ReadPart | None]:
+        """A file to read in parts, or None where there is none."""
+        yield partial(self._part_of, key) if self.exists(key) else None
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such a file."""
+        return bool(sync(self.store.exists(self._key(key))))
+
+    def stamp(self, key: str) -> tuple[int, int]:
+        """Size and digest of the contents: such stores have no common notion of a time."""
+        contents = self._get(key, None) or b""
+        return len(contents), int.from_bytes(hashlib.blake2b(contents, digest_size=7).digest())
+
+    def _key(self, key: str) -> str:
+        return f"{self.path}/{key}" if self.path else key
+
+    def _part_of(self, key: str, start: int, length: int) -> bytes:
+        if start < 0:
+            return (self._get(key, SuffixByteRequest(-start)) or b"")[:length]
+        return self._get(key, RangeByteRequest(start, start + length)) or b""
+
+    def _get(self, key: str, part: RangeByteRequest | SuffixByteRequest | None) -> bytes | None:
+        buffer = sync(self.store.get(self._key(key), default_buffer_prototype(), byte_range=part))
+        return None if buffer is None else buffer.to_bytes()

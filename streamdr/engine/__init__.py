@@ -1,0 +1,1 @@
+"""How passes run: partition, order of merging, ledger, memory plan, executors."""

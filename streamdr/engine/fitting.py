@@ -1,0 +1,479 @@
+"""The drivers: fit a method to a source, and map a source through a model."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from streamdr.core.accumulator import Accumulator, copied
+from streamdr.core.blocks import BLOCK_BYTES, Array, Span
+from streamdr.core.execution import Execution
+from streamdr.core.linalg import ignore_overflow
+from streamdr.core.method import Method, Model, Pass, Passes
+from streamdr.core.progress import Progress, Silent
+from streamdr.core.row_outputs import EMBEDDING, RowOutput, RowView
+from streamdr.data.snapshot import Snapshot
+from streamdr.data.source import Source
+from streamdr.engine.executors import Recovery, Threads, open_executor
+from streamdr.engine.ledger import Ledger
+from streamdr.engine.planner import (
+    Plan,
+    TransformPlan,
+    give_back,
+    plan,
+    plan_transform,
+    share_one_arena,
+    view_and_source,
+)
+from streamdr.engine.runner import Advance, Runner, in_order
+from streamdr.errors import DataError, Interrupted, MissingValuesError
+from streamdr.store import Backend, Fence, Location, open_backend
+from streamdr.store.remote.key_value_folder import open_folder
+
+_SAMPLE_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A model, and what it took to get it."""
+
+    model: Model
+    plan: Plan
+    bytes_read: int
+    seconds: float
+    statistics: Accumulator | None = None
+    """All that the model was made from, where that is one pass over the rows, and was to be kept."""
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """What a transform wrote, and what that took."""
+
+    path: Location
+    n_rows: int
+    n_outputs: int
+    rows_written: int
+    bytes_read: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The first rows of an earlier output, which need not be made again."""
+
+    path: Location
+    rows: int
+    chunk_rows: int
+
+
+def fit(
+    method: Method,
+    source: Source,
+    execution: Execution,
+    *,
+    progress: Progress | None = None,
+    stop: threading.Event | None = None,
+    fresh: bool = False,
+    planned: Callable[[Plan], None] = lambda plan: None,
+    start: Model | None = None,
+    keep_bytes: int = 0,
+    seen: Snapshot | None = None,
+) -> Fitted:
+    """Run the passes that a method asks for, and return its model.
+
+    `start` is the model of an earlier fit to the first of these rows, for methods that iterate. Statistics
+    of up to `keep_bytes` are kept beside the model, where they are those of one pass over the rows. `seen`
+    is what the source was like when it was looked at; where it is not given and a ledger needs it, the source
+    is looked at here. After the last pass it is looked at once more, to notice that it changed meanwhile.
+
+    Resuming needs no code of its own: a pass that the ledger knows is answered at once, so a generator
+    that is started again arrives where it was. `fresh` does not look at what earlier runs left there.
+    """
+    began, stop = time.monotonic(), stop or threading.Event()
+    share_one_arena()
+    execution = _placed(execution, source)
+    chosen = plan(method, source, execution)
+    planned(chosen)
+    if seen is None and execution.ledger is not None:
+        seen = source.snapshot()
+    source.validate(seen)
+    ledger = None if execution.ledger is None else Ledger(open_folder(execution.ledger), fresh=fresh)
+    with arithmetic(), open_executor(execution, chosen.workers, stop) as engine:
+        pause = execution.checkpoint_seconds
+        runner = Runner(engine, source, chosen.window, progress or Silent(), stop, ledger, pause, seen)
+        passes = chosen.route.method.passes(source.spec, start)
+        request, kept = next(passes), _Kept(keep_bytes)
+        while True:
+            try:
+                request = _answered(passes, request, runner, kept)
+            except StopIteration as finished:
+                runner.require_unchanged()
+                if ledger is not None:
+                    ledger.prune()
+                seconds = time.monotonic() - began
+                require_finite(finished.value)
+                return Fitted(finished.value, chosen, runner.bytes_read, seconds, kept.statistics)
+
+
+class _Kept:
+    """A copy of a pass's statistics: the solve may overwrite them. Nothing where there are several passes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.statistics: Accumulator | None = None
+        self._most_bytes = most_bytes
+        self._passes = 0
+
+    def take(self, request: Pass, full: Accumulator) -> None:
+        """Keep what a pass has found, if it is the first one."""
+        self._passes += 1
+        alone = self._passes == 1 and request.axis == "rows" and request.part is None
+        held = sum(array.nbytes for array in full.arrays().values())
+        self.statistics = copied(full) if alone and held <= self._most_bytes else None
+
+
+def _placed(execution: Execution, source: Source) -> Execution:
+    """The execution on the cluster that computes the source, unless another place was asked for.
+
+    What a cluster holds already comes to this process block by block, whatever the place.
+    """
+    if source.stays:
+        return replace(execution, scheduler="threads", cluster=None, tls=None)
+    if execution.scheduler is not None or execution.cluster is not None or source.client is None:
+        return execution
+    return replace(execution, scheduler=source.client)
+
+
+def _answered(passes: Passes, request: Pass, runner: Runner, kept: _Kept) -> Pass:
+    """Run a pass, and return the next one that is asked for."""
+    missing: MissingValuesError | None = None
+    try:
+        full = runner.run(request)
+    except MissingValuesError as error:
+        # Whoever goes on without the value holds the error: its frames would keep a block, and more, alive.
+        missing = error.with_traceback(None)
+    give_back()
+    if missing is None:
+        kept.take(request, full)
+        try:
+            return passes.send(full)
+        except StopIteration:
+            raise
+        except Exception:  # passes over rows that changed between them may be what cannot be solved
+            runner.require_unchanged()
+            raise
+    following = passes.throw(missing)  # which raises it again where nothing can be done without the value
+    runner.progress.message(f"values are missing: going on with {following.label}")
+    return following
+
+
+class ReadEstimate(NamedTuple):
+    """How many bytes a stage would read: at least, and at most."""
+
+    least: int
+    most: int
+
+
+def estimate_fit_reads(
+    method: Method,
+    source: Source,
+    execution: Execution,
+    *,
+    fresh: bool = False,
+    start: Model | None = None,
+    seen: Snapshot | None = None,
+) -> ReadEstimate:
+    """What a fit would read: nothing for what the ledger knows.
+
+    What an exact route reads is known, but for a sample, which may have to be of all rows. One that iterates
+    may be done after the first pass that it has to read, or go on to its last.
+    """
+    route = plan(method, source, execution).route
+    every = source.spec.n_rows * source.stored_line_bytes("rows")
+    further = 0 if route.fallback is None else route.fallback.passes
+    passes, samples = route.passes - further, route.sampling_passes
+    exact = route.exact and (route.usual_passes or passes) == passes
+    ledger = None if execution.ledger is None or fresh else Ledger(open_folder(execution.ledger))
+    if seen is None and ledger is not None:
+        seen = source.snapshot()
+    stop = threading.Event()
+    with one_blas_thread(), closing(Threads(1, stop)) as engine:
+        runner = Runner(engine, source, 1, Silent(), stop, ledger, seen=seen)
+        requests = route.method.passes(source.spec, start)
+        request = next(requests)
+        if further and request.empty.allow_nan:  # a value is known to be missing, and so what is left to do
+            passes, exact, further = further, False, 0
+        elif start is not None and request.label != next(route.method.passes(source.spec)).label:
+            passes, samples = passes - samples, 0  # it goes on from where the last fit began
+            if route.continuing_passes:
+                passes, exact = route.continuing_passes, False
+        least = most = passes * every
+        for number in count():
+            most -= runner.bytes_of(request)
+            least -= every if number < samples else runner.bytes_of(request)
+            full, unread = runner.remembered(request)
+            if full is None:
+                surely = max(least, 0) if exact else 0
+                return ReadEstimate(unread + surely, unread + max(most, 0) + further * every)
+            if most <= 0:  # what takes no missing values has met none
+                return ReadEstimate(0, further * every if request.empty.allow_nan else 0)
+            try:
+                request = requests.send(full)
+            except StopIteration:
+                break
+    return ReadEstimate(0, 0)
+
+
+def estimate_transform_reads(
+    source: Source, kind: RowOutput, models: Sequence[Model], unchanged_rows: int
+) -> ReadEstimate:
+    """What a transform by one of some models would read where so many rows of an earlier one may be kept.
+
+    Whether they are is known when the model is: some of them are mapped once more to tell.
+    """
+    views = [view_and_source(model, source, kind)[1] for model in models] or [source]
+    each = [_transform_reads(view, unchanged_rows) for view in views]
+    return ReadEstimate(min(reads.least for reads in each), max(reads.most for reads in each))
+
+
+def _transform_reads(source: Source, unchanged_rows: int) -> ReadEstimate:
+    n_rows = source.spec.n_rows
+    sample = source.stored_bytes([_sample(source, unchanged_rows)])
+    new, every = (source.stored_bytes([Span(start, n_rows)]) for start in (unchanged_rows, 0))
+    return ReadEstimate(new + sample, every + sample)
+
+
+def transform(
+    model: Model,
+    source: Source,
+    target: Location | Backend,
+    execution: Execution,
+    *,
+    kind: RowOutput = EMBEDDING,
+    dtype: str | None = None,
+    attributes: Mapping[str, Any],
+    kept: Kept | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    stop: threading.Event | None = None,
+    fence: Fence | None = None,
+    process_bytes: int | None = None,
+    seen: Snapshot | None = None,
+) -> Transformed:
+    """Write a source's embedding, or what else a model says of rows, to `target`: whole or not at all.
+
+    `attributes` are recorded with it, and say, with the source's fingerprint, which unfinished work of
+    a killed run is this one's to continue. Rows of an earlier output that are `kept` are not read.
+    `process_bytes` is what the process held before there was a model, where that is known; `seen` is what the
+    source was like when it was looked at. After the last read it is looked at once more.
+    """
+    began, stop, progress = time.monotonic(), stop or threading.Event(), progress or Silent()
+    output = open_backend(target)
+    require_features(model, source)
+    view, source = view_and_source(model, source, kind)
+    stored = view.stored(dtype, source.spec)
+    give_back()
+    share_one_arena()
+    chunk_rows = None if kept is None else kept.chunk_rows
+    chosen = plan_transform(view, source, execution, stored, chunk_rows, process_bytes=process_bytes)
+    kept = kept if chosen.axis == "rows" else None
+    if seen is None:
+        seen = source.snapshot()
+    source.validate(seen)
+    row_bytes = view.n_outputs * stored.itemsize
+    output.require_space(source.spec.n_rows * row_bytes)
+    fingerprint = seen.digest(source.spec.n_rows)
+    shape, dims = view.frame(source.spec.n_rows, source.sample_shape, source.dims)
+    identity = repr((kind.name, sorted(attributes.items()), fingerprint, stored.str, chosen.chunk_rows, kept))
+    key = hashlib.sha256(identity.encode()).hexdigest()[:32]
+    with output.stage(kind=kind.name, overwrite=overwrite, key=key, fence=fence) as staging:
+        staged = open_backend(staging.path)
+        staged.create_rows(
+            kind.name,
+            shape=shape,
+            dims=dims,
+            dtype=stored,
+            chunk_rows=chosen.chunk_rows,
+            attributes={**attributes, "input_fingerprint": fingerprint},
+        )
+        if kept is not None:
+            staged.adopt_rows(kept.path, kept.rows, kind.name)
+        with one_blas_thread(), open_executor(execution, chosen.workers, stop) as engine:
+            runner = Runner(engine, source, chosen.window, progress, stop)
+            if chosen.axis == "rows":
+                recovery = runner.recovery()
+                write = partial(_write_by_rows, view, runner, recovery, staged, chosen, stored, kept)
+                written = recovery.retry(write)
+            else:
+                written = _write_by_columns(view, runner, staged, chosen, stored)
+        if source.fingerprint() != fingerprint:
+            raise DataError(
+                f"{source.name}: changed while it was being read; run again when nothing writes to it"
+            )
+        staged.finish(kind.name)
+        staging.publish()
+    seconds = time.monotonic() - began
+    return Transformed(output.place, source.spec.n_rows, view.n_outputs, written, runner.bytes_read, seconds)
+
+
+def movement(view: RowView, source: Source, written: Any, rows: int) -> tuple[float | None, int]:
+    """How far a model has moved from those that made the first rows of an output; and the bytes read.
+
+    It is measured where it is largest, on the rows that were written first. None where that tells nothing.
+    """
+    sample = _sample(source, rows)
+    values = source.block(sample, allow_nan=view.allow_nan).values
+    old = np.asarray(written[sample.slice], np.float64).reshape(len(sample), view.n_outputs)
+    new = np.asarray(view.transform(values), np.float64)
+    return view.kind.change(values, old, new), source.stored_bytes([sample])
+
+
+def _sample(source: Source, rows: int) -> Span:
+    """The leading rows by which the change of a model is measured."""
+    return Span(0, min(rows, _SAMPLE_ROWS, max(1, BLOCK_BYTES // source.spec.line_bytes("rows"))))
+
+
+def require_features(model: Model, source: Source) -> None:
+    """Refuse data that the model was not fitted to."""
+    if source.spec.n_cols != model.n_features:
+        raise DataError(
+            f"{source.name}: has {source.spec.n_cols} features, and the model takes {model.n_features}: "
+            "give it data with the columns that it was fitted to"
+        )
+
+
+@contextmanager
+def arithmetic() -> Iterator[None]:
+    """One BLAS thread, and no warning of numpy's where values overflow: what that leaves is looked at."""
+    with one_blas_thread(), ignore_overflow():
+        yield
+
+
+def require_finite(model: Model) -> None:
+    """Refuse a model in which values have overflowed. NaN may stand for what was never observed."""
+    for value in vars(model).values():
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or np.isfinite(value).all():
+            continue
+        if np.isinf(value).any() or not model.allow_nan:
+            raise DataError(
+                "the data's values are so large, or so small, that the fit overflows: rescale them"
+            )
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Leave the cores to the workers. And the same number of BLAS threads everywhere gives the same bits."""
+    with threadpool_limits(1, "blas"):
+        yield
+
+
+def _write_by_rows(
+    view: RowView,
+    runner: Runner,
+    recovery: Recovery,
+    staged: Backend,
+    chosen: TransformPlan,
+    dtype: np.dtype[Any],
+    kept: Kept | None,
+) -> int:
+    spec, engine = runner.source.spec, runner.engine
+    done = staged.existing_chunks(view.kind.name)
+    chunks = [
+        span
+        for number, span in enumerate(Span(0, spec.n_rows).split(chosen.chunk_rows))
+        if number not in done
+    ]
+    heads = [_head(span, kept, view) for span in chunks]
+    new = [Span(span.start + len(head), span.stop) for span, head in zip(chunks, heads, strict=True)]
+    rows_done = spec.n_rows - sum(len(span) for span in new)
+    label = "transform" if view.kind == EMBEDDING else view.kind.title
+    if rows_done:
+        runner.progress.message(f"resuming {label}: {rows_done:,} rows are already written")
+    recovery.begin(rows_done)
+    row_bytes = runner.source.stored_line_bytes("rows")
+    shared, source = engine.share(view), engine.share(runner.source)
+    tasks = (
+        (
+            _project,
+            shared,
+            source,
+            staged,
+            head,
+            list(span.split(chosen.block_rows)),
+            dtype,
+            engine.stopped,
+            engine.count,
+        )
+        for head, span in zip(heads, new, strict=True)
+    )
+    runner.progress.start(label, spec.n_rows, rows_done, float(row_bytes))
+    shown = Advance(engine, runner.progress, spec.n_rows - rows_done)
+    try:
+        with closing(in_order(recovery, tasks, runner.stop, shown.look)) as handles:
+            for span, _ in zip(new, recovery.watch(handles, new), strict=True):
+                runner.bytes_read += runner.source.stored_bytes(span.split(chosen.block_rows))
+                shown.take(len(span))
+    finally:
+        runner.progress.finish()
+    return spec.n_rows - recovery.first
+
+
+def _head(chunk: Span, kept: Kept | None, view: RowView) -> Array:
+    """The first rows of a chunk, where an earlier output has them."""
+    if kept is None or chunk.start >= kept.rows:
+        return np.empty((0, view.n_outputs))
+    rows: Array = open_backend(kept.path).open_rows(view.kind.name)[chunk.start : min(kept.rows, chunk.stop)]
+    return rows.reshape(len(rows), view.n_outputs)
+
+
+def _project(
+    view: RowView,
+    source: Source,
+    staged: Backend,
+    head: Array,
+    blocks: Sequence[Span],
+    dtype: np.dtype[Any],
+    stopped: Callable[[], bool],
+    count: Callable[[int], None],
+) -> None:
+    """The task: read and map block after block, and write the chunk that they make with its head."""
+    start = blocks[0].start - len(head)
+    rows = np.empty((blocks[-1].stop - start, view.n_outputs), dtype)
+    rows[: len(head)] = head
+    for span in blocks:
+        if stopped():
+            raise Interrupted("stopped between two blocks")
+        here = slice(span.start - start, span.stop - start)
+        block = source.scratch_block(span, allow_nan=view.allow_nan)
+        with ignore_overflow():
+            rows[here] = view.transform(block.values)
+        sound = view.is_valid(rows[here])
+        if view.hides_bad_value(block.values) or not sound:
+            block.locate_nonfinite()
+        if not sound:
+            raise DataError(
+                f"{source.name}: the {view.kind.title} of rows {span.start}-{span.stop - 1} overflows "
+                f"{dtype}: are these rows like those that the model was fitted to?"
+            )
+        count(len(span))
+    staged.write_rows(start, view.shaped(rows, source.sample_shape), view.kind.name)
+
+
+def _write_by_columns(
+    view: RowView, runner: Runner, staged: Backend, chosen: TransformPlan, dtype: np.dtype[Any]
+) -> int:
+    empty = view.scores_by_columns(runner.source.spec.n_rows)
+    assert empty is not None  # the plan chose columns because there is one
+    scores: Array = runner.run(Pass(empty, axis="columns", label="transform")).arrays()["scores"]
+    for span in Span(0, len(scores)).split(chosen.chunk_rows):
+        staged.write_rows(span.start, scores[span.slice].astype(dtype))
+    return len(scores)

@@ -1,0 +1,137 @@
+"""The order in which segments merge.
+
+It follows from the data's layout alone, never from who computes: so the sums are the same bits on one
+thread, on eight, and on a cluster, and rows that are appended continue the same sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from streamdr.core.blocks import Span
+from streamdr.engine.partition import Partition
+
+RUN = 4
+RADIX = 16
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Work(Generic[T]):
+    """Lines for one task: whole segments, or a part of the last one, all or what is new of it."""
+
+    spans: list[Span]
+    """The segments, each to be folded on its own and then merged."""
+    continues: T | None = None
+    """What was folded of the (one) segment before these lines."""
+
+    @property
+    def lines(self) -> int:
+        """How many lines there are to be read."""
+        return sum(len(span) for span in self.spans)
+
+
+@dataclass
+class MergeTree(Generic[T]):
+    """Finished segments, merged as the digits of their number carry.
+
+    Four segments make a run, sixteen runs a longer one, sixteen of those a longer one yet. A digit holds
+    one merged value: what is kept is one value a level. A run is short enough to be one task, where results
+    are far apart and merging is dear. The parts of the last segment stay apart, so that appended lines
+    can continue or replace them.
+    """
+
+    partition: Partition
+    merge: Callable[[T, T], T]
+    digits: list[tuple[int, T] | None] = field(default_factory=list)
+    tail: list[tuple[Span, T]] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many whole segments were taken."""
+        return segments_in([digit[0] if digit else 0 for digit in self.digits])
+
+    @property
+    def lines(self) -> int:
+        """How many lines were taken, from the first one on."""
+        return self.tail[-1][0].stop if self.tail else self.count * self.partition.segment_lines
+
+    def work(self, run: int) -> list[Work[T]]:
+        """What is left to do, in order: segments one by one, or by `run` where a run begins and is whole.
+
+        `take` must receive each in the same order. What was accumulated of a shorter input is reused.
+        """
+        return list(self._work(run))
+
+    def _work(self, run: int) -> Iterator[Work[T]]:
+        number = self.count
+        known: dict[int, tuple[Span, T]] = {part.start: (part, value) for part, value in self.tail}
+        self.tail = []
+        if number < self.partition.whole and number * self.partition.segment_lines in known:
+            part, value = known[number * self.partition.segment_lines]
+            if part.stop % self.partition.unit(part.stop) == 0:
+                yield Work([Span(part.stop, self.partition.span(number).stop)], value)
+                number += 1
+        while number < self.partition.whole:
+            together = run if number % run == 0 and number + run <= self.partition.whole else 1
+            yield Work([self.partition.span(n) for n in range(number, number + together)])
+            number += together
+        for part in self.partition.tail():
+            old = known.get(part.start)
+            if old is None or not self._begins(old[0], part):
+                yield Work([part])
+            elif old[0] == part:
+                self.tail.append(old)
+            else:
+                yield Work([Span(old[0].stop, part.stop)], old[1])
+
+    def take(self, work: Work[T], value: T) -> None:
+        """Take the value of the next work: of whole segments, or of a part of the last one."""
+        stop = work.spans[-1].stop
+        if stop <= self.partition.whole * self.partition.segment_lines:
+            self._push(value, level=1 if len(work.spans) > 1 else 0)
+        else:
+            part = next(part for part in self.partition.tail() if part.stop == stop)
+            self.tail.append((part, value))
+
+    def total(self) -> T:
+        """Everything merged, earlier segments first."""
+        values = [digit[1] for digit in reversed(self.digits) if digit is not None]
+        values += [value for _, value in self.tail]
+        total = values[0]
+        for value in values[1:]:
+            total = self.merge(total, value)
+        return total
+
+    def _begins(self, old: Span, part: Span) -> bool:
+        """Whether a part of the last segment that was folded before is a beginning of what it is now."""
+        if old.stop >= part.stop:
+            return old == part
+        return old.stop % self.partition.finest == 0 and old.stop % self.partition.unit(old.stop) == 0
+
+    def _push(self, value: T, level: int) -> None:
+        """Take the next whole segment, or (level 1) the next run, when no segment of it was taken before."""
+        while True:
+            while level >= len(self.digits):
+                self.digits.append(None)
+            digit = self.digits[level]
+            if digit is None:
+                self.digits[level] = (1, value)
+                return
+            count, earlier = digit
+            value = self.merge(earlier, value)
+            if count + 1 < (RUN if level == 0 else RADIX):
+                self.digits[level] = (count + 1, value)
+                return
+            self.digits[level] = None
+            level += 1
+
+
+def segments_in(counts: Sequence[int]) -> int:
+    """The number that has these digits, lowest first."""
+    return sum(
+        count * (1 if level == 0 else RUN * RADIX ** (level - 1)) for level, count in enumerate(counts)
+    )

@@ -1,0 +1,608 @@
+# Written by `make derived`.
+
+from typing import Any, Literal
+
+from streamdr.core.blocks import Array
+from streamdr.estimators.base import Estimator as Estimator
+from streamdr.estimators.classifiers import Classifier
+from streamdr.estimators.mds import MDS as MDS
+from streamdr.estimators.registry import ESTIMATORS as ESTIMATORS
+from streamdr.estimators.registry import Unweighted
+from streamdr.estimators.registry import load_model as load_model
+from streamdr.estimators.selectors import Selector
+from streamdr.methods.kernel_pca import KernelPCA as _KernelPCA
+from streamdr.methods.kernel_pca import SparseKernelPCA as _SparseKernelPCA
+from streamdr.methods.lda import LDA as _LDA
+from streamdr.methods.mds import ClassicalMDS as _ClassicalMDS
+from streamdr.methods.mds import LandmarkMDS as _LandmarkMDS
+from streamdr.methods.mds import MetricMDS as _MetricMDS
+from streamdr.methods.mds import NonmetricMDS as _NonmetricMDS
+from streamdr.methods.pca import PCA as _PCA
+from streamdr.methods.ppca import PPCA as _PPCA
+from streamdr.methods.ppca import PPCAMixture as _PPCAMixture
+from streamdr.methods.selection import SelectCorrelation as _SelectCorrelation
+from streamdr.methods.selection import SelectFScore as _SelectFScore
+from streamdr.methods.selection import SelectForward as _SelectForward
+from streamdr.methods.selection import SelectMutualInfo as _SelectMutualInfo
+from streamdr.methods.som import SOM as _SOM
+
+class PCA(
+    PartialFit,
+    InverseTransform,
+    Denoise,
+    Likelihood,
+    Covariance,
+    Precision,
+    Estimator,
+):
+    n_components: int | float | Literal["mle"] | None
+    whiten: Literal["pca", "zca"] | bool | None
+    scale: bool
+    center: bool
+    solver: Literal["auto", "covariance", "gram", "krylov"]
+    ddof: int
+    random_state: int
+    precision: Literal["mixed", "double"]
+    n_oversamples: int
+    max_passes: int
+    tol: float
+    def __init__(
+        self,
+        n_components: int | float | Literal["mle"] | None = ...,
+        *,
+        whiten: Literal["pca", "zca"] | bool | None = ...,
+        scale: bool = ...,
+        center: bool = ...,
+        solver: Literal["auto", "covariance", "gram", "krylov"] = ...,
+        ddof: int = ...,
+        random_state: int = ...,
+        precision: Literal["mixed", "double"] = ...,
+        n_oversamples: int = ...,
+        max_passes: int = ...,
+        tol: float = ...,
+    ) -> None: ...
+    mean_: Array
+    components_: Array
+    explained_variance_: Array
+    total_variance_: float
+    reconstruction_error_: float
+    noise_variance_: float
+    n_samples_: float
+    ddof_: int
+    rank_: int
+    solver_: str
+    whiten_: str | None
+    scale_: Array | None
+    residuals_: Array | None
+    center_: bool
+    var_: Array | None
+    explained_variance_ratio_: Array
+    n_components_: int
+    singular_values_: Array
+    def __getattr__(self, name: str) -> Any: ...
+
+class PPCA(
+    PartialFit,
+    InverseTransform,
+    Impute,
+    Latent,
+    Likelihood,
+    Sample,
+    Covariance,
+    Precision,
+    Estimator,
+):
+    n_components: int | list[int]
+    method: Literal["auto", "closed_form", "em", "minibatch"]
+    batch_rows: int | None
+    tol: float
+    append_tol: float
+    max_iter: int
+    ridge: float
+    holdout: float
+    random_state: int
+    solver: Literal["auto", "covariance", "gram", "krylov"]
+    def __init__(
+        self,
+        n_components: int | list[int] = ...,
+        *,
+        method: Literal["auto", "closed_form", "em", "minibatch"] = ...,
+        batch_rows: int | None = ...,
+        tol: float = ...,
+        append_tol: float = ...,
+        max_iter: int = ...,
+        ridge: float = ...,
+        holdout: float = ...,
+        random_state: int = ...,
+        solver: Literal["auto", "covariance", "gram", "krylov"] = ...,
+    ) -> None: ...
+    mean_: Array
+    components_: Array
+    explained_variance_: Array
+    noise_variance_: float
+    n_samples_: float
+    n_observed_: float
+    solver_: str
+    log_likelihood_: float
+    log_likelihoods_: Array
+    converged_: bool
+    change_: float
+    empty_rows_: int
+    constant_features_: int
+    new_features_: int
+    held_out_: Array | None
+    candidates_: Array | None
+    criteria_: Array | None
+    anchor_mean_: Array | None
+    anchor_components_: Array | None
+    anchor_variance_: Array | None
+    anchor_noise_: float
+    anchor_: Any
+    bic_: float
+    explained_variance_ratio_: Array
+    factors_: Any
+    loadings_: Array
+    missing_: float
+    n_components_: int
+    n_iter_: int
+    n_parameters_: int
+    total_variance_: float
+    def __getattr__(self, name: str) -> Any: ...
+
+class PPCAMixture(
+    Impute,
+    Likelihood,
+    Predict,
+    PredictProba,
+    Sample,
+    Covariance,
+    Estimator,
+):
+    n_components: int | list[int]
+    n_mixtures: int | list[int]
+    tol: float
+    max_iter: int
+    ridge: float
+    variance_floor: float
+    random_state: int
+    def __init__(
+        self,
+        n_components: int | list[int] = ...,
+        n_mixtures: int | list[int] = ...,
+        *,
+        tol: float = ...,
+        max_iter: int = ...,
+        ridge: float = ...,
+        variance_floor: float = ...,
+        random_state: int = ...,
+    ) -> None: ...
+    weights_: Array
+    means_: Array
+    components_: Array
+    explained_variance_: Array
+    noise_variance_: Array
+    n_samples_: float
+    n_observed_: float
+    log_likelihood_: float
+    log_likelihoods_: Array
+    converged_: bool
+    change_: float
+    empty_rows_: int
+    new_features_: int
+    restarts_: int
+    floored_: int
+    candidate_components_: Array | None
+    candidate_mixtures_: Array | None
+    criteria_: Array | None
+    bic_: float
+    factors_: Any
+    missing_: float
+    n_components_: int
+    n_iter_: int
+    n_mixtures_: int
+    n_parameters_: int
+    def __getattr__(self, name: str) -> Any: ...
+
+class KernelPCA(
+    InverseTransform,
+    Denoise,
+    Estimator,
+):
+    n_components: int | None
+    kernel: Any
+    gamma: float | Literal["median"] | None
+    sigma: float | None
+    degree: int
+    coef0: float
+    approximation: Literal["auto", "exact", "nystrom", "random_features"]
+    n_landmarks: int | float | None
+    landmarks: Any
+    fit_inverse_transform: bool
+    alpha: float
+    precision: Literal["mixed", "double"]
+    random_state: int
+    def __init__(
+        self,
+        n_components: int | None = ...,
+        *,
+        kernel: Any = ...,
+        gamma: float | Literal["median"] | None = ...,
+        sigma: float | None = ...,
+        degree: int = ...,
+        coef0: float = ...,
+        approximation: Literal["auto", "exact", "nystrom", "random_features"] = ...,
+        n_landmarks: int | float | None = ...,
+        landmarks: Any = ...,
+        fit_inverse_transform: bool = ...,
+        alpha: float = ...,
+        precision: Literal["mixed", "double"] = ...,
+        random_state: int = ...,
+    ) -> None: ...
+    kernel_: str
+    approximation_: Any
+    origin_: Array
+    coefficients_: Array
+    kernel_means_: Array
+    eigenvalues_: Array
+    n_samples_: float
+    total_variance_: float
+    gamma_: float | None
+    degree_: int
+    coef0_: float
+    captured_trace_: float | None
+    trace_error_: float | None
+    wanted_: int | None
+    asked_landmarks_: int | None
+    negative_eigenvalues_: int
+    negative_share_: float
+    alpha_: float
+    double_: bool
+    mean_coefficients_: Array | None
+    landmarks_: Array | None
+    landmark_rows_: Array | None
+    kernel_origin_: Array | None
+    pool_: Array | None
+    pool_origin_: Array | None
+    frequencies_: Array | None
+    phases_: Array | None
+    dual_coefficients_: Array | None
+    candidate_kernels_: list[str] | None
+    candidate_errors_: Array | None
+    function_: Any
+    described_: str
+    eigenvectors_: Array
+    explained_variance_: Array
+    explained_variance_ratio_: Array
+    n_components_: int
+    n_landmarks_: int
+    def __getattr__(self, name: str) -> Any: ...
+
+class SparseKernelPCA(
+    InverseTransform,
+    Denoise,
+    Estimator,
+):
+    n_components: int
+    kernel: Any
+    gamma: float | Literal["median"] | None
+    sigma: float | None
+    degree: int
+    coef0: float
+    n_candidates: int
+    precision: Literal["mixed", "double"]
+    random_state: int
+    def __init__(
+        self,
+        n_components: int = ...,
+        *,
+        kernel: Any = ...,
+        gamma: float | Literal["median"] | None = ...,
+        sigma: float | None = ...,
+        degree: int = ...,
+        coef0: float = ...,
+        n_candidates: int = ...,
+        precision: Literal["mixed", "double"] = ...,
+        random_state: int = ...,
+    ) -> None: ...
+    kernel_: str
+    approximation_: Any
+    origin_: Array
+    coefficients_: Array
+    kernel_means_: Array
+    eigenvalues_: Array
+    n_samples_: float
+    total_variance_: float
+    gamma_: float | None
+    degree_: int
+    coef0_: float
+    captured_trace_: float | None
+    trace_error_: float | None
+    wanted_: int | None
+    asked_landmarks_: int | None
+    negative_eigenvalues_: int
+    negative_share_: float
+    alpha_: float
+    double_: bool
+    mean_coefficients_: Array | None
+    landmarks_: Array | None
+    landmark_rows_: Array | None
+    kernel_origin_: Array | None
+    pool_: Array | None
+    pool_origin_: Array | None
+    frequencies_: Array | None
+    phases_: Array | None
+    dual_coefficients_: Array | None
+    candidate_kernels_: list[str] | None
+    candidate_errors_: Array | None
+    function_: Any
+    described_: str
+    eigenvectors_: Array
+    explained_variance_: Array
+    explained_variance_ratio_: Array
+    n_components_: int
+    n_landmarks_: int
+    def __getattr__(self, name: str) -> Any: ...
+
+class LDA(Classifier, Estimator, _LDA):  # type: ignore[misc]
+    priors_: Array
+    class_weight_: Array
+    means_: Array
+    xbar_: Array
+    covariance_: Array
+    scalings_: Array
+    eigenvalues_: Array
+    explained_variance_ratio_: Array
+    separation_: float
+    axes_: Array
+    centroids_: Array
+    rank_: int
+    shrinkage_: Array | None
+    between_scatter_: Array
+    coef_: Array
+    intercept_: Array
+    n_classes_: int
+    n_components_: int
+    n_samples_: float
+    within_scatter_: Array
+    def __getattr__(self, name: str) -> Any: ...
+
+class SelectMutualInfo(Selector, Estimator, _SelectMutualInfo):  # type: ignore[misc]
+    support_: Array
+    selected_: Array
+    scores_: Array
+    statistic_: str
+    task_: str
+    n_samples_: float
+    p_values_: Array | None
+    classes_: Array | list[str] | None
+    learner_: str | None
+    scoring_: str | None
+    path_features_: Array | None
+    path_added_: Array | None
+    path_sizes_: Array | None
+    path_fold_scores_: Array | None
+    cuts_: Array | None
+    n_cuts_: Array | None
+    discrete_: Array | None
+    target_cuts_: Array | None
+    path_scores_: Array | None
+    pvalues_: Array | None
+    def __getattr__(self, name: str) -> Any: ...
+
+class SelectFScore(Selector, Estimator, _SelectFScore):  # type: ignore[misc]
+    support_: Array
+    selected_: Array
+    scores_: Array
+    statistic_: str
+    task_: str
+    n_samples_: float
+    p_values_: Array | None
+    classes_: Array | list[str] | None
+    learner_: str | None
+    scoring_: str | None
+    path_features_: Array | None
+    path_added_: Array | None
+    path_sizes_: Array | None
+    path_fold_scores_: Array | None
+    cuts_: Array | None
+    n_cuts_: Array | None
+    discrete_: Array | None
+    target_cuts_: Array | None
+    path_scores_: Array | None
+    pvalues_: Array | None
+    def __getattr__(self, name: str) -> Any: ...
+
+class SelectCorrelation(Selector, Estimator, _SelectCorrelation):  # type: ignore[misc]
+    support_: Array
+    selected_: Array
+    scores_: Array
+    statistic_: str
+    task_: str
+    n_samples_: float
+    p_values_: Array | None
+    classes_: Array | list[str] | None
+    learner_: str | None
+    scoring_: str | None
+    path_features_: Array | None
+    path_added_: Array | None
+    path_sizes_: Array | None
+    path_fold_scores_: Array | None
+    cuts_: Array | None
+    n_cuts_: Array | None
+    discrete_: Array | None
+    target_cuts_: Array | None
+    path_scores_: Array | None
+    pvalues_: Array | None
+    def __getattr__(self, name: str) -> Any: ...
+
+class SelectForward(Selector, Estimator, _SelectForward):  # type: ignore[misc]
+    support_: Array
+    selected_: Array
+    scores_: Array
+    statistic_: str
+    task_: str
+    n_samples_: float
+    p_values_: Array | None
+    classes_: Array | list[str] | None
+    learner_: str | None
+    scoring_: str | None
+    path_features_: Array | None
+    path_added_: Array | None
+    path_sizes_: Array | None
+    path_fold_scores_: Array | None
+    cuts_: Array | None
+    n_cuts_: Array | None
+    discrete_: Array | None
+    target_cuts_: Array | None
+    path_scores_: Array | None
+    pvalues_: Array | None
+    def __getattr__(self, name: str) -> Any: ...
+
+class ClassicalMDS(
+    Estimator,
+):
+    n_components: int
+    metric: Any
+    solver: Literal["auto", "covariance", "exact", "krylov"]
+    n_oversamples: int
+    max_passes: int
+    tol: float
+    random_state: int
+    def __init__(
+        self,
+        n_components: int = ...,
+        *,
+        metric: Any = ...,
+        solver: Literal["auto", "covariance", "exact", "krylov"] = ...,
+        n_oversamples: int = ...,
+        max_passes: int = ...,
+        tol: float = ...,
+        random_state: int = ...,
+    ) -> None: ...
+    eigenvalues_: Array
+    metric_: Any
+    solver_: str
+    stress_: float
+    shepard_dissimilarities_: Array
+    shepard_distances_: Array
+    origin_: Array | None
+    axes_: Array | None
+    projection_: Array | None
+    mean_squares_: Array | None
+    landmarks_: Array | None
+    landmark_rows_: Array | None
+    embedding_: Array | None
+    negative_eigenvalues_: Array | None
+    goodness_of_fit_: float | None
+    explained_squares_: float | None
+    residuals_: Array | None
+    def __getattr__(self, name: str) -> Any: ...
+
+class LandmarkMDS(Unweighted, Estimator, _LandmarkMDS):  # type: ignore[misc]
+    eigenvalues_: Array
+    metric_: Any
+    solver_: str
+    stress_: float
+    shepard_dissimilarities_: Array
+    shepard_distances_: Array
+    origin_: Array | None
+    axes_: Array | None
+    projection_: Array | None
+    mean_squares_: Array | None
+    landmarks_: Array | None
+    landmark_rows_: Array | None
+    embedding_: Array | None
+    negative_eigenvalues_: Array | None
+    goodness_of_fit_: float | None
+    explained_squares_: float | None
+    residuals_: Array | None
+    def __getattr__(self, name: str) -> Any: ...
+
+class MetricMDS(Unweighted, Estimator, _MetricMDS):  # type: ignore[misc]
+    embedding_: Array
+    stress_: float
+    measure_: str
+    stress_history_: Array
+    start_stresses_: Array
+    converged_: bool
+    algorithm_: str
+    metric_: Any
+    shepard_dissimilarities_: Array
+    shepard_distances_: Array
+    points_: Array | None
+    shepard_disparities_: Array | None
+    disparity_edges_: Array | None
+    disparity_values_: Array | None
+    n_iter_: int
+    def __getattr__(self, name: str) -> Any: ...
+
+class NonmetricMDS(Unweighted, Estimator, _NonmetricMDS):  # type: ignore[misc]
+    embedding_: Array
+    stress_: float
+    measure_: str
+    stress_history_: Array
+    start_stresses_: Array
+    converged_: bool
+    algorithm_: str
+    metric_: Any
+    shepard_dissimilarities_: Array
+    shepard_distances_: Array
+    points_: Array | None
+    shepard_disparities_: Array | None
+    disparity_edges_: Array | None
+    disparity_values_: Array | None
+    n_iter_: int
+    def __getattr__(self, name: str) -> Any: ...
+
+class SOM(
+    Predict,
+    Estimator,
+):
+    height: int
+    width: int
+    topology: Literal["rectangular", "hexagonal"]
+    toroidal: bool
+    neighborhood: Literal["gaussian", "bubble"]
+    n_epochs: int
+    sigma: float | None
+    sigma_end: float
+    decay: Literal["exponential", "linear"]
+    init: Literal["pca", "random"]
+    append_tol: float
+    precision: Literal["mixed", "double"]
+    random_state: int
+    def __init__(
+        self,
+        height: int = ...,
+        width: int = ...,
+        *,
+        topology: Literal["rectangular", "hexagonal"] = ...,
+        toroidal: bool = ...,
+        neighborhood: Literal["gaussian", "bubble"] = ...,
+        n_epochs: int = ...,
+        sigma: float | None = ...,
+        sigma_end: float = ...,
+        decay: Literal["exponential", "linear"] = ...,
+        init: Literal["pca", "random"] = ...,
+        append_tol: float = ...,
+        precision: Literal["mixed", "double"] = ...,
+        random_state: int = ...,
+    ) -> None: ...
+    codebook_: Array
+    coordinates_: Array
+    hits_: Array
+    origin_: Array
+    quantization_error_: float
+    topographic_error_: float
+    quantization_errors_: Array
+    radii_: Array
+    height_: int
+    width_: int
+    topology_: str
+    toroidal_: bool
+    neighborhood_: str
+    double_: bool
+    grid_: Any
+    n_epochs_: int
+    n_units_: int
+    def __getattr__(self, name: str) -> Any: ...

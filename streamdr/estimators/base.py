@@ -1,0 +1,363 @@
+"""What scikit-learn expects of a transformer, for any method and for data of any size.
+
+An estimator has the `__init__` of its method's dataclass, so their parameters are the same. It makes a method
+from them when it is fitted. It does not inherit the method, whose protocol is for the rest of the program.
+The fitted state is one immutable `model_`; its arrays have the usual names, `components_` for `components`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_feature_names_in,
+    assert_all_finite,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from streamdr import store
+from streamdr.core.addresses import Location, parse_location
+from streamdr.core.blocks import Array, working_dtype
+from streamdr.core.execution import current
+from streamdr.core.method import Method, OnlineFit, Supervised
+from streamdr.data import Source, open_source
+from streamdr.data.frames import is_frame, require_numbers, single_matrix
+from streamdr.engine import fitting
+from streamdr.errors import InputError, ParameterError
+from streamdr.estimators.capabilities import KEPT_BYTES
+from streamdr.estimators.fitted import fitted_attributes
+from streamdr.estimators.lazy import RowMap, is_streamed, mapped
+from streamdr.estimators.row_maps import finite_map, in_blocks, row_blocks
+
+
+class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """What scikit-learn expects of a transformer, for any method and for data of any size."""
+
+    _method_class: ClassVar[type[Method]]
+    model_: Any
+    stream_: OnlineFit
+    n_features_in_: int
+    n_rows_: int
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to rows of any number, and return the estimator.
+
+        Parameters
+        ----------
+        X : array, data frame, path, address, zarr array, dask array or DataArray
+            The rows. What is not in memory is streamed.
+        y : array, path, zarr array or dask array
+            A label for each row, for methods that learn from labels; others ignore it.
+        sample_weight : array, path, zarr array or dask array
+            Counts a row as if it were there that many times.
+
+        Returns
+        -------
+        self : estimator
+            The estimator itself.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> streamdr.PCA(2).fit(X).components_.shape
+        (2, 3)
+        """
+        source = self._source(X, y, sample_weight, first=True)
+        for name in ("stream_", "_summed"):
+            self.__dict__.pop(name, None)
+        method = self._method
+        kept = KEPT_BYTES if method.tags.incremental else 0
+        fitted = fitting.fit(method, source, current(), keep_bytes=kept)
+        self.model_ = fitted.model
+        self.n_rows_ = source.spec.n_rows
+        route = fitted.plan.route
+        if fitted.statistics is not None and route.passes == 1:
+            self._summed = fitted.statistics, source.spec, route.method
+        return self
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        state.pop("_summed", None)  # far larger than the model
+        return state
+
+    def transform(self, X: Any) -> Any:
+        """Map rows to their embedding.
+
+        Parameters
+        ----------
+        X : array, path, zarr array, dask array or DataArray
+            The rows, with the features of the fit.
+
+        Returns
+        -------
+        embedding : array
+            A row for each row, in their floating type: numpy for what is in memory, a lazy dask array for
+            what is streamed, a labelled DataArray for a DataArray.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> pca = streamdr.PCA(2).fit(X)
+        >>> pca.transform(X).shape
+        (6, 2)
+        """
+        check_is_fitted(self)
+        same = self.model_.outputs_are_features
+        return self._rows(X, self.model_.transform, self.get_feature_names_out(), keep_features=same)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Return the names of the columns of the embedding.
+
+        Parameters
+        ----------
+        input_features : array of str or None
+            The names of the features, for embeddings whose columns are features.
+
+        Returns
+        -------
+        names : ndarray of str
+            The name of each column.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> streamdr.PCA(2).fit(X).get_feature_names_out().tolist()
+        ['pca0', 'pca1']
+        """
+        check_is_fitted(self)
+        if self.model_.outputs_are_features:
+            return _check_feature_names_in(self, input_features)
+        return super().get_feature_names_out(input_features)
+
+    def save(self, path: str | Location, *, overwrite: bool = False) -> Location:
+        """Save the fitted model as a zarr group, which `streamdr.load_model` reads.
+
+        Parameters
+        ----------
+        path : str, Path or Address
+            A path, or an address such as `s3://bucket/model.zarr`.
+        overwrite : bool
+            Replace a model that is there.
+
+        Returns
+        -------
+        place : Path or Address
+            Where the model is.
+
+        Raises
+        ------
+        StoreError
+            If there is something already, or it cannot be written.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     place = streamdr.PCA(2).fit(X).save(f"{folder}/model.zarr")
+        ...     place.name, streamdr.load_model(place).n_components_
+        ('model.zarr', 2)
+        """
+        check_is_fitted(self)
+        names = vars(self).get("feature_names_in_")
+        return store.save_model(
+            parse_location(path),
+            self.model_,
+            method=self._method_class.name,
+            parameters=self.get_params(deep=False),
+            feature_names=None if names is None else [str(name) for name in names],
+            input_fingerprint="",
+            n_rows=self.n_rows_,
+            overwrite=overwrite,
+        )
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """How many rows the model was fitted to, in all calls of `partial_fit` since the first."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute 'n_samples_seen_'")
+        return int(self.n_rows_)
+
+    @property
+    def _method(self) -> Method:
+        """The method with the parameters of this estimator."""
+        method: Method = self._method_class(**self.get_params(deep=False))
+        return method
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.model_.n_outputs)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "model_" in vars(self) or "stream_" in vars(self)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._allows_nan
+        tags.input_tags.pairwise = "precomputed" in (vars(self).get("kernel"), vars(self).get("metric"))
+        tags.target_tags.required = isinstance(self._method, Supervised)
+        return tags
+
+    def __getattr__(self, name: str) -> Any:
+        # Called only for names that are not there: the model's own, with a trailing underscore.
+        if self.__sklearn_is_fitted__():
+            if name == "model_":
+                with fitting.arithmetic():
+                    model = self.stream_.model()
+                fitting.require_finite(model)
+                self.model_ = model
+                return self.model_
+            if name.endswith("_") and _shows(self._method_class.model, name[:-1]):
+                return getattr(self.model_, name[:-1])
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        names = set(super().__dir__())
+        if self.__sklearn_is_fitted__():
+            names |= {"model_", *fitted_attributes(self._method_class.model)}
+        return sorted(names)
+
+    @property
+    def _allows_nan(self) -> bool:
+        # Some take what is missing only if their rows are distances.
+        return bool(getattr(self._method, "allows_nan", self._method_class.model.allow_nan))  # type: ignore[attr-defined]
+
+    def _names_in(self) -> Sequence[str]:
+        return [str(name) for name in _check_feature_names_in(self)]
+
+    def _validated(self, X: Any, *, first: bool = False) -> Array:
+        if isinstance(X, np.ma.MaskedArray):  # scikit-learn would take what is masked for values
+            X = np.ma.filled(X.astype(working_dtype(X.dtype)), np.nan)
+        X = single_matrix(X)
+        if is_frame(X):
+            require_numbers(X)
+        rows: Array = validate_data(self, _flat(X), reset=first, dtype="numeric", ensure_all_finite=False)
+        if rows.dtype.kind == "f":  # looked at here, since scikit-learn's advice is not of our methods
+            source = self._in_memory(rows)
+            for span in row_blocks(len(rows), max(1, rows[:1].nbytes)):
+                source.block(span, allow_nan=self._allows_nan)
+        return rows
+
+    def _in_memory(self, rows: Array, **beside: Any) -> Source:
+        """Rows that are in memory, with the names of their columns if they have any."""
+        source = open_source(rows, **beside)
+        names = vars(self).get("feature_names_in_")
+        if names is not None:
+            source.feature_names = tuple(str(name) for name in names)
+        return source
+
+    def _labels(self, y: Any, X: Array) -> Any:
+        """Labels of rows that are in memory, as scikit-learn wants them checked."""
+        if y is None or is_streamed(y):
+            return y
+        labels = column_or_1d(single_matrix(y), warn=True)
+        check_consistent_length(X, labels)
+        assert_all_finite(labels, input_name="y")
+        if getattr(self._method, "target", None) == "classes" or labels.dtype.kind == "O":
+            check_classification_targets(labels)
+        return labels
+
+    def _rows(
+        self,
+        X: Any,
+        function: RowMap,
+        names: Sequence[str],
+        *,
+        keep_features: bool = False,
+        dtype: np.dtype[Any] | None = None,
+    ) -> Any:
+        """Map rows as they were given: what is in memory now, all else lazily."""
+        checked = partial(finite_map, function)
+        if is_streamed(X) and not isinstance(X, np.memmap):
+            with _by_argument():
+                fitting.require_features(self.model_, open_source(X))
+            return mapped(
+                X, checked, names, keep_features=keep_features, allow_nan=self._allows_nan, dtype=dtype
+            )
+        with fitting.one_blas_thread():
+            return in_blocks(checked, self._validated(X), len(names))
+
+    def _source(self, X: Any, y: Any, sample_weight: Any, *, first: bool) -> Source:
+        if not isinstance(self._method, Supervised):
+            y = None
+        elif y is None:
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None"
+            )
+        if not is_streamed(X):
+            X = self._validated(X, first=first)
+            if not (sample_weight is None or is_streamed(sample_weight)):
+                sample_weight = _weights(sample_weight, len(X))
+            with _by_argument():
+                source = self._in_memory(X, weights=sample_weight, labels=self._labels(y, X))
+            return _called_by_arguments(source, y, sample_weight)
+        with _by_argument():
+            source = _called_by_arguments(open_source(X, weights=sample_weight, labels=y), y, sample_weight)
+        if first:
+            self.n_features_in_ = source.spec.n_cols
+            self.__dict__.pop("feature_names_in_", None)
+            if source.feature_names is not None:
+                self.feature_names_in_ = np.array(source.feature_names, dtype=object)
+        elif source.spec.n_cols != self.n_features_in_:
+            raise ValueError(
+                f"{source.name}: has {source.spec.n_cols} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+        return source
+
+
+@contextmanager
+def _by_argument() -> Iterator[None]:
+    """Let errors of the input name the argument that they are about, not the key of a configuration."""
+    names = {"path": "X", "array": "X", "weights": "sample_weight", "labels": "y"}
+    try:
+        yield
+    except InputError as error:
+        message = error.message.removeprefix(f"{error.parameter}: ")  # what is in memory is called by its key
+        raise InputError(names.get(error.parameter, error.parameter), message) from error
+
+
+def _called_by_arguments(source: Source, y: Any, sample_weight: Any) -> Source:
+    """The source, of which labels and weights that are in memory are called as the arguments are."""
+    for beside, given, name in ((source.labels, y, "y"), (source.weights, sample_weight, "sample_weight")):
+        if beside is not None and not is_streamed(given):
+            beside.name = name
+    return source
+
+
+def _shows(model: type, name: str) -> bool:
+    return name in model.__dataclass_fields__ or isinstance(getattr(model, name, None), property)  # type: ignore[attr-defined]
+
+
+def _flat(X: Any) -> Any:
+    """An array of more than two dimensions as a matrix: its trailing dimensions are features."""
+    if isinstance(X, list | tuple):
+        with suppress(ValueError):  # it is ragged, which scikit-learn says
+            X = np.asarray(X)
+    if isinstance(X, np.ndarray) and X.ndim > 2:
+        return X.reshape(len(X), math.prod(X.shape[1:]))
+    return X
+
+
+def _weights(given: Any, n_rows: int) -> Array:
+    """One number a row, or one for all: whether they can be weights is looked at where they are read."""
+    given = single_matrix(given)
+    try:
+        weights = np.asarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ParameterError("sample_weight", f"weights are numbers, one a row: {error}") from error
+    return np.full(n_rows, float(weights)) if weights.ndim == 0 else weights

@@ -1,0 +1,453 @@
+"""What an estimator can do where its model can, or where its method says so: a class for each capability.
+
+The registry gives an estimator the classes that its model has operations for. So `help` and `dir` show what
+an estimator has, and nothing else.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from streamdr.core.blocks import Array
+from streamdr.core.method import OnlineFit, SupportsOnlineFit
+from streamdr.engine import fitting
+from streamdr.engine.incremental import OnePass
+from streamdr.errors import ParameterError
+from streamdr.estimators.lazy import is_streamed, mapped
+from streamdr.estimators.row_maps import as_column, finite_map, in_blocks, row_blocks
+
+if TYPE_CHECKING:
+    from streamdr.estimators.base import Estimator
+
+    _Estimator = Estimator
+else:
+    _Estimator = object
+
+KEPT_BYTES = 32 << 20
+"""Statistics of a fit that are up to so large are kept, for `partial_fit` to go on from."""
+
+
+class PartialFit(_Estimator):
+    """Rows that arrive a few at a time."""
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fold more rows in, and return the estimator.
+
+        The model is solved for when it is next asked for, from all rows so far. It continues earlier calls of
+        `partial_fit`, and an earlier `fit`, as far as that has kept its statistics: those of one pass over
+        the rows, of up to 32 MiB, until they are pickled or saved. `fit` starts over.
+
+        Parameters
+        ----------
+        X : array, data frame, path, address, zarr array, dask array or DataArray
+            The rows. What is not in memory is streamed.
+        y : array, path, zarr array or dask array
+            A label for each row, for methods that learn from labels; others ignore it.
+        sample_weight : array, path, zarr array or dask array
+            Counts a row as if it were there that many times.
+
+        Returns
+        -------
+        self : estimator
+            The estimator itself.
+
+        Raises
+        ------
+        ParameterError
+            If an earlier `fit` has kept no statistics to add rows to.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> pca = streamdr.PCA(2).partial_fit(X[:3]).partial_fit(X[3:])
+        >>> pca.n_samples_seen_
+        6
+        """
+        fitted, method = self.__sklearn_is_fitted__(), self._method
+        source = self._source(X, y, sample_weight, first=not fitted)
+        data = source.spec
+        if "stream_" in vars(self):
+            stream, done = self.stream_, self.n_rows_
+        elif fitted:
+            stream, done = self._resumed(), self.n_rows_
+        else:
+            own = method.stream(data.n_cols) if isinstance(method, SupportsOnlineFit) else None
+            stream, done = OnePass(method, data) if own is None else own, 0
+        with fitting.arithmetic():
+            for span in row_blocks(data.n_rows, data.line_bytes("rows")):
+                stream.update(source.block(span, allow_nan=self._allows_nan))
+                done += len(span)
+        for name in ("model_", "_summed"):
+            self.__dict__.pop(name, None)
+        self.stream_, self.n_rows_ = stream, done
+        return self
+
+    def _resumed(self) -> OnlineFit:
+        """What `fit` has left, to go on from."""
+        method = self._method
+        if isinstance(method, SupportsOnlineFit):
+            own: OnlineFit | None = method.stream(self.n_features_in_, self.model_, self.n_rows_)
+            if own is not None:
+                return own
+        if "_summed" in vars(self):
+            statistics, data, solver = self._summed
+            stream = OnePass(solver, data)
+            if stream.resume(statistics, data.n_rows):
+                return stream
+        raise ParameterError(
+            "partial_fit",
+            f"this {type(self).__name__} was fitted by fit, which has kept nothing that rows could be added "
+            "to, and partial_fit would forget the rows of fit. Only statistics of one pass over the rows, of "
+            f"up to {KEPT_BYTES >> 20} MiB, are kept (for PCA, with solver='covariance'), and they are not "
+            "saved and not pickled. Give all rows to partial_fit of a new estimator, or all of them to fit",
+        )
+
+
+class InverseTransform(_Estimator):
+    """From an embedding back to features."""
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Map embedded rows back to the features, as closely as the model can.
+
+        Parameters
+        ----------
+        X : array, dask array or DataArray
+            Rows of an embedding.
+
+        Returns
+        -------
+        rows : array
+            A row of features for each of them.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> pca = streamdr.PCA(3).fit(X)
+        >>> bool(np.allclose(pca.inverse_transform(pca.transform(X)), X))
+        True
+        """
+        check_is_fitted(self)
+        back = partial(finite_map, self.model_.inverse_transform)
+        if is_streamed(X) and not isinstance(X, np.memmap):
+            return mapped(X, back, self._names_in(), allow_nan=True)
+        with fitting.one_blas_thread():
+            return in_blocks(back, np.asarray(X), self.n_features_in_)
+
+
+class Denoise(_Estimator):
+    """Rows without what the components do not explain."""
+
+    def denoise(self, X: Any) -> Any:
+        """Project rows onto the components of the model, in the features' own units.
+
+        Parameters
+        ----------
+        X : array, path, zarr array, dask array or DataArray
+            The rows, with the features of the fit.
+
+        Returns
+        -------
+        rows : array
+            Rows like those given, without what the components do not explain.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> pca = streamdr.PCA(2).fit(X)
+        >>> pca.denoise(X)[0].round(1)
+        array([1.9, 0.2, 0.8])
+        """
+        check_is_fitted(self)
+        return self._rows(X, self.model_.denoise, self._names_in(), keep_features=True)
+
+
+class Impute(_Estimator):
+    """Missing values filled in."""
+
+    def impute(self, X: Any) -> Any:
+        """Fill missing values (NaN) by their expectation given the observed ones.
+
+        Parameters
+        ----------
+        X : array, path, zarr array, dask array or DataArray
+            The rows, with the features of the fit.
+
+        Returns
+        -------
+        rows : array
+            The rows without missing values; observed values are as they were.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> X[1, 2] = np.nan
+        >>> ppca = streamdr.PPCA(1).fit(X)
+        >>> ppca.impute(X)[1].round(1)
+        array([0. , 1. , 3.4])
+        """
+        check_is_fitted(self)
+        return self._rows(X, self.model_.impute, self._names_in(), keep_features=True)
+
+    def impute_variance(self, X: Any) -> Any:
+        """Return the variance of each value that `impute` fills in.
+
+        Parameters
+        ----------
+        X : array, path, zarr array, dask array or DataArray
+            The rows, with the features of the fit.
+
+        Returns
+        -------
+        variances : array
+            In the shape of the rows; 0 for values that are observed.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> X[1, 2] = np.nan
+        >>> ppca = streamdr.PPCA(1).fit(X)
+        >>> ppca.impute_variance(X)[1].round(1)
+        array([0. , 0. , 4.2])
+        """
+        check_is_fitted(self)
+        return self._rows(X, self.model_.impute_variance, self._names_in(), keep_features=True)
+
+
+class Latent(_Estimator):
+    """The posterior of latent variables."""
+
+    def latent(self, X: Any) -> tuple[Array, Array]:
+        """Return the posterior of the latent variables of each row.
+
+        Parameters
+        ----------
+        X : array
+            The rows, which must fit in memory. NaN stands for a missing value.
+
+        Returns
+        -------
+        means : ndarray (row, component)
+            The posterior means.
+        covariances : ndarray (row, component, component)
+            The posterior covariances.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> means, covariances = streamdr.PPCA(2).fit(X).latent(X)
+        >>> means.shape, covariances.shape
+        ((6, 2), (6, 2, 2))
+        """
+        check_is_fitted(self)
+        moments: tuple[Array, Array] = self.model_.latent(self._validated(X))
+        return moments
+
+
+class Likelihood(_Estimator):
+    """The log-likelihood of rows."""
+
+    def score_samples(self, X: Any) -> Any:
+        """Return the log-likelihood of each row, in nats: that of outliers is low.
+
+        Parameters
+        ----------
+        X : array, path, zarr array, dask array or DataArray
+            The rows, with the features of the fit.
+
+        Returns
+        -------
+        log_likelihoods : array
+            One number for each row.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> pca = streamdr.PCA(2).fit(X)
+        >>> pca.score_samples(X[:3]).round(1)
+        array([-5.4, -5.6, -5.5])
+        """
+        check_is_fitted(self)
+        return self._rows(X, as_column(self.model_.score_samples), ["log_likelihood"])[:, 0]
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the mean log-likelihood of the rows, in nats.
+
+        Parameters
+        ----------
+        X : array, path, zarr array, dask array or DataArray
+            The rows, with the features of the fit.
+        y : object
+            Ignored.
+
+        Returns
+        -------
+        score : float
+            The mean over all rows.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> round(streamdr.PCA(2).fit(X).score(X), 2)
+        -5.94
+        """
+        return float(self.score_samples(X).mean())
+
+
+class Predict(_Estimator):
+    """A group for each row."""
+
+    def predict(self, X: Any) -> Any:
+        """Return the number of the group of each row: of the component of a mixture, or of the unit of a map.
+
+        Parameters
+        ----------
+        X : array, path, zarr array, dask array or DataArray
+            The rows, with the features of the fit.
+
+        Returns
+        -------
+        numbers : array of int
+            One for each row: the most probable component, or the nearest unit.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.random.default_rng(0).normal(size=(40, 3)) + 20.0 * (np.arange(40) % 2)[:, None]
+        >>> found = streamdr.PPCAMixture(1, n_mixtures=2).fit(X).predict(X)
+        >>> bool(np.all(found[::2] == found[0])), bool(np.all(found[1::2] == 1 - found[0]))
+        (True, True)
+        """
+        check_is_fitted(self)
+        return self._rows(X, as_column(self.model_.predict), ["label"], dtype=np.dtype(np.int64))[:, 0]
+
+
+class PredictProba(_Estimator):
+    """The probability of each group for each row."""
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return the posterior probability of each component of the mixture for each row.
+
+        Parameters
+        ----------
+        X : array, path, zarr array, dask array or DataArray
+            The rows, with the features of the fit.
+
+        Returns
+        -------
+        probabilities : array (row, component)
+            Rows that sum to 1.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.random.default_rng(0).normal(size=(40, 3)) + 20.0 * (np.arange(40) % 2)[:, None]
+        >>> mixture = streamdr.PPCAMixture(1, n_mixtures=2).fit(X)
+        >>> mixture.predict_proba(X[:1]).max().round(3)
+        np.float64(1.0)
+        """
+        check_is_fitted(self)
+        names = [f"component{number}" for number in range(self.model_.n_mixtures)]
+        return self._rows(X, self.model_.predict_proba, names)
+
+
+class Sample(_Estimator):
+    """Rows drawn from the model."""
+
+    def sample(self, n_samples: int = 1, random_state: int | None = None) -> Any:
+        """Draw rows from the model.
+
+        Parameters
+        ----------
+        n_samples : int
+            How many rows.
+        random_state : int or None
+            The seed; None for another draw at every call.
+
+        Returns
+        -------
+        rows : ndarray (row, feature)
+            The rows that were drawn.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> streamdr.PPCA(1).fit(X).sample(4, random_state=0).shape
+        (4, 3)
+        """
+        check_is_fitted(self)
+        return self.model_.sample(n_samples, np.random.default_rng(random_state))
+
+
+class Covariance(_Estimator):
+    """The covariance that the model describes."""
+
+    def get_covariance(self) -> Array:
+        """Return the covariance of the features that the model describes.
+
+        Returns
+        -------
+        covariance : ndarray (feature, feature)
+            Of a mixture, that of all its components together.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> streamdr.PCA(3).fit(X).get_covariance()[0].round(2)
+        array([ 4.67,  0.2 , -1.33])
+        """
+        check_is_fitted(self)
+        covariance: Array = self.model_.get_covariance()
+        return covariance
+
+
+class Precision(_Estimator):
+    """The inverse of that covariance."""
+
+    def get_precision(self) -> Array:
+        """Return the inverse of the covariance of the model.
+
+        Returns
+        -------
+        precision : ndarray (feature, feature)
+            The inverse of `get_covariance()`.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> pca = streamdr.PCA(2).fit(X)
+        >>> bool(np.allclose(pca.get_precision() @ pca.get_covariance(), np.eye(3)))
+        True
+        """
+        check_is_fitted(self)
+        precision: Array = self.model_.get_precision()
+        return precision
+
+
+BY_OPERATION: dict[str, type] = {
+    "inverse_transform": InverseTransform,
+    "denoise": Denoise,
+    "impute": Impute,
+    "latent": Latent,
+    "score_samples": Likelihood,
+    "predict": Predict,
+    "predict_proba": PredictProba,
+    "sample": Sample,
+    "get_covariance": Covariance,
+    "get_precision": Precision,
+}
+"""The capability that an operation of a model gives its estimator."""

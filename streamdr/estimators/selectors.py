@@ -1,0 +1,89 @@
+"""What scikit-learn expects of what selects features, beside what it expects of any estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
+
+from streamdr.core.blocks import Array
+from streamdr.data import open_source
+from streamdr.engine.fitting import require_features
+from streamdr.estimators.lazy import RowMap, columns_of, is_streamed, mapped
+
+if TYPE_CHECKING:
+    from streamdr.estimators.base import Estimator
+
+    _Estimator = Estimator
+else:
+    _Estimator = object
+
+
+class Selector(_Estimator):
+    """Columns of data of any size: numpy in memory now, all else lazily, without what is not kept."""
+
+    def get_support(self, indices: bool = False) -> Array:
+        """Return which features are kept.
+
+        Parameters
+        ----------
+        indices : bool
+            Return their numbers, not a mask.
+
+        Returns
+        -------
+        support : ndarray
+            A mask over the features, or the numbers of those that are kept, ascending.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> chosen = streamdr.SelectFScore(1).fit(X, [0, 0, 1, 1, 2, 2])
+        >>> chosen.get_support(), chosen.get_support(indices=True)
+        (array([ True, False, False]), array([0]))
+        """
+        check_is_fitted(self)
+        support: Array = self.model_.support
+        return np.flatnonzero(support) if indices else support
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Return the names of the features that are kept.
+
+        Parameters
+        ----------
+        input_features : array of str or None
+            The names of all features, where the fit saw none.
+
+        Returns
+        -------
+        names : ndarray of str
+            The name of each feature that is kept.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> chosen = streamdr.SelectFScore(1).fit(X, [0, 0, 1, 1, 2, 2])
+        >>> chosen.get_feature_names_out().tolist()
+        ['x0']
+        """
+        check_is_fitted(self)
+        return _check_feature_names_in(self, input_features)[self.get_support()]
+
+    def _rows(
+        self,
+        X: Any,
+        function: RowMap,
+        names: Sequence[str],
+        *,
+        keep_features: bool = False,
+        dtype: np.dtype[Any] | None = None,
+    ) -> Any:
+        """Keep columns of rows as they were given. Of what is streamed, no others are read."""
+        if not is_streamed(X) or isinstance(X, np.memmap):
+            return super()._rows(X, function, names)
+        require_features(self.model_, open_source(X))
+        return mapped(columns_of(X, self.model_.reads), self.model_.narrowed().transform, names)

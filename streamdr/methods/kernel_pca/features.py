@@ -1,0 +1,199 @@
+"""Feature maps whose inner products are, or approximate, the values of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from streamdr.core.blocks import AlignedArrays, Array, Span, aligned
+from streamdr.core.row_functions import RowFunction, function_diagonal, function_matrix
+from streamdr.methods.kernel_pca.kernels import Kernel, ShiftedRows, fill
+
+
+class Features(Protocol):
+    """One or several maps of rows to columns, evaluated together."""
+
+    @property
+    def widths(self) -> Sequence[int]:
+        """The number of columns of each map."""
+
+    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
+        """Write the columns of each map."""
+
+    def diagonal(self, rows: Array, numbers: Array) -> Array:
+        """k(x, x) of each row, for each map: maps x rows. `numbers` are the row numbers."""
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The parameters, for the ledger's key: scalars, arrays and functions."""
+
+
+SIDE_BYTES = 32 << 20
+"""Bytes of rows that are shifted at a time: wide rows would otherwise double the memory of the block."""
+
+
+class KernelColumns(AlignedArrays):
+    """Values of kernels between rows and landmarks."""
+
+    def __init__(self, kernels: Sequence[Kernel], landmarks: Array, origin: Array) -> None:
+        self.kernels = tuple(kernels)
+        self.landmarks = aligned(landmarks)
+        self.origin = aligned(origin)
+        self._shifted_landmarks: dict[np.dtype[Any], ShiftedRows] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_shifted_landmarks": {}}
+
+    @property
+    def widths(self) -> Sequence[int]:
+        """The number of landmarks, for each kernel."""
+        return [len(self.landmarks)] * len(self.kernels)
+
+    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
+        """Write the columns of each kernel."""
+        right = self._shifted_landmarks.get(rows.dtype)
+        if right is None:
+            right = self._shifted_landmarks[rows.dtype] = ShiftedRows(self.landmarks, self.origin, rows.dtype)
+        fill(self.kernels, ShiftedRows(rows, self.origin), right, outs)
+
+    def diagonal(self, rows: Array, numbers: Array) -> Array:
+        """k(x, x) of each row, for each kernel."""
+        known = [kernel.constant_diagonal for kernel in self.kernels]
+        if None not in known:
+            return np.repeat(np.array(known, np.float64)[:, None], len(rows), axis=1)
+        slabs = Span(0, len(rows)).split(max(1, SIDE_BYTES // max(1, rows[:1].nbytes)))
+        sides = (ShiftedRows(rows[slab.slice], self.origin) for slab in slabs)
+        return np.concatenate(
+            [np.stack([kernel.diagonal(side) for kernel in self.kernels]) for side in sides], axis=1
+        )
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The kernels by their names, and the landmarks."""
+        names = {f"kernel.{number}": repr(kernel) for number, kernel in enumerate(self.kernels)}
+        return {**names, "landmarks": self.landmarks, "origin": self.origin}
+
+
+class StoredColumns(AlignedArrays):
+    """Columns of a precomputed kernel matrix: landmarks are row numbers."""
+
+    def __init__(self, numbers: Array) -> None:
+        self.numbers = aligned(numbers)
+
+    @property
+    def widths(self) -> Sequence[int]:
+        """One map."""
+        return [len(self.numbers)]
+
+    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
+        """Copy the columns of the landmarks."""
+        np.take(rows, self.numbers, axis=1, out=outs[0])
+
+    def diagonal(self, rows: Array, numbers: Array) -> Array:
+        """The value of each row with itself."""
+        return rows[np.arange(len(rows)), numbers][None].astype(np.float64)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The column numbers."""
+        return {"columns": self.numbers}
+
+
+class FunctionColumns(AlignedArrays):
+    """Values of a user's function between rows and landmarks."""
+
+    def __init__(self, function: RowFunction, landmarks: Array) -> None:
+        self.function = function
+        self.landmarks = aligned(landmarks)
+
+    @property
+    def widths(self) -> Sequence[int]:
+        """One map."""
+        return [len(self.landmarks)]
+
+    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
+        """Call the function."""
+        outs[0][...] = function_matrix(self.function, rows, self.landmarks)
+
+    def diagonal(self, rows: Array, numbers: Array) -> Array:
+        """Call the function."""
+        return function_diagonal(self.function, rows)[None]
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The function itself, and the landmarks."""
+        return {"function": self.function, "landmarks": self.landmarks}
+
+
+class Whitened(AlignedArrays):
+    """Columns of a kernel times T, so that inner products of features are values of the kernel.
+
+    It takes one more product than the columns alone, and is accurate where landmarks are nearly dependent.
+    """
+
+    def __init__(self, columns: Features, whitener: Array) -> None:
+        self.columns = columns
+        self.whitener = aligned(whitener)
+
+    @property
+    def widths(self) -> Sequence[int]:
+        """One map."""
+        return [self.whitener.shape[1]]
+
+    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
+        """Compute the columns, and multiply them by T."""
+        plain = np.empty((len(rows), *self.columns.widths), rows.dtype)
+        self.columns.fill(rows, [plain])
+        np.matmul(plain, self.whitener.astype(rows.dtype, copy=False), out=outs[0])
+
+    def diagonal(self, rows: Array, numbers: Array) -> Array:
+        """k(x, x) of each row."""
+        return self.columns.diagonal(rows, numbers)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The parameters of the columns, and T."""
+        return {**self.columns.parameters(), "whitener": self.whitener}
+
+
+class FourierFeatures(AlignedArrays):
+    """sqrt(2/D) cos(<w, x - c> + b): random features of a kernel that depends on differences only.
+
+    Bochner's theorem (Rahimi and Recht 2007): w is drawn from the kernel's spectrum, normal for an rbf and
+    Cauchy for a laplacian.
+    """
+
+    def __init__(self, frequencies: Array, phases: Array, origin: Array) -> None:
+        self.frequencies = aligned(frequencies)
+        self.phases = aligned(phases)
+        self.origin = aligned(origin)
+
+    @classmethod
+    def drawn(
+        cls, kernel: Kernel, n_features: int, origin: Array, rng: np.random.Generator
+    ) -> FourierFeatures:
+        """Draw random features for a kernel."""
+        shape = (len(origin), n_features)
+        if kernel.name == "rbf":
+            frequencies = np.sqrt(2 * kernel.gamma) * rng.standard_normal(shape)
+        else:
+            frequencies = kernel.gamma * rng.standard_cauchy(shape)
+        return cls(frequencies, rng.uniform(0, 2 * np.pi, n_features), origin)
+
+    @property
+    def widths(self) -> Sequence[int]:
+        """One map."""
+        return [self.frequencies.shape[1]]
+
+    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
+        """Compute the features: a product and a cosine."""
+        out, dtype = outs[0], rows.dtype
+        np.matmul(rows - self.origin.astype(dtype), self.frequencies.astype(dtype, copy=False), out=out)
+        out += self.phases.astype(dtype)
+        np.cos(out, out=out)
+        out *= np.sqrt(2 / out.shape[1])
+
+    def diagonal(self, rows: Array, numbers: Array) -> Array:
+        """k(x, x) = 1."""
+        return np.ones((1, len(rows)))
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The frequencies, phases and origin."""
+        return {"frequencies": self.frequencies, "phases": self.phases, "origin": self.origin}

@@ -1,0 +1,291 @@
+"""The fitted discriminants: scores of rows, and their most likely class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, Span, widen
+from streamdr.core.facts import Fact, Table, explained_variances, notes
+from streamdr.core.outline import unallocated
+from streamdr.statistics.gram import Scores
+
+_CLASS = {"dims": ("class",)}
+_FEATURE = {"dims": ("feature",)}
+_COMPONENT = {"dims": ("component",)}
+
+_TILE_BYTES = 16 << 20
+"""Bytes of class scores that are computed at a time."""
+
+
+def rank_deficiency_note(rank: int, n_features: int) -> str:
+    """The note on a rank-deficient covariance within classes."""
+    return (
+        f"within classes {n_features} features vary in {rank} directions only; the other directions are not "
+        "used, even if classes differ there: set shrinkage to 'auto' or to a number such as 0.1 to use them"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class LDAModel(AlignedArrays):
+    """Discriminants, and normal distributions of one covariance, one a class, about the means of classes."""
+
+    allow_nan: ClassVar[bool] = False
+
+    classes: Array | list[str] = field(metadata=_CLASS)
+    """The labels, sorted: numbers in their own type, or text."""
+    priors: Array = field(metadata=_CLASS)
+    """How probable each class is before a row is seen."""
+    class_weight: Array = field(metadata=_CLASS)
+    """How many rows each class has, or the sum of their weights."""
+    means: Array = field(metadata={"dims": ("class", "feature")})
+    """The mean of each class."""
+    xbar: Array = field(metadata=_FEATURE)
+    """The mean of the classes' means, by their priors."""
+    covariance: Array = field(metadata={"dims": ("feature", "feature_too")})
+    """That within classes, shrunk when asked, which all classes share."""
+    scalings: Array = field(metadata={"dims": ("feature", "component")})
+    """The discriminants, one a column: within classes, scores have unit variance and no correlation."""
+    eigenvalues: Array = field(metadata=_COMPONENT)
+    """How many times as large the variance between classes is as that within, along each discriminant."""
+    explained_variance_ratio: Array = field(metadata=_COMPONENT)
+    """Each discriminant's share of that ratio's sum over all directions."""
+    separation: float
+    """That sum."""
+    axes: Array = field(metadata={"dims": ("feature", "axis")})
+    """A basis of all directions in which class means differ, scaled like the discriminants."""
+    centroids: Array = field(metadata={"dims": ("class", "axis")})
+    """Where the classes' means are along these, from `xbar`."""
+    rank: int
+    """In how many directions rows vary within classes. Other directions are not used."""
+    shrinkage: Array | None = field(default=None, metadata=_CLASS)
+    """How far each class's covariance was shrunk."""
+
+    @property
+    def n_features(self) -> int:
+        """How many columns `transform` takes."""
+        return len(self.xbar)
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes there are."""
+        return len(self.classes)
+
+    @property
+    def n_components(self) -> int:
+        """How many discriminants were kept."""
+        return int(self.scalings.shape[1])
+
+    @property
+    def n_outputs(self) -> int:
+        """How many columns `transform` returns."""
+        return self.n_components
+
+    @property
+    def outputs_are_features(self) -> bool:
+        """Discriminants are no features."""
+        return False
+
+    @property
+    def n_samples(self) -> float:
+        """Rows, or the sum of their weights."""
+        return float(self.class_weight.sum())
+
+    @property
+    def within_scatter(self) -> Array:
+        """S_w, the sum of squares and products about the means of classes: that of the model's covariance."""
+        scatter: Array = self.covariance * self.n_samples
+        return scatter
+
+    @property
+    def between_scatter(self) -> Array:
+        """S_b, that of the means of classes about the mean of all rows."""
+        shares = self.class_weight / self.n_samples
+        apart = self.means - self.means[0]  # first: a large common offset would cancel
+        apart -= shares @ apart
+        scatter: Array = (apart.T * self.class_weight) @ apart
+        return scatter
+
+    @property
+    def coef(self) -> Array:
+        """The coefficients of the decision function: a row a class; of two classes, the one of the second."""
+        coefficients: Array = self.centroids @ self.axes.T
+        return coefficients[1:] - coefficients[:1] if self.n_classes == 2 else coefficients
+
+    @property
+    def intercept(self) -> Array:
+        """The constants of the decision function, as many as `coef` has rows."""
+        levels = self._levels
+        levels = levels[1:] - levels[:1] if self.n_classes == 2 else levels
+        constants: Array = levels - self.coef @ self.xbar
+        return constants
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers of classes and discriminants, and how well these separate the classes."""
+        facts = {
+            "solver": "class moments",
+            "n_components": self.n_components,
+            "explained_variance_ratio": [float(ratio) for ratio in self.explained_variance_ratio],
+            "n_classes": self.n_classes,
+            "total_variance": self.separation,
+        }
+        if self.shrinkage is not None:
+            facts["shrinkage"] = float(self.priors @ self.shrinkage)
+        return facts | {"notes": self._notes()}
+
+    def _notes(self) -> list[str]:
+        return [rank_deficiency_note(self.rank, self.n_features)] if self.rank < self.n_features else []
+
+    def facts(self) -> tuple[Fact, ...]:
+        """How many classes and discriminants, and how far apart the classes are."""
+        found = [
+            Fact("solver", "class moments"),
+            Fact("components", self.n_components),
+            Fact(
+                "explained", float(self.explained_variance_ratio.sum()), "% of the variance between classes"
+            ),
+            Fact("classes", self.n_classes),
+            Fact("separation", self.separation, "times the variance within classes"),
+        ]
+        if self.shrinkage is not None:
+            found.append(Fact("shrinkage", float(self.priors @ self.shrinkage)))
+        return (*found, *notes(self._notes()))
+
+    def tables(self) -> tuple[Table, ...]:
+        """What each discriminant explains."""
+        return explained_variances(self.explained_variance_ratio, self.separation)
+
+    def transform(self, values: Array) -> Array:
+        """Map rows to their scores along the discriminants, in the floating type of the rows."""
+        return self._scores(values, "scalings")
+
+    def predict(self, values: Array) -> Array:
+        """The class that each row is most likely of, as labels were given: numbers, or text."""
+        predicted: Array = np.asarray(self.classes)[self.likeliest(values)]
+        return predicted
+
+    def likeliest(self, values: Array) -> Array:
+        """The number of the class that each row is most likely of."""
+        numbers = np.empty(len(values), np.intp)
+        for tile in self._tiles(len(values)):
+            numbers[tile] = np.argmax(self._log_joint(values[tile]), axis=1)
+        return numbers
+
+    def predict_proba(self, values: Array) -> Array:
+        """The probability of each class for each row, in double precision."""
+        probabilities = np.empty((len(values), self.n_classes))
+        for tile in self._tiles(len(values)):
+            probabilities[tile] = softmax(self._log_joint(values[tile]), axis=1)
+        return probabilities
+
+    def predict_log_proba(self, values: Array) -> Array:
+        """Its logarithm."""
+        joint = self._log_joint(values)
+        joint -= logsumexp(joint, axis=1, keepdims=True)
+        return joint
+
+    def decision_function(self, values: Array) -> Array:
+        """Linear functions of rows, a column a class, the largest being that of the most likely one.
+
+        Of two classes there is one number a row: it is positive where the second is the more likely one.
+        """
+        scores = self._scores(values, "axes")
+        levels, centroids = self._levels.astype(scores.dtype), self.centroids.astype(scores.dtype)
+        if self.n_classes == 2:
+            decisions: Array = scores @ (centroids[1] - centroids[0]) + (levels[1] - levels[0])
+            return decisions
+        decisions = scores @ centroids.T
+        decisions += levels
+        return decisions
+
+    maps_by_columns: ClassVar[bool] = True
+
+    def scores_by_columns(self, n_rows: int) -> Scores:
+        """`transform` as a pass over columns, for rows too wide to hold."""
+        return Scores(n_rows, self.xbar, self.scalings)
+
+    def scratch_bytes(self, n_rows: int) -> int:
+        """Bytes that mapping `n_rows` rows allocates besides the result."""
+        directions = max(self.n_components, int(self.axes.shape[1]))
+        table = self.n_classes * directions + self.n_features * directions
+        tile = min(n_rows, self._tile_rows)
+        joint = 3 * tile * directions + 5 * tile * (self.n_classes + 2)
+        # For each row, where classes are predicted, the index and the label.
+        return 8 * (n_rows * (self.n_features + 2) + joint + 4 * table)
+
+    @property
+    def _tile_rows(self) -> int:
+        return max(1, _TILE_BYTES // (8 * self.n_classes))
+
+    def _tiles(self, n_rows: int) -> Iterator[slice]:
+        """Runs of rows whose class scores fill a tile."""
+        return (span.slice for span in Span(0, n_rows).split(self._tile_rows))
+
+    @cached_property
+    def _levels(self) -> Array:
+        with np.errstate(divide="ignore"):  # a prior may be zero
+            levels: Array = np.log(self.priors) - 0.5 * np.einsum("ij,ij->i", self.centroids, self.centroids)
+        return levels
+
+    def _log_joint(self, values: Array) -> Array:
+        """log(prior) + log(density) of each row and class, up to a constant a row.
+
+        Distances are relative to the centroid of the nearest class. Far from the origin, squared distances
+        would cancel in the differences between classes that are close together.
+        """
+        scores = self._scores(values, "axes").astype(np.float64, copy=False)
+        nearest = np.argmax(scores @ self.centroids.T + self._levels, axis=1)
+        joint = np.empty((len(scores), self.n_classes))
+        with np.errstate(divide="ignore"):
+            priors = np.log(self.priors)
+        for number in np.unique(nearest):
+            rows = nearest == number
+            apart = self.centroids - self.centroids[number]
+            levels = priors - 0.5 * np.einsum("ij,ij->i", apart, apart)
+            joint[rows] = (scores[rows] - self.centroids[number]) @ apart.T + levels
+        return joint
+
+    def _scores(self, values: Array, directions: str) -> Array:
+        rows = widen(values)
+        shift, offset, matrix = self._prepared(rows.dtype, directions)
+        scores: Array = (rows - shift) @ matrix
+        scores += offset
+        return scores
+
+    def _prepared(self, dtype: np.dtype[Any], directions: str) -> tuple[Array, Array, Array]:
+        # The mean is subtracted before the product, never after. What it lost in rounding is added back.
+        cache: dict[Any, tuple[Array, Array, Array]] = self._by_dtype
+        if (dtype, directions) not in cache:
+            matrix, shift = getattr(self, directions), self.xbar.astype(dtype)
+            offset = ((shift - self.xbar) @ matrix).astype(dtype)
+            cache[dtype, directions] = shift, offset, matrix.astype(dtype, copy=False)
+        return cache[dtype, directions]
+
+    @cached_property
+    def _by_dtype(self) -> dict[Any, tuple[Array, Array, Array]]:
+        return {}
+
+
+def lda_outline(data: MatrixSpec, n_classes: int, k: int) -> LDAModel:
+    """An outline of a model with this many classes and discriminants."""
+    d, axes = data.n_cols, min(n_classes - 1, data.n_cols)
+    return LDAModel(
+        classes=unallocated(n_classes),
+        priors=unallocated(n_classes),
+        class_weight=unallocated(n_classes),
+        means=unallocated(n_classes, d),
+        xbar=unallocated(d),
+        covariance=unallocated(d, d),
+        scalings=unallocated(d, k),
+        eigenvalues=unallocated(k),
+        explained_variance_ratio=unallocated(k),
+        separation=1.0,
+        axes=unallocated(d, axes),
+        centroids=unallocated(n_classes, axes),
+        rank=d,
+    )

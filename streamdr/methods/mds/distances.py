@@ -1,0 +1,180 @@
+"""Distances from rows to points: by a metric, by a user's function, or stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from streamdr.core.blocks import AlignedArrays, Array, aligned
+from streamdr.core.row_functions import RowFunction, function_matrix
+from streamdr.errors import DataError
+
+METRICS = ("euclidean", "cityblock", "cosine")
+_PAIR_BYTES = 1 << 20
+"""Bytes of the points of pairs that are processed together."""
+_LARGEST = 1e150
+"""The largest distance whose squares can be summed without overflow."""
+ROUNDING = 1e-12
+"""Distances below this share of the largest are rounding, and count as zero."""
+
+
+class Distances(Protocol):
+    """Distances from rows to points."""
+
+    @property
+    def n_points(self) -> int:
+        """How many points there are."""
+
+    def between(self, rows: Array) -> Array:
+        """The distance of each row to each point, in double precision; the caller may overwrite the array."""
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The parameters, for the ledger's key: scalars, arrays and functions."""
+
+
+class StoredDistances:
+    """Rows that are distances already."""
+
+    def __init__(self, n_points: int) -> None:
+        self.n_points = n_points
+
+    def between(self, rows: Array) -> Array:
+        """The rows themselves, with negative rounding errors set to zero."""
+        distances: Array = rows.astype(np.float64)
+        return np.maximum(distances, 0.0, out=distances)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The number of points."""
+        return {"n_points": self.n_points}
+
+
+class PointDistances(AlignedArrays):
+    """By one of the metrics. Differences are taken before they are squared: equal rows are at distance zero.
+
+    The cosine distance of unit rows is half the square of their Euclidean distance. A row of zeros has the
+    cosine distance one to all others.
+    """
+
+    def __init__(self, metric: str, points: Array) -> None:
+        self.metric = metric
+        self.points = aligned(points)
+
+    @property
+    def n_points(self) -> int:
+        """How many points there are."""
+        return len(self.points)
+
+    def between(self, rows: Array) -> Array:
+        """The distances, by scipy."""
+        rows = rows.astype(np.float64, copy=False)
+        found: Array
+        if self.metric != "cosine":
+            found = cdist(rows, self.points, self.metric)
+            _require_squares(found, rows)
+            return found
+        left, right = _units(rows), _units(self.points)
+        found = cdist(left, right, "sqeuclidean")
+        found /= 2.0
+        found += 0.5 * (_empty(left)[:, None] != _empty(right))
+        return found
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The metric and the points."""
+        return {"metric": self.metric, "points": self.points}
+
+
+class FunctionDistances(AlignedArrays):
+    """By a user's function of two rows, or of two blocks of rows."""
+
+    def __init__(self, function: RowFunction, points: Array) -> None:
+        self.function = function
+        self.points = aligned(points)
+
+    @property
+    def n_points(self) -> int:
+        """How many points there are."""
+        return len(self.points)
+
+    def between(self, rows: Array) -> Array:
+        """Call the function."""
+        found = function_matrix(self.function, rows.astype(np.float64, copy=False), self.points, "metric")
+        if not (found >= 0).all():  # not a number, or negative
+            raise DataError(f"the metric function returns the distance {found[~(found >= 0)][0]}")
+        return found.copy()
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The function itself, and the points."""
+        return {"function": self.function, "points": self.points}
+
+
+def point_distances(metric: str | RowFunction, points: Array) -> Distances:
+    """Distances to points, by a metric's name or a function."""
+    if callable(metric):
+        return FunctionDistances(metric, points)
+    return PointDistances(metric, points)
+
+
+def pair_distances(metric: str | RowFunction, points: Array, pairs: Array) -> Array:
+    """The distance of the two points of each pair, a few pairs at a time."""
+    found = np.empty(len(pairs))
+    step = max(1, _PAIR_BYTES // max(1, points[:1].nbytes))
+    for start in range(0, len(pairs), step):
+        some = slice(start, start + step)
+        found[some] = _row_distances(metric, points[pairs[some, 0]], points[pairs[some, 1]])
+    return found
+
+
+def _row_distances(metric: str | RowFunction, left: Array, right: Array) -> Array:
+    """The distance of each row of `left` to the same row of `right`."""
+    if callable(metric):
+        pairs = zip(left, right, strict=True)
+        return np.array([function_matrix(metric, a[None], b[None], "metric")[0, 0] for a, b in pairs])
+    if metric in ("cityblock", "euclidean"):
+        difference = left - right
+        if metric == "cityblock":
+            found = np.asarray(np.abs(difference).sum(axis=1))
+        else:
+            found = np.asarray(np.sqrt(np.einsum("ij,ij->i", difference, difference)))
+        _require_squares(found, left, right)
+        return found
+    left, right = _units(left), _units(right)
+    difference = left - right
+    halves = np.einsum("ij,ij->i", difference, difference) / 2.0
+    return np.asarray(halves + 0.5 * (_empty(left) != _empty(right)))
+
+
+def _require_squares(found: Array, *points: Array) -> None:
+    """Refuse distances whose squares overflow, unless it is the points that are not finite."""
+    if not found.max(initial=0.0) < _LARGEST and all(np.isfinite(each).all() for each in points):
+        raise DataError("the squares of distances between points overflow: rescale the data")
+
+
+def require_distances(values: Array, rows: Array, columns: Array) -> None:
+    """Refuse negative distances, and diagonals that are not zero, beyond rounding."""
+    rounding = ROUNDING * float(np.nanmax(np.abs(values), initial=0.0))
+    negative = np.argwhere(values < -rounding)
+    if len(negative):
+        row, column = negative[0]
+        raise DataError(
+            f"the distance between points {rows[row]} and {columns[column]} is {values[row, column]:g}: "
+            "distances must not be negative; convert similarities to distances"
+        )
+    away = np.argwhere((rows[:, None] == columns) & (values > rounding))
+    if len(away):
+        row, column = away[0]
+        raise DataError(
+            f"point {rows[row]} is at distance {values[row, column]:g} from itself: the diagonal of a "
+            "distance matrix must be zero"
+        )
+
+
+def _units(rows: Array) -> Array:
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return np.asarray(rows / np.where(lengths > 0, lengths, 1.0)[:, None])
+
+
+def _empty(units: Array) -> Array:
+    return np.asarray(~units.any(axis=1))

@@ -1,0 +1,124 @@
+"""The memory and arithmetic of the routes of iterative MDS."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from streamdr.core.blocks import MatrixSpec
+from streamdr.core.byte_sizes import format_bytes
+from streamdr.core.method import Phase, Route
+from streamdr.methods.mds.initialisation import LANDMARKS
+from streamdr.methods.mds.tiles import TILE_BYTES, tile_rows
+from streamdr.methods.mds.validation import with_distance_check
+from streamdr.statistics.sampling import gather_phase
+
+if TYPE_CHECKING:
+    from streamdr.methods.mds.metric import MetricMDS
+    from streamdr.methods.mds.nonmetric import NonmetricMDS
+
+_STEPS = 20.0
+"""Operations on a pair, besides its distances."""
+_USUAL_ITERATIONS = 50
+
+
+def iterative_routes(
+    method: MetricMDS | NonmetricMDS,
+    data: MatrixSpec,
+    algorithm: str,
+    *,
+    passes_per_iteration: int,
+    copies: int = 3,
+) -> list[Route]:
+    """All distances in memory; or read, or computed, again: `passes_per_iteration` times an iteration."""
+    n, d, k = data.n_rows, data.n_cols, method.n_components
+    stored = method.metric == "precomputed"
+    matrix, rows = 8 * n * n, 8 * n * d
+    tiles = 10 * max(TILE_BYTES, 8 * n)
+    landmarks = 4 * 8 * LANDMARKS * n
+    state = 8 * n * (2 * k + 2) * method.n_init
+    each = float(n) * n * (_STEPS + 4 * k)
+    computed = 0.0 if stored else float(n) * n * 3 * d
+    weights = 0 if getattr(method, "pair_weights", None) is None else 2 * matrix
+    memory = Route(
+        method=method.using(f"{algorithm}/memory"),
+        name=f"{algorithm}/memory",
+        exact=True,
+        passes=1,
+        flops=each * method.max_iter * method.n_init + computed,
+        phases=(
+            gathered(data, 2 * rows + copies * matrix + landmarks + 20 * state + weights, stored),
+            # Blocks in memory are processed by twice as many threads as there are workers.
+            Phase(
+                6 * state,
+                scratch_bytes=2 * tiles,
+                held_bytes=rows + copies * matrix + landmarks // 4 + 20 * state + weights,
+                solve_bytes=4 * state,
+            ),
+        ),
+        advice=f"or set storage: stream, which keeps about {format_bytes(landmarks)} of distances",
+    )
+    held = weights + 20 * state + (0 if stored else rows)
+    widened = 0 if stored else 2 * 8 * d * tile_rows(n) + (rows if method.metric == "cosine" else 0)
+    evaluating = Phase(
+        3 * state,
+        scratch_bytes=tiles + widened,
+        held_bytes=held + landmarks // 4,
+        solve_bytes=4 * state,
+        cost_factor=1 if stored else max(1, n // (4 * d)),
+    )
+    if stored:
+        beginning = Phase(landmarks // 4, scratch_per_block=0.5, scratch_bytes=landmarks // 4)
+        first = with_distance_check(
+            replace(beginning, solve_bytes=2 * landmarks + 20 * state + weights), data
+        )
+    else:
+        first = gathered(data, 2 * rows + 2 * landmarks + 20 * state + weights, stored)
+    stream = Route(
+        method=method.using(f"{algorithm}/stream"),
+        name=f"{algorithm}/stream",
+        exact=True,
+        passes=passes_per_iteration * (method.max_iter + 1),
+        usual_passes=passes_per_iteration * (min(method.max_iter, _USUAL_ITERATIONS) + 1),
+        flops=passes_per_iteration * (each + computed) * method.max_iter * method.n_init,
+        phases=(first, evaluating),
+    )
+    return [route for route in (memory, stream) if method.storage in ("auto", route.name.partition("/")[2])]
+
+
+def stochastic_route(method: MetricMDS, data: MatrixSpec, rounds: int, stored_rounds: int) -> Route:
+    """Stochastic descent on the points, or on distances of sampled pairs, in memory."""
+    n, d, k = data.n_rows, data.n_cols, method.n_components
+    stored = method.metric == "precomputed"
+    rows = 8 * n * d
+    landmarks = 5 * 8 * LANDMARKS * n
+    table = 8 * n * min(stored_rounds, n) if stored else 0
+    state = 8 * n * (20 * k + 60)
+    # The final stress of all pairs takes one more pass; for points only where they are few.
+    evaluating = Phase(
+        table + 8 * n * (2 * k + 2) * 3,
+        scratch_bytes=10 * max(TILE_BYTES, 8 * n) + (0 if stored else 16 * d * tile_rows(n)),
+        scratch_per_block=0.5,
+        held_bytes=landmarks + state + 2 * table + (0 if stored else 2 * rows),
+        solve_bytes=2 * table + state,
+        cost_factor=1 if stored else max(1, n // (4 * d)),
+    )
+    if stored:
+        beginning = Phase(landmarks // 5, scratch_per_block=0.5, scratch_bytes=landmarks // 5)
+        phases = (with_distance_check(replace(beginning, solve_bytes=landmarks + state), data), evaluating)
+    else:
+        phases = (gathered(data, 2 * rows + landmarks + state, stored), evaluating)
+    return Route(
+        method=method.using("stochastic"),
+        name="stochastic",
+        exact=False,
+        passes=(2 if stored else 1) + method.n_init,
+        flops=float(n) * rounds * method.n_epochs * method.n_init * (d + 4 * k + _STEPS) * 4,
+        phases=phases,
+    )
+
+
+def gathered(data: MatrixSpec, solve_bytes: int, stored: bool) -> Phase:
+    """The memory of gathering all rows, with the distance check where they are distances."""
+    phase = gather_phase(data, data.n_rows, solve_bytes=solve_bytes)
+    return with_distance_check(phase, data) if stored else phase

@@ -1,0 +1,181 @@
+"""The stress of a configuration over all pairs, and its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from streamdr.core.blocks import AlignedArrays, Array, Block, aligned
+from streamdr.methods.mds.distances import Distances
+from streamdr.methods.mds.stresses import weights_of
+from streamdr.methods.mds.tiles import row_tiles
+
+
+class Target(Protocol):
+    """The map from dissimilarities to target distances."""
+
+    def wanted(self, dissimilarities: Array) -> Array:
+        """The target distance for each dissimilarity; NaN where it is missing."""
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The parameters, for the ledger's key: scalars and arrays."""
+
+
+class IdentityTarget:
+    """Dissimilarities are the target distances."""
+
+    def wanted(self, dissimilarities: Array) -> Array:
+        """The dissimilarities themselves."""
+        return dissimilarities
+
+    def parameters(self) -> Mapping[str, Any]:
+        """No parameters."""
+        return {}
+
+
+class PairWeights(AlignedArrays):
+    """The weight of each pair: by the stress, by the weights of its points, and by a matrix of weights."""
+
+    def __init__(self, stress: str, points: Array | None = None, pairs: Array | None = None) -> None:
+        self.stress = stress
+        self.points = None if points is None else aligned(points)
+        self.pairs = None if pairs is None else aligned(pairs)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all observed pairs have the weight one."""
+        return self.stress == "normalized" and self.points is None and self.pairs is None
+
+    def of(self, dissimilarities: Array, numbers: Array) -> Array:
+        """The weights of pairs of the points `numbers` with all points; zero for a point and itself."""
+        weights = weights_of(self.stress, dissimilarities)
+        if self.points is not None:
+            weights *= self.points
+            weights *= self.points[numbers, None]
+        if self.pairs is not None:
+            weights *= self.pairs[numbers]
+        weights[np.arange(len(numbers)), numbers] = 0.0
+        return weights
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The parameters, for the ledger's key."""
+        given = {"point_weights": self.points, "pair_weights": self.pairs}
+        return {"stress": self.stress, **{name: array for name, array in given.items() if array is not None}}
+
+
+class Stress(AlignedArrays):
+    """Sums over all pairs of a configuration Y. Each pair is visited from both ends.
+
+    `pull` holds for each point i the sum over j of w (1 - a / b) (y_i - y_j), half the gradient of the sum of
+    w (a - b)^2, `degree` the sum of its weights; `residual` is sum w (a - b)^2, `wanted` sum w a^2, `reached`
+    sum w b^2.
+    """
+
+    kind: ClassVar[str] = "stress"
+
+    def __init__(
+        self,
+        distances: Distances,
+        embedding: Array,
+        weights: PairWeights,
+        target: Target | None = None,
+        *,
+        allow_nan: bool = False,
+    ) -> None:
+        self.distances = distances
+        self.embedding = aligned(embedding)
+        self.weights = weights
+        self.target = target or IdentityTarget()
+        self.allow_nan = allow_nan
+        self.pull = np.zeros(embedding.shape)
+        self.degree = np.zeros(len(embedding))
+        self.sums = np.zeros(3)
+
+    @property
+    def residual(self) -> float:
+        """The sum of w (a - b)^2 over pairs."""
+        return float(self.sums[0]) / 2
+
+    @property
+    def wanted(self) -> float:
+        """The sum of w a^2 over pairs."""
+        return float(self.sums[1]) / 2
+
+    @property
+    def reached(self) -> float:
+        """The sum of w b^2 over pairs."""
+        return float(self.sums[2]) / 2
+
+    def update(self, block: Block) -> None:
+        """Fold one block of rows in."""
+        everywhere = self.embedding
+        for tile in row_tiles(len(block.values), self.distances.n_points):
+            values, numbers = block.values[tile], block.numbers[tile]
+            if np.isinf(values).any() or (not self.allow_nan and np.isnan(values).any()):
+                block.locate_nonfinite()
+            unlike = self.distances.between(values)
+            reached = cdist(everywhere[numbers], everywhere)
+            if self.weights.alike and not self.allow_nan:
+                self._add_alike(self.target.wanted(unlike), reached, numbers)
+            else:
+                weights = self.weights.of(unlike, numbers)
+                self._add(self.target.wanted(unlike), weights, reached, numbers)
+
+    def _add(self, wanted: Array, weights: Array, reached: Array, numbers: Array) -> None:
+        wanted[weights == 0] = 0.0  # missing values are NaN
+        products = weights * wanted
+        ratio = np.divide(products, reached, out=np.zeros_like(reached), where=reached > 0)
+        self.sums[1] += np.einsum("ij,ij->", products, wanted)
+        np.multiply(weights, reached, out=products)
+        self.sums[2] += np.einsum("ij,ij->", products, reached)
+        wanted -= reached
+        np.multiply(weights, wanted, out=products)
+        self.sums[0] += np.einsum("ij,ij->", products, wanted)
+        self.degree[numbers] += weights.sum(axis=1)
+        weights -= ratio
+        self._add_pull(weights.sum(axis=1), weights @ self.embedding, numbers)
+
+    def _add_alike(self, wanted: Array, reached: Array, numbers: Array) -> None:
+        """`_add` for weights of one, with a third of the work."""
+        ratio = np.divide(wanted, reached, out=np.zeros_like(reached), where=reached > 0)
+        self.sums[1] += np.einsum("ij,ij->", wanted, wanted)
+        self.sums[2] += np.einsum("ij,ij->", reached, reached)
+        wanted -= reached
+        self.sums[0] += np.einsum("ij,ij->", wanted, wanted)
+        self.degree[numbers] += len(self.embedding) - 1
+        shares, others = ratio.sum(axis=1), ratio @ self.embedding
+        self._add_pull(len(self.embedding) - shares, self.embedding.sum(axis=0) - others, numbers)
+
+    def _add_pull(self, shares: Array, others: Array, numbers: Array) -> None:
+        self.pull[numbers] += shares[:, None] * self.embedding[numbers] - others
+
+    def merge(self, later: Self) -> None:
+        """Fold in the statistics of the rows that follow."""
+        self.pull += later.pull
+        self.degree += later.degree
+        self.sums += later.sums
+
+    def empty_like(self) -> Self:
+        """An empty accumulator with the same parameters."""
+        return type(self)(self.distances, self.embedding, self.weights, self.target, allow_nan=self.allow_nan)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The parameters, which are part of the ledger's key."""
+        parts = [self.distances.parameters(), self.weights.parameters(), self.target.parameters()]
+        given = {name: value for part in parts for name, value in part.items()}
+        return {**given, "embedding": self.embedding, "holes": self.allow_nan}
+
+    def value(self) -> dict[str, Array]:
+        """The sums."""
+        return self.arrays()
+
+    def arrays(self) -> dict[str, Array]:
+        """The state as plain arrays."""
+        return {"pull": self.pull, "degree": self.degree, "sums": self.sums}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Restore a saved state."""
+        self.pull, self.degree, self.sums = arrays["pull"], arrays["degree"], arrays["sums"]

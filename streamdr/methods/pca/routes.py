@@ -1,0 +1,104 @@
+"""The memory and arithmetic of each solver of PCA."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamdr.core.blocks import MatrixSpec
+from streamdr.core.method import Phase, Route
+from streamdr.errors import ParameterError
+
+if TYPE_CHECKING:
+    from streamdr.methods.pca.pca import PCA
+
+
+def covariance(pca: PCA, data: MatrixSpec) -> Route:
+    """One pass, a d x d accumulator, exact."""
+    n, d = data.n_rows, data.n_cols
+    if pca.n_components == "mle" and n < d:
+        raise ParameterError(
+            "n_components", f"'mle' needs at least as many rows as columns, and the data is {n} x {d}"
+        )
+    k = pca.wanted
+    square, partial = 8 * d * d, k is not None and 2 * k < d
+    return Route(
+        method=pca.using("covariance"),
+        name="covariance",
+        exact=True,
+        passes=1,
+        flops=float(n) * d * d + (2 if partial else 9) * float(d) ** 3,
+        phases=(
+            Phase(
+                square,
+                scratch_bytes=d * d * pca.product_dtype(data).itemsize,
+                scratch_per_block=_copies(pca, data),
+                solve_bytes=3 * square if partial else 5 * square,
+            ),
+        ),
+    )
+
+
+def gram(pca: PCA, data: MatrixSpec) -> Route:
+    """Two passes over columns, an n x n accumulator, exact."""
+    n, d = data.n_rows, data.n_cols
+    k = pca.wanted or min(n, d)
+    square, item = 8 * n * n, pca.product_dtype(data).itemsize
+    loadings = d * (item * k + 24)
+    return Route(
+        method=pca.using("gram"),
+        name="gram",
+        exact=True,
+        passes=2,
+        flops=float(d) * n * n + 2.0 * d * n * k + (2 if 2 * k < n else 9) * float(n) ** 3,
+        phases=(
+            Phase(
+                square,
+                axis="columns",
+                scratch_bytes=n * n * item,
+                scratch_per_block=_copies(pca, data),
+                solve_bytes=5 * square,
+            ),
+            # The components are gathered by blocks, and then joined in double precision.
+            Phase(
+                1 << 16,
+                axis="columns",
+                scratch_per_block=_copies(pca, data) + k / n,
+                gathered_bytes=loadings,
+                held_bytes=square + 2 * 8 * n * k,
+                solve_bytes=8 * d * (k + 8) + (32 << 20),
+            ),
+        ),
+    )
+
+
+def krylov(pca: PCA, data: MatrixSpec) -> Route:
+    """A few passes, a thin accumulator, iterative."""
+    n, d, width = data.n_rows, data.n_cols, pca.krylov_width(data)
+    block = 8 * d * width
+    whole = block * pca.max_passes
+    return Route(
+        method=pca.using("krylov"),
+        name="krylov",
+        exact=False,
+        passes=pca.max_passes,
+        # Thin products run at about half the speed of square ones.
+        flops=2 * 4.0 * n * d * width * pca.max_passes + 20.0 * d * (width * pca.max_passes) ** 2,
+        phases=(
+            Phase(
+                block + 16 * d,
+                scratch_bytes=2 * block,
+                scratch_per_block=_copies(pca, data) + width / d,
+                # Basis and images, old and new; then their sum, factor, copy and singular vectors.
+                held_bytes=2 * whole,
+                solve_bytes=5 * whole + 6 * block,
+            ),
+        ),
+    )
+
+
+ROUTES = {"covariance": covariance, "gram": gram, "krylov": krylov}
+
+
+def _copies(pca: PCA, data: MatrixSpec) -> float:
+    """Copies of a block during an update: one centred; more if it is widened to double precision."""
+    return 1.0 if pca.product_dtype(data) == data.working else 4.0

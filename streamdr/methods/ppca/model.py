@@ -1,0 +1,353 @@
+"""The fitted probabilistic PCA: latent variables, imputation and likelihoods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, widen
+from streamdr.core.facts import Fact, Table, explained_variances, notes
+from streamdr.core.outline import unallocated
+from streamdr.core.pictures import Picture
+from streamdr.methods.ppca.em import Principal
+from streamdr.methods.ppca.holdout import doubled
+from streamdr.methods.ppca.plots import LOG_LIKELIHOOD
+from streamdr.methods.ppca.posterior import Factors, Posterior, expect, observe, slabs
+from streamdr.methods.ppca.small_matrices import matrices_per_slab, unpacked
+
+_FEATURE = {"dims": ("feature",)}
+_COMPONENT = {"dims": ("component",)}
+
+
+def parameter_count(n_features: int, n_components: int) -> int:
+    """The number of free parameters of a model with this many observed features."""
+    return n_features * (n_components + 1) - n_components * (n_components - 1) // 2 + 1
+
+
+@dataclass(frozen=True, eq=False)
+class PPCAModel(AlignedArrays):
+    """x = W z + mean + noise, with z standard normal: the loadings W in principal axes."""
+
+    pictures: ClassVar[tuple[Picture, ...]] = (LOG_LIKELIHOOD,)
+    allow_nan: ClassVar[bool] = True
+
+    mean: Array = field(metadata=_FEATURE)
+    """NaN for features that were never observed."""
+    components: Array = field(metadata={"dims": ("component", "feature")})
+    """The principal axes, a row each, by falling variance."""
+    explained_variance: Array = field(metadata=_COMPONENT)
+    """The variance along each component, noise included."""
+    noise_variance: float
+    """The variance of the noise of each feature."""
+    n_samples: float
+    """Rows that have any value, or the sum of their weights."""
+    n_observed: float
+    """Values, or the sum of their weights."""
+    solver: str
+    """How the components were found."""
+    log_likelihood: float
+    """Of a row, on average over those that the model was fitted to, in the last pass."""
+    log_likelihoods: Array = field(metadata={"dims": ("iteration",)})
+    """The same for each iteration of EM, at its beginning."""
+    converged: bool = True
+    """Whether EM stopped by its tolerance."""
+    change: float = 0.0
+    """How far the last step of EM would have gone, in nats a value."""
+    empty_rows: int = 0
+    """How many rows had no value at all."""
+    constant_features: int = 0
+    """How many features had one value only."""
+    new_features: int = 0
+    """Values of features that were unknown to the model that the fit began with."""
+    held_out: Array | None = field(default=None, metadata={"dims": ("measure",)})
+    """Of the values that were held out: how many, their mean log-density and root mean square error."""
+    candidates: Array | None = field(default=None, metadata={"dims": ("candidate",)})
+    """The numbers of components that were tried."""
+    criteria: Array | None = field(default=None, metadata={"dims": ("candidate",)})
+    """What each came to: minus the held-out log-density of a value, or BIC. The smallest was chosen."""
+    anchor_mean: Array | None = field(default=None, metadata=_FEATURE)
+    """The parameters one step before these, at which EM had converged to fewer rows; None where these are."""
+    anchor_components: Array | None = field(default=None, metadata={"dims": ("component", "feature")})
+    """The components of the anchor."""
+    anchor_variance: Array | None = field(default=None, metadata=_COMPONENT)
+    """The explained variances of the anchor."""
+    anchor_noise: float = 0.0
+    """The noise variance of the anchor."""
+
+    @property
+    def n_features(self) -> int:
+        """How many columns `transform` takes."""
+        return len(self.mean)
+
+    @property
+    def n_components(self) -> int:
+        """How many latent variables there are."""
+        return len(self.components)
+
+    @property
+    def n_outputs(self) -> int:
+        """How many columns `transform` returns."""
+        return self.n_components
+
+    @property
+    def outputs_are_features(self) -> bool:
+        """Latent variables are no features."""
+        return False
+
+    @property
+    def n_iter(self) -> int:
+        """How many iterations of EM there were."""
+        return len(self.log_likelihoods)
+
+    @property
+    def loadings(self) -> Array:
+        """W, features x components, orthogonal columns by falling length."""
+        return self.principal.loadings
+
+    @property
+    def total_variance(self) -> float:
+        """The total variance of the observed features."""
+        left = int(np.isfinite(self.mean).sum()) - self.n_components
+        return float(self.explained_variance.sum()) + left * self.noise_variance
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """Each component's share of the total variance."""
+        return np.clip(self.explained_variance / self.total_variance, 0.0, 1.0)
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of free parameters."""
+        return parameter_count(int(np.isfinite(self.mean).sum()), self.n_components)
+
+    @property
+    def bic(self) -> float:
+        """The Bayesian information criterion: the smaller, the better."""
+        return self.n_parameters * float(np.log(self.n_samples)) - 2 * self.n_samples * self.log_likelihood
+
+    @cached_property
+    def principal(self) -> Principal:
+        """The parameters."""
+        return Principal(self.mean, self.components, self.explained_variance, self.noise_variance)
+
+    @property
+    def anchor(self) -> Principal:
+        """The parameters from which a fit to appended rows continues: their pass is in the ledger."""
+        if self.anchor_mean is None or self.anchor_components is None or self.anchor_variance is None:
+            return self.principal
+        return Principal(self.anchor_mean, self.anchor_components, self.anchor_variance, self.anchor_noise)
+
+    def anchored_at(self, before: Principal) -> PPCAModel:
+        """The same model, marked as one step from the parameters `before`."""
+        return replace(
+            self,
+            anchor_mean=before.mean,
+            anchor_components=before.components,
+            anchor_variance=before.explained_variance,
+            anchor_noise=before.noise,
+        )
+
+    @property
+    def factors(self) -> Factors:
+        """The parameters for the E step."""
+        return self.principal.factors
+
+    def summary(self) -> dict[str, Any]:
+        """The number of components, the likelihood, and how missing values were treated."""
+        return {
+            "solver": self.solver,
+            "n_components": self.n_components,
+            "explained_variance_ratio": [float(ratio) for ratio in self.explained_variance_ratio[:1000]],
+            "noise_variance": self.noise_variance,
+            "total_variance": self.total_variance,
+            "log_likelihood": self.log_likelihood,
+            "n_iter": self.n_iter,
+            "converged": self.converged,
+            "missing": self.missing,
+            "notes": self.notes(),
+        }
+
+    def facts(self) -> tuple[Fact, ...]:
+        """The number of components, the likelihood, and how missing values were treated."""
+        return (
+            Fact("solver", self.solver),
+            Fact("components", self.n_components),
+            Fact("explained", float(self.explained_variance_ratio.sum()), "% of the variance"),
+            Fact("log-likelihood", self.log_likelihood, "nats a row"),
+            Fact("iterations", self.n_iter),
+            Fact("converged", self.converged),
+            Fact("noise variance", self.noise_variance),
+            Fact("total variance", self.total_variance),
+            Fact("missing", self.missing, "% of the values"),
+            *notes(self.notes()),
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """The variance that each component explains."""
+        return explained_variances(self.explained_variance_ratio, self.total_variance)
+
+    @property
+    def missing(self) -> float:
+        """The part of all values that was missing, rows without any included."""
+        rows = self.n_samples + self.empty_rows
+        held_out = 0.0 if self.held_out is None else float(self.held_out[0])
+        return max(0.0, 1.0 - (self.n_observed + held_out) / (rows * self.n_features))
+
+    def notes(self) -> list[str]:
+        """Notes on how the data was treated."""
+        unobserved = int(np.isnan(self.mean).sum())
+        notes = []
+        if not self.converged:
+            notes.append(
+                f"stopped by max_iter, when a step still moved the model by {self.change:.1e} nats a value: "
+                "usable, and better with more iterations"
+            )
+        if self.empty_rows:
+            notes.append(f"{self.empty_rows:,} rows have no value: they were left out, and map to the mean")
+        if unobserved:
+            notes.append(f"{unobserved:,} features were never observed: they are left out, and stay NaN")
+        if self.new_features:
+            notes.append(
+                f"{self.new_features:,} values are of features that the first rows did not have: they were "
+                "left out; a fit to all rows takes them in"
+            )
+        if self.constant_features:
+            notes.append(
+                f"{self.constant_features:,} features are constant where observed: noise is all they share"
+            )
+        if self.n_observed < 2 * self.n_components * self.n_samples:
+            notes.append(
+                f"{self.n_observed / self.n_samples:.1f} values a row for {self.n_components} components: "
+                "few; a ridge, or a holdout, guards against overfitting"
+            )
+        if self.held_out is not None:
+            count, density, error = (float(number) for number in self.held_out)
+            notes.append(f"{count:,.0f} values were held out: rms error {error:.4g}, {density:.4g} nats each")
+        if self.candidates is not None and self.criteria is not None:
+            tried = ", ".join(
+                f"{k:.0f}: {c:.6g}" for k, c in zip(self.candidates, self.criteria, strict=True)
+            )
+            criterion = "BIC" if self.held_out is None else "held-out loss"
+            notes.append(f"n_components by {criterion}: {tried}")
+        return notes
+
+    def transform(self, values: Array) -> Array:
+        """The mean of each row's latent variables given what was observed of it."""
+        return self._mapped(values, self.n_components, lambda rows, posterior: posterior.latent.T)
+
+    def latent(self, values: Array) -> tuple[Array, Array]:
+        """The mean (rows x k) and the covariance (rows x k x k) of each row's latent variables."""
+        k = self.n_components
+        square = self._mapped(
+            values,
+            k * k,
+            lambda rows, posterior: unpacked(posterior.spread, k).reshape(k * k, -1).T,
+        )
+        return self.transform(values), square.reshape(len(square), k, k)
+
+    def inverse_transform(self, scores: Array) -> Array:
+        """The rows that latent variables map to."""
+        latent = widen(scores)
+        rows: Array = latent @ self.loadings.T.astype(latent.dtype)
+        rows += self.mean.astype(rows.dtype)
+        return rows
+
+    def impute(self, values: Array) -> Array:
+        """The rows with missing values replaced by their expectation; observed values are unchanged."""
+
+        def filled(rows: Array, posterior: Posterior) -> Array:
+            expected = posterior.latent.T @ self.factors.loadings.T
+            expected += self.mean
+            return np.where(np.isnan(rows), expected, rows)
+
+        return self._mapped(values, self.n_features, filled)
+
+    def impute_variance(self, values: Array) -> Array:
+        """The variance of each value that `impute` fills in; 0 for those that were observed."""
+        weights = doubled(self.factors.products)
+
+        def variance(rows: Array, posterior: Posterior) -> Array:
+            imputed = self.noise_variance * (1.0 + posterior.spread.T @ weights)
+            if self.factors.known is not None:
+                imputed[:, ~self.factors.known] = np.nan
+            return np.where(np.isnan(rows), imputed, 0.0)
+
+        return self._mapped(values, self.n_features, variance)
+
+    def score_samples(self, values: Array) -> Array:
+        """The log-likelihood of what was observed of each row, in nats: outliers have little."""
+        rows = self._mapped(values, 1, lambda rows, posterior: posterior.log_likelihood[:, None], np.float64)
+        return rows[:, 0]
+
+    def sample(self, n_samples: int, rng: np.random.Generator) -> Array:
+        """Rows drawn from the model."""
+        latent = rng.standard_normal((n_samples, self.n_components))
+        noise = rng.standard_normal((n_samples, self.n_features))
+        rows: Array = self.inverse_transform(latent) + np.sqrt(self.noise_variance) * noise
+        return rows
+
+    def get_covariance(self) -> Array:
+        """W W' + noise, the covariance of the features that the model describes."""
+        covariance = self.loadings @ self.loadings.T
+        covariance.flat[:: self.n_features + 1] += self.noise_variance
+        return covariance
+
+    def get_precision(self) -> Array:
+        """The inverse of the covariance."""
+        shrunk = 1.0 - self.noise_variance / self.explained_variance
+        precision = -(self.components.T * shrunk) @ self.components
+        precision.flat[:: self.n_features + 1] += 1.0
+        precision /= self.noise_variance
+        return precision
+
+    def scores_by_columns(self, n_rows: int) -> None:
+        """None: the observed values of a row are needed together."""
+
+    def scratch_bytes(self, n_rows: int) -> int:
+        """Bytes that mapping rows allocates: the E step of a slab, and a few arrays of its size."""
+        from streamdr.methods.ppca.routes import (
+            e_step_bytes,
+            latent_bytes,
+        )  # imported here: it imports this module
+
+        d, k = self.n_features, self.n_components
+        # The packed w_j w_j' of all features, and a second copy for variances.
+        packed = 2 * latent_bytes(d, k)
+        return e_step_bytes(d, k, n_rows) + packed + 4 * 8 * min(n_rows, matrices_per_slab(k, d)) * d
+
+    def _mapped(
+        self,
+        values: Array,
+        n_outputs: int,
+        function: Callable[[Array, Posterior], Array],
+        dtype: Any = None,
+    ) -> Array:
+        """Apply a function of rows and posteriors, slab by slab, in the floating type of the rows."""
+        rows = widen(values)
+        mapped = np.empty((len(rows), n_outputs), dtype or rows.dtype)
+        for slab in slabs(rows.shape, self.n_components):
+            here = rows[slab]
+            mapped[slab] = function(here, expect(observe(here, self.factors), self.factors))
+        return mapped
+
+
+def ppca_outline(data: MatrixSpec, k: int) -> PPCAModel:
+    """An outline of a model with k latent variables."""
+    return PPCAModel(
+        mean=unallocated(data.n_cols),
+        components=unallocated(k, data.n_cols),
+        explained_variance=unallocated(k),
+        noise_variance=1.0,
+        n_samples=float(data.n_rows),
+        n_observed=float(data.n_rows),
+        solver="outline",
+        log_likelihood=0.0,
+        log_likelihoods=unallocated(1),
+        anchor_mean=unallocated(data.n_cols),
+        anchor_components=unallocated(k, data.n_cols),
+        anchor_variance=unallocated(k),
+    )

@@ -1,0 +1,228 @@
+"""Joint histograms of every column with the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streamdr.core.blocks import Array, Block, widen
+from streamdr.core.buffers import scratch
+from streamdr.core.linalg import column_squares
+from streamdr.errors import DataError
+from streamdr.statistics.by_class.moments import MOST_CLASSES
+from streamdr.statistics.by_class.sums import comparable_classes, require_few, union_of_classes
+from streamdr.statistics.splits import fold_of
+
+MOST_VALUES = 1024
+"""The largest number of values of a discrete column."""
+_FEW = 64
+
+
+class Histograms:
+    """Counts (or weights) by fold, class of the target, and bin: one table for each column.
+
+    `points` are the bin edges of each column; an edge belongs to the bin above it. For a `discrete` column
+    they are its values, each of which is a bin; new values are added during the pass. `target` has the edges
+    of a numeric target; if it is None, every label is a class.
+    """
+
+    kind: ClassVar[str] = "histograms"
+    allow_nan: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        points: Sequence[Array],
+        discrete: Array,
+        target: Array | None = None,
+        *,
+        n_folds: int = 1,
+        seed: int = 0,
+        max_classes: int = MOST_CLASSES,
+        most_cells: int = 1 << 40,
+    ) -> None:
+        self.given = tuple(np.asarray(each, np.float64) for each in points)
+        self.discrete = np.asarray(discrete, bool)
+        self.target = target
+        self.n_folds = n_folds
+        self.seed = seed
+        self.max_classes = max_classes
+        self.most_cells = most_cells
+        self.count = 0
+        self.classes = np.zeros(0) if target is None else np.arange(len(target) + 1.0)
+        self.points = list(self.given)
+        self.tables = [np.zeros((n_folds, len(self.classes), width)) for width in self._widths()]
+
+    def update(self, block: Block) -> None:
+        """Fold one block of rows in. Rows of weight zero are ignored."""
+        values, weights = widen(block.values), block.weights
+        if not np.isfinite(column_squares(values)).all():
+            block.locate_nonfinite()
+        self.count += len(values)
+        assert block.labels is not None  # methods that need labels are never run without them
+        labels, numbers = block.labels, block.numbers
+        if weights is not None and not (weights > 0).all():
+            there = weights > 0
+            values, labels, numbers, weights = values[there], labels[there], numbers[there], weights[there]
+        if not len(values):
+            return
+        codes = self._coded(labels)
+        where = fold_of(numbers, self.n_folds, self.seed) * len(self.classes) + codes
+        columns = scratch("columns", values.shape[::-1], values.dtype)
+        columns[...] = values.T
+        offsets: dict[int, Array] = {}
+        for column, each in enumerate(columns):
+            bins = self._bins(column, each)
+            table = self.tables[column]
+            width = table.shape[2]
+            if width not in offsets:
+                offsets[width] = where * width
+            found = np.bincount(offsets[width] + bins, weights, table.size)
+            table += found.reshape(table.shape)
+
+    def merge(self, later: Self) -> None:
+        """Fold in the counts of the rows that follow."""
+        self.count += later.count
+        self._add_classes(later.classes)
+        places = np.searchsorted(self.classes, later.classes)
+        for column, table in enumerate(later.tables):
+            if not self.discrete[column]:
+                self.tables[column][:, places] += table
+                continue
+            self._add_values(column, later.points[column])
+            bins = np.searchsorted(self.points[column], later.points[column])
+            self.tables[column][np.ix_(np.arange(self.n_folds), places, bins)] += table
+
+    def _coded(self, labels: Array) -> Array:
+        if self.target is not None:
+            return np.searchsorted(self.target, labels, side="right")
+        places = _places(self.classes, labels)
+        if places is None:
+            self._add_classes(np.unique(labels))
+            places = np.searchsorted(self.classes, labels)
+        return places
+
+    def _bins(self, column: int, values: Array) -> Array:
+        points = self.points[column]
+        if not self.discrete[column]:
+            return _at_or_below(points, values)
+        places = _places(points, values)
+        if places is None:
+            finite = values[np.isfinite(values)]
+            self._add_values(column, np.unique(finite).astype(np.float64))
+            places = np.minimum(np.searchsorted(self.points[column], values), len(self.points[column]) - 1)
+        return places
+
+    def _add_classes(self, classes: Array) -> None:
+        """Add new classes to the tables."""
+        every = union_of_classes(self.classes, classes)
+        if len(every) == len(self.classes):
+            return
+        require_few(every, self.max_classes)
+        self._require_room(len(every), sum(self._widths()))
+        places = np.searchsorted(every, self.classes)
+        for column, table in enumerate(self.tables):
+            wider = np.zeros((self.n_folds, len(every), table.shape[2]))
+            wider[:, places] = table
+            self.tables[column] = wider
+        self.classes = every
+
+    def _add_values(self, column: int, values: Array) -> None:
+        """Add new values of a discrete column to its table."""
+        every = np.union1d(self.points[column], values)
+        if len(every) == len(self.points[column]):
+            return
+        if len(every) > MOST_VALUES:
+            raise DataError(
+                f"column {column} has more than {MOST_VALUES:,} different values: it is not discrete; set "
+                "discrete: false, which bins it into n_bins intervals"
+            )
+        table = self.tables[column]
+        self._require_room(len(self.classes), sum(self._widths()) + len(every) - len(self.points[column]))
+        wider = np.zeros((*table.shape[:2], len(every)))
+        wider[:, :, np.searchsorted(every, self.points[column])] = table
+        self.points[column], self.tables[column] = every, wider
+
+    def _require_room(self, n_classes: int, n_bins: int) -> None:
+        if self.n_folds * n_classes * n_bins > self.most_cells:
+            raise DataError(
+                f"{n_classes:,} classes and {n_bins:,} bins of all columns exceed the planned memory: set "
+                "n_bins to less, or discrete: false, or leave rare classes out"
+            )
+
+    def _widths(self) -> list[int]:
+        pairs = zip(self.points, self.discrete, strict=True)
+        return [len(points) + (0 if discrete else 1) for points, discrete in pairs]
+
+    def empty_like(self) -> Self:
+        """An empty accumulator with the same parameters."""
+        return type(self)(self.given, self.discrete, self.target, **self._numbers())
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The initial bins, and the folds."""
+        given = {"points": _joined(self.given), "lengths": np.array([len(each) for each in self.given])}
+        target = np.zeros(0) if self.target is None else self.target
+        cut = {"target": target, "cut": self.target is not None}
+        return {**given, "discrete": self.discrete, **cut, **self._numbers()}
+
+    def _numbers(self) -> dict[str, int]:
+        names = ("n_folds", "seed", "max_classes", "most_cells")
+        return {name: getattr(self, name) for name in names}
+
+    def value(self) -> dict[str, Array]:
+        """The classes, the bins, and the tables."""
+        return {**self.arrays(), "classes": comparable_classes(self.classes)}
+
+    def arrays(self) -> dict[str, Array]:
+        """The state as plain arrays, concatenated over columns."""
+        return {
+            "count": np.array(self.count),
+            "classes": self.classes,
+            "points": _joined(self.points),
+            "lengths": np.array([len(each) for each in self.points], np.int64),
+            "tables": _joined([table.ravel() for table in self.tables]),
+        }
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Restore a saved state."""
+        self.count, self.classes = int(arrays["count"]), arrays["classes"]
+        self.points = np.split(arrays["points"], np.cumsum(arrays["lengths"])[:-1])
+        shape = (self.n_folds, len(self.classes))
+        sizes = [shape[0] * shape[1] * width for width in self._widths()]
+        tables = np.split(arrays["tables"], np.cumsum(sizes)[:-1])
+        self.tables = [
+            table.reshape(*shape, width) for table, width in zip(tables, self._widths(), strict=True)
+        ]
+
+
+def _places(known: Array, values: Array) -> Array | None:
+    """The index of each value among the known ones; None if any is new."""
+    if not len(known):
+        return None
+    if known.dtype.kind == "U":
+        places = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    else:
+        places = np.maximum(_at_or_below(known, values), 1) - 1
+    return places if np.array_equal(known[places], values) else None
+
+
+def _at_or_below(points: Array, values: Array) -> Array:
+    """The number of ascending points at or below each value.
+
+    With few points, comparing all values with each point is faster than a binary search.
+    """
+    if len(points) > _FEW:
+        return np.searchsorted(points, values, side="right")
+    exact = points.astype(values.dtype)
+    if not np.array_equal(exact, points):  # a rounded edge could move values to another bin
+        exact, values = points, values.astype(np.float64)
+    found, above = np.zeros(len(values), np.uint8), np.empty(len(values), bool)
+    for point in exact:
+        np.greater_equal(values, point, out=above)
+        found += above.view(np.uint8)
+    return found
+
+
+def _joined(arrays: Sequence[Array]) -> Array:
+    return np.concatenate([np.zeros(0), *arrays])

@@ -1,0 +1,112 @@
+"""The memory and arithmetic of selection."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from streamdr.core.blocks import MatrixSpec
+from streamdr.core.method import Phase, Route
+from streamdr.methods.selection.parameters import product_dtype
+from streamdr.statistics.sampling import sample_phases
+
+_BATCHES = 16 << 20
+"""Bytes of a batch of small matrices of candidates."""
+
+
+def by_sums(method: Any, data: MatrixSpec, n_classes: int) -> Route:
+    """One pass that keeps a few numbers a column, and the means of classes."""
+    d = data.n_cols
+    means = n_classes * (16 * d + 1024)
+    return Route(
+        method=method,
+        name="sums",
+        exact=True,
+        passes=1,
+        flops=6.0 * data.n_rows * d,
+        phases=(
+            Phase(
+                means + 64 * d,
+                scratch_bytes=5 * means + 64 * d,
+                scratch_per_block=_copies(method, data, 1),
+                solve_bytes=4 * means + 256 * d,
+            ),
+        ),
+    )
+
+
+def by_moments(method: Any, data: MatrixSpec, n_classes: int, steps: int, *, whole: bool) -> Route:
+    """One pass that keeps the moments of each fold, and a search in memory; `whole`: through all columns."""
+    d, folds = data.n_cols + 1, method.n_folds
+    square, means = 8 * d * d, n_classes * (16 * d + 1024)
+    forms = 8 * folds * (n_classes + folds) * d * (folds + 2)
+    searching = folds * 8 * d * steps * (5 if n_classes else 3) + 4 * square * (folds if whole else 1)
+    product = 2.0 * folds * steps * d * (steps + 2 * n_classes**2 + 8)
+    removing = 6.0 * folds * d * float(d) ** 3 if whole else 0.0
+    return Route(
+        method=method,
+        name="fold moments",
+        exact=True,
+        passes=1,
+        flops=float(data.n_rows) * d * d + product + removing,
+        phases=(
+            Phase(
+                folds * (square + means),
+                scratch_bytes=2 * square + 5 * means,
+                scratch_per_block=_copies(method, data, 2),
+                solve_bytes=forms + searching + 8 * means + (_BATCHES if n_classes else 0),
+            ),
+        ),
+        advice="or reduce the columns first: select_f_score with a number k",
+    )
+
+
+def by_histograms(
+    method: Any, data: MatrixSpec, sample: int, parts: int, cells: int, n_classes: int
+) -> Route:
+    """A pass for a sample, and one for the tables, with moments by fold for cross-validation."""
+    tables, drawn = 8 * cells, 8 * sample * (data.n_cols + 1)
+    # The sample is sorted column by column, and dropped when the bin edges are known.
+    sampling = sample_phases(data, sample, parts, labelled=True, solve_bytes=2 * drawn + 2 * tables)
+    counting = Phase(
+        tables,
+        scratch_bytes=tables // max(data.n_cols, 1) + (1 << 16),
+        scratch_per_block=_copies(method, data, 2),
+        held_bytes=2 * drawn,
+        solve_bytes=2 * tables,
+    )
+    work = 40.0 * data.n_rows * data.n_cols
+    if method.k != "cv":
+        return Route(
+            method=method,
+            name="histograms",
+            exact=True,
+            passes=2,
+            sampling_passes=1,
+            flops=work,
+            phases=(*sampling, counting),
+        )
+    folds = by_moments(method, data, n_classes, data.n_cols, whole=False)
+    (moments,) = folds.phases
+    both = replace(
+        moments,
+        accumulator_bytes=moments.accumulator_bytes + tables,
+        scratch_bytes=moments.scratch_bytes + counting.scratch_bytes,
+        scratch_per_block=moments.scratch_per_block + counting.scratch_per_block,
+        held_bytes=2 * drawn,
+        solve_bytes=moments.solve_bytes + 2 * tables,
+    )
+    return replace(
+        folds,
+        name="histograms and fold moments",
+        passes=2,
+        sampling_passes=1,
+        flops=folds.flops + work,
+        phases=(*sampling, both),
+    )
+
+
+def _copies(method: Any, data: MatrixSpec, times: int) -> float:
+    """Copies of a block during an update, with label, fold and position of each row."""
+    double = product_dtype(method, data) != data.working
+    return times * (3.0 if double else 1.0) + 96.0 / data.line_bytes("rows")

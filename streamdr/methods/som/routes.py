@@ -1,0 +1,72 @@
+"""What training a map takes, in memory and arithmetic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamdr.core.blocks import MatrixSpec
+from streamdr.core.method import Phase, Route
+from streamdr.methods.som.grid import TILE_BYTES
+from streamdr.methods.som.nearest import search_bytes
+from streamdr.statistics.sampling import sample_phases
+
+if TYPE_CHECKING:
+    from streamdr.methods.som.som import SOM
+
+_SAMPLE_ROWS, _SAMPLE_BYTES = 5_000, 64 << 20
+_COMPARED = 4
+"""What finding the least of some products costs, in products of two columns."""
+
+
+def sample_rows(som: SOM, data: MatrixSpec) -> int:
+    """How many rows the map begins from."""
+    affordable = min(max(_SAMPLE_ROWS, som.grid.n_units), _SAMPLE_BYTES // (8 * data.n_cols))
+    return min(max(affordable, 2), data.n_rows)
+
+
+def sample_parts(som: SOM, data: MatrixSpec) -> int:
+    """One of how many parts of the data is read for the sample."""
+    return data.n_rows // (2 * sample_rows(som, data))
+
+
+def product_dtype(som: SOM, data: MatrixSpec) -> np.dtype[np.floating]:
+    """The type in which distances are computed."""
+    return np.dtype(np.float64) if som.precision == "double" else data.working
+
+
+def cost_factor(som: SOM, data: MatrixSpec) -> int:
+    """How much more is done with a value than to multiply it with all columns."""
+    return max(1, som.grid.n_units // (4 * data.n_cols))
+
+
+def batch(som: SOM, data: MatrixSpec) -> Route:
+    """A sample to begin from, a pass an epoch, and a last one that measures the map."""
+    n, d, units = data.n_rows, data.n_cols, som.grid.n_units
+    rows, item = sample_rows(som, data), product_dtype(som, data).itemsize
+    codebook = 8 * units * d
+    # Rows about their mean and by their weights, and the smaller of the two products of these.
+    beginning = 4 * 8 * rows * d + 4 * 8 * min(rows, d) ** 2 + 3 * codebook
+    distances = 8 * units * min(units, max(1, TILE_BYTES // (8 * units)))
+    passes = som.n_epochs + 2
+    return Route(
+        method=som,
+        name="batch",
+        exact=True,
+        passes=passes,
+        sampling_passes=1,
+        continuing_passes=2,
+        flops=2.0 * n * units * (d + _COMPARED) * (som.n_epochs + 1) * (item / 4),
+        phases=(
+            *sample_phases(data, rows, sample_parts(som, data), solve_bytes=beginning),
+            Phase(
+                codebook + 8 * units + 24,
+                # The sums of a block, and of a tile of it.
+                scratch_bytes=2 * codebook + 2 * item * units * d + search_bytes(units, d, item),
+                held_bytes=2 * codebook + 8 * d,
+                solve_bytes=5 * codebook + 4 * distances,
+                cost_factor=cost_factor(som, data),
+            ),
+        ),
+    )

@@ -1,0 +1,239 @@
+"""The self-organising map, trained in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, Self, cast
+
+import numpy as np
+
+from streamdr.core.accumulator import Accumulator
+from streamdr.core.blocks import Array, MatrixSpec
+from streamdr.core.method import Model, Pass, Passes, Route, Tags
+from streamdr.core.parameters import require_types
+from streamdr.methods.som.grid import Grid
+from streamdr.methods.som.model import SOMModel, som_outline
+from streamdr.methods.som.routes import batch, cost_factor, product_dtype, sample_parts, sample_rows
+from streamdr.methods.som.statistics import UnitSums
+from streamdr.methods.som.training import at_rows, change, in_plane, radii, sample_mean, stepped
+from streamdr.statistics.sample import Sample
+from streamdr.statistics.sampling import draw_sample
+from streamdr.statistics.validation import require, require_products
+
+_CHOICES = {
+    "topology": ("rectangular", "hexagonal"),
+    "neighborhood": ("gaussian", "bubble"),
+    "decay": ("exponential", "linear"),
+    "init": ("pca", "random"),
+    "precision": ("mixed", "double"),
+}
+
+
+@dataclass(eq=False)
+class SOM:
+    """Self-organising map (Kohonen's) of data of any length, trained in batches.
+
+    Parameters
+    ----------
+    height : int
+        How many rows of units the map has.
+    width : int
+        How many units a row of the map has.
+    topology : "rectangular" or "hexagonal"
+        Whether units lie on a square lattice, or each amid six others.
+    toroidal : bool
+        Whether opposite edges of the map touch. A hexagonal one then needs an even height.
+    neighborhood : "gaussian" or "bubble"
+        How much units learn from rows of other units: `exp(-d^2 / (2 sigma^2))`, or alike up to the distance
+        sigma and nothing beyond.
+    n_epochs : int
+        How many epochs of training there are. Each reads the data once.
+    sigma : float or None
+        The radius of the neighbourhood in the first epoch, in distances of neighbours; None for half the
+        longer side of the map.
+    sigma_end : float
+        The radius in the last epoch, and when rows were appended.
+    decay : "exponential" or "linear"
+        How the radius shrinks from epoch to epoch.
+    init : "pca" or "random"
+        Whether the map begins in the plane of the first two principal components of a sample, or at rows of
+        the sample.
+    append_tol : float
+        When rows were appended, the map stays as it is while one more epoch over all rows would move it by
+        less than this part of the quantisation error (root mean squares). Then only new rows are read.
+    precision : "mixed" or "double"
+        `"mixed"` takes distances of float32 data in float32 and sums them in float64; `"double"` takes
+        them in float64.
+    random_state : int
+        Seeds the sample that the map begins from.
+
+    References
+    ----------
+    Kohonen, T. (1982). Self-organized formation of topologically correct feature maps. Biological
+    Cybernetics 43, 59-69.
+
+    Kohonen, T. (2013). Essentials of the self-organizing map. Neural Networks 37, 52-65.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamdr import SOM
+    >>> X = np.random.default_rng(0).random((500, 3))
+    >>> som = SOM(4, 5, topology="hexagonal").fit(X)
+    >>> som.codebook_.shape, som.predict(X[:3]).shape, som.transform(X[:3]).shape
+    ((20, 3), (3,), (3, 2))
+    >>> bool(som.hits_.sum() == 500)
+    True
+    """
+
+    name: ClassVar[str] = "som"
+    model: ClassVar[type] = SOMModel
+    tags: ClassVar[Tags] = Tags(incremental=False)
+    gallery: ClassVar[Sequence[Mapping[str, Any]]] = ({"height": 12, "width": 12, "topology": "hexagonal"},)
+
+    height: int = 10
+    width: int = 10
+    _: KW_ONLY
+    topology: Literal["rectangular", "hexagonal"] = "rectangular"
+    toroidal: bool = False
+    neighborhood: Literal["gaussian", "bubble"] = "gaussian"
+    n_epochs: int = 10
+    sigma: float | None = None
+    sigma_end: float = 0.5
+    decay: Literal["exponential", "linear"] = "exponential"
+    init: Literal["pca", "random"] = "pca"
+    append_tol: float = 0.02
+    precision: Literal["mixed", "double"] = "mixed"
+    random_state: int = 0
+
+    @classmethod
+    def examples(cls) -> Sequence[Self]:
+        """Small ones, for the laws."""
+        return [
+            cls(3, 4, n_epochs=3),
+            cls(4, 3, topology="hexagonal", toroidal=True, n_epochs=2, precision="double"),
+            cls(1, 5, neighborhood="bubble", n_epochs=2, sigma=2.0, decay="linear"),
+            cls(2, 3, topology="hexagonal", init="random", n_epochs=2, random_state=1),
+        ]
+
+    def check(self) -> None:
+        """Refuse impossible parameter values."""
+        require_types(self)
+        for name in ("height", "width", "n_epochs"):
+            value = getattr(self, name)
+            require(value >= 1, name, f"{value} is not at least 1")
+        for name, words in _CHOICES.items():
+            value = getattr(self, name)
+            require(value in words, name, f"{value!r} is not one of {', '.join(words)}")
+        require(self.sigma is None or self.sigma > 0, "sigma", f"{self.sigma} is not above 0")
+        require(self.sigma_end > 0, "sigma_end", f"{self.sigma_end} is not above 0")
+        require(
+            self.sigma is None or self.sigma >= self.sigma_end,
+            "sigma",
+            f"{self.sigma} is less than sigma_end, {self.sigma_end}: the radius shrinks",
+        )
+        require(self.append_tol >= 0, "append_tol", f"{self.append_tol} is negative")
+        require(
+            not (self.toroidal and self.topology == "hexagonal" and self.height % 2),
+            "height",
+            f"a toroidal map of hexagons has an even number of rows, for its edges to fit, not {self.height}",
+        )
+
+    @property
+    def grid(self) -> Grid:
+        """Where the units lie."""
+        return Grid(int(self.height), int(self.width), self.topology, bool(self.toroidal))
+
+    @property
+    def schedule(self) -> Array:
+        """The radius of each epoch."""
+        end = float(self.sigma_end)
+        start = max(self.height, self.width) / 2 if self.sigma is None else float(self.sigma)
+        return radii(max(start, end), end, int(self.n_epochs), self.decay)
+
+    def using(self, route: str) -> Self:
+        """There is one route only."""
+        return self
+
+    def routes(self, data: MatrixSpec) -> Sequence[Route]:
+        """A pass an epoch."""
+        self.check()
+        return [batch(self, data)]
+
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """A map of as many units."""
+        return [som_outline(data, self.grid, double=self.precision == "double")]
+
+    def passes(self, data: MatrixSpec, start: SOMModel | None = None) -> Passes:
+        """An epoch a pass, and a last one that measures the map as it is saved.
+
+        The last pass is the first one of the next night, which goes on from the model: of the earlier rows
+        nothing is read for that.
+        """
+        schedule = self.schedule
+        if start is not None and start.grid == self.grid:
+            return (yield from self._continued(data, start, float(schedule[-1])))
+        empty = Sample(data.n_cols, sample_rows(self, data), int(self.random_state), allow_nan=False)
+        label = "a sample to begin from"
+        sample = yield from draw_sample(empty, data, label, sample_parts(self, data))
+        origin = sample_mean(sample.rows, sample.weights).astype(product_dtype(self, data)).astype(np.float64)
+        require_products(origin)
+        if self.init == "pca":
+            codebook = in_plane(sample.rows, sample.weights, self.grid)
+        else:
+            codebook = at_rows(sample.rows, self.grid, np.random.default_rng(self.random_state))
+        del sample
+        errors: list[float] = []
+        for number, sigma in enumerate(schedule, 1):
+            label = f"epoch {number} of {len(schedule)}, radius {sigma:.3g}"
+            if errors:
+                label += f", quantisation error {errors[-1]:.4g}"
+            full = yield from self._pass(data, codebook, origin, label)
+            errors.append(full.quantization_error)
+            codebook = stepped(full, self.neighborhood, float(sigma))
+        full = yield from self._pass(data, codebook, origin, "errors of the map", topographic=True)
+        return self._fitted(full, errors, schedule)
+
+    def _continued(self, data: MatrixSpec, start: SOMModel, sigma: float) -> Passes:
+        """Go on from a map of the first rows, at the last radius: with one epoch at most."""
+        label = "errors of the earlier map"
+        full = yield from self._pass(data, start.codebook, start.origin, label, topographic=True)
+        codebook = stepped(full, self.neighborhood, sigma)
+        errors = [*start.quantization_errors[:-1].tolist(), full.quantization_error]
+        if change(start.codebook, full, codebook) <= self.append_tol:
+            return self._fitted(full, errors[:-1], start.radii)
+        measured = yield from self._pass(data, codebook, start.origin, "errors of the map", topographic=True)
+        return self._fitted(measured, errors, np.append(start.radii, sigma))
+
+    def _pass(
+        self, data: MatrixSpec, codebook: Array, origin: Array, label: str, *, topographic: bool = False
+    ) -> Generator[Pass, Accumulator, UnitSums]:
+        """All rows as a codebook sees them."""
+        empty = UnitSums(
+            codebook, origin, self.grid, double=self.precision == "double", topographic=topographic
+        )
+        request = Pass(empty, label=label, cost_factor=cost_factor(self, data))
+        full = cast(UnitSums, (yield request))
+        empty.forget_searches()
+        full.forget_searches()
+        require_products(full.errors, full.sums)
+        return full
+
+    def _fitted(self, full: UnitSums, errors: Sequence[float], schedule: Array) -> SOMModel:
+        return SOMModel(
+            codebook=full.codebook,
+            coordinates=full.grid.coordinates,
+            hits=full.weights,
+            origin=full.origin,
+            quantization_error=full.quantization_error,
+            topographic_error=full.topographic_error,
+            quantization_errors=np.array([*errors, full.quantization_error]),
+            radii=np.asarray(schedule, np.float64),
+            height=int(self.height),
+            width=int(self.width),
+            topology=self.topology,
+            toroidal=bool(self.toroidal),
+            neighborhood=self.neighborhood,
+            double=self.precision == "double",
+        )

@@ -1,0 +1,1 @@
+"""A run of a configuration: what is stale, fit, transform, compare, verify, report."""

@@ -1,0 +1,165 @@
+"""What `inspect` finds at a path or an address: one immutable type for each kind of thing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from streamdr.core.facts import Fact, Table
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ModelInspection:
+    """A saved model."""
+
+    path: str
+    method: str
+    parameters: Mapping[str, Any]
+    n_features: int
+    n_outputs: int
+    summary: Mapping[str, Any]
+    """What the model says of itself to programs."""
+    input: str | None
+    n_rows: int
+    created: str
+    version: str
+    facts: tuple[Fact, ...]
+    """What the model says of itself to people."""
+    tables: tuple[Table, ...]
+
+    def to_json(self) -> Json:
+        """What was found as plain data, as `--json` prints it."""
+        return {
+            "kind": "model",
+            "path": self.path,
+            "method": self.method,
+            "parameters": dict(self.parameters),
+            "n_features": self.n_features,
+            "n_outputs": self.n_outputs,
+            "summary": dict(self.summary),
+            "input": self.input,
+            "n_rows": self.n_rows,
+            "created": self.created,
+            "version": self.version,
+        }
+
+
+@dataclass(frozen=True)
+class RowsInspection:
+    """An embedding, or what else was written of rows."""
+
+    kind: str
+    path: str
+    n_rows: int
+    n_outputs: int
+    shape: tuple[int, ...]
+    dims: tuple[str, ...]
+    dtype: str
+    chunks: tuple[int, ...]
+    stored_bytes: int
+    model: str | None
+    method: str | None
+    created: str | None
+    version: str | None
+
+    def to_json(self) -> Json:
+        """What was found as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class MissingChunks:
+    """How many of the chunks of an array were never written."""
+
+    count: int
+    total: int
+    first: str | None
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks in which a pass reads an array along one axis."""
+
+    count: int
+    lines: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ArrayInspection:
+    """An array of numbers, as it is stored and as a matrix."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    zarr_format: int | None
+    """None of a .npy file, which has no chunks, no codecs and nothing missing."""
+    dims: tuple[str | None, ...] | None
+    chunks: tuple[int, ...] | None
+    shards: tuple[int, ...] | None
+    codecs: tuple[str, ...]
+    stored_bytes: int
+    missing: MissingChunks | None
+    n_rows: int
+    n_cols: int
+    blocks: Mapping[str, Blocks]
+    """By the axis that is cut."""
+    stale_copy: tuple[int, ...] | None = None
+    """The shape by the metadata of its group, where that is not its own."""
+
+    def to_json(self) -> Json:
+        """What was found as plain data."""
+        fields = asdict(self)
+        name, stale = fields.pop("name"), fields.pop("stale_copy")
+        copy = {} if self.zarr_format is None else {"stale_copy": stale}
+        return {"name": name, "problem": None, **copy, **fields}
+
+
+@dataclass(frozen=True)
+class LabelsInspection:
+    """An array of text, which can be labels."""
+
+    name: str
+    labels: int
+    """How many."""
+
+    def to_json(self) -> Json:
+        """What was found as plain data."""
+        problem = "holds text: labels, which input.labels can name"
+        return {"name": self.name, "problem": problem, "labels": self.labels}
+
+
+@dataclass(frozen=True)
+class UnusableArray:
+    """An array that cannot be used, and why."""
+
+    name: str
+    problem: str
+
+    def to_json(self) -> Json:
+        """What was found as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class StoreInspection:
+    """A zarr store or a .npy file, with all arrays in it."""
+
+    kind: str
+    path: str
+    origin: str | None
+    """What made it, where streamdr did."""
+    arrays: tuple[ArrayInspection | LabelsInspection | UnusableArray, ...]
+
+    def to_json(self) -> Json:
+        """What was found as plain data."""
+        return {
+            "kind": self.kind,
+            "path": self.path,
+            "origin": self.origin,
+            "arrays": [array.to_json() for array in self.arrays],
+        }

@@ -1,0 +1,186 @@
+"""What lies at a path or an address: a store, a model, an embedding or other rows. Reads none of the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from streamdr import store
+from streamdr.core.addresses import Address, Location
+from streamdr.core.blocks import Axis
+from streamdr.core.row_outputs import ROW_OUTPUTS, RowKind
+from streamdr.data import Source, open_source
+from streamdr.data.in_memory import open_npy
+from streamdr.data.zarr.locate import Located, arrays_below, is_array, locate, stale_copy
+from streamdr.data.zarr.missing_chunks import Present, find_missing, present_chunks
+from streamdr.data.zarr.objects import node_at
+from streamdr.data.zarr.source import ZarrSource
+from streamdr.data.zarr.stores import Directory, Node
+from streamdr.engine.partition import partition
+from streamdr.errors import DataError
+from streamdr.workflow.findings import (
+    ArrayInspection,
+    Blocks,
+    LabelsInspection,
+    MissingChunks,
+    ModelInspection,
+    RowsInspection,
+    StoreInspection,
+    UnusableArray,
+)
+
+_AXES: tuple[Axis, Axis] = ("rows", "columns")
+
+
+def inspect(place: Location) -> ModelInspection | RowsInspection | StoreInspection:
+    """Everything that a person, or a script, wants to know of a place before using it."""
+    output = store.open_backend(place)
+    record = output.draft() or {}
+    if record.get("kind") == "model":
+        return _model(output)
+    for kind in ROW_OUTPUTS:
+        if record.get("kind") == kind.name:
+            return _rows(output, kind.name)
+    try:
+        if isinstance(place, Address):
+            return _store(place, node_at(place), record)
+        if place.is_dir():
+            return _store(place, Directory(place.absolute(), str(place)), record)
+        return _file(place)
+    except OSError as error:
+        raise DataError(f"{place}: cannot be read: {error}; check the path") from error
+
+
+def _model(output: store.Backend) -> ModelInspection:
+    saved = output.load_model()
+    return ModelInspection(
+        path=str(output),
+        method=saved.method,
+        parameters=dict(saved.parameters),
+        n_features=saved.model.n_features,
+        n_outputs=saved.model.n_outputs,
+        summary=saved.model.summary(),
+        input=saved.record["extra"].get("input"),
+        n_rows=saved.n_rows,
+        created=saved.record["created"],
+        version=saved.record["version"],
+        facts=saved.model.facts(),
+        tables=saved.model.tables(),
+    )
+
+
+def _rows(output: store.Backend, kind: RowKind) -> RowsInspection:
+    array = output.open_rows(kind)
+    record = output.read_group(kind).record
+    return RowsInspection(
+        kind=kind,
+        path=str(output),
+        n_rows=record["n_rows"],
+        n_outputs=record["n_outputs"],
+        shape=tuple(array.shape),
+        dims=tuple(array.dims),
+        dtype=str(array.dtype),
+        chunks=tuple(array.chunks),
+        stored_bytes=output.stored_bytes(),
+        model=record.get("model"),
+        method=record.get("method"),
+        created=record.get("created"),
+        version=record.get("version"),
+    )
+
+
+def _store(place: Location, node: Node, record: Mapping[str, Any]) -> StoreInspection:
+    names = [None] if is_array(node) else list(arrays_below(node))
+    if not names:
+        locate(node, None)  # which says what is wrong
+    return StoreInspection(
+        kind="zarr array" if None in names else "zarr group",
+        path=str(place),
+        origin=_origin(record),
+        arrays=tuple(_array(node, name, name or place.name or place.resolve().name) for name in names),
+    )
+
+
+def _origin(record: Mapping[str, Any]) -> str | None:
+    if record.get("kind") == "ingested":
+        return f"ingested from {record.get('source')}"
+    made = {"synthetic": "synthetic data", "example": "an example of scikit-learn"}
+    return made.get(record.get("kind", ""))
+
+
+def _array(node: Node, name: str | None, shown: str) -> ArrayInspection | LabelsInspection | UnusableArray:
+    try:
+        found = locate(node, name)
+        if found.metadata.is_text and len(found.metadata.grid.shape) == 1:
+            return LabelsInspection(shown, found.metadata.grid.shape[0])
+        stale = None if name is None else stale_copy(node, name, found.metadata)
+        return _described(shown, found, None if stale is None else tuple(stale))
+    except DataError as error:
+        return UnusableArray(shown, str(error))
+
+
+def _described(name: str, found: Located, stale: tuple[Any, ...] | None) -> ArrayInspection:
+    node, metadata, shards = found.node, found.metadata, found.metadata.sharding
+    source = ZarrSource(node, metadata, sample_axis=0, allow_missing=True)
+    numbers = present_chunks(node, metadata)
+    chunks = (metadata.grid.coords(number) for number in numbers.tolist())
+    stored = sum(node.stamp(metadata.keys.key(coords))[0] for coords in chunks)
+    missing = find_missing(node, metadata, Present.of(numbers))
+    return ArrayInspection(
+        name=name,
+        shape=tuple(metadata.grid.shape),
+        dtype=str(metadata.dtype),
+        bytes=math.prod(metadata.grid.shape) * metadata.dtype.itemsize,
+        zarr_format=metadata.zarr_format,
+        dims=None if metadata.dims is None else tuple(metadata.dims),
+        chunks=tuple(metadata.smallest),
+        shards=None if shards is None else tuple(metadata.grid.chunk),
+        codecs=tuple(codec.name for codec in (metadata.codecs if shards is None else shards.codecs)),
+        stored_bytes=stored,
+        missing=MissingChunks(
+            count=0 if missing is None else missing.count,
+            total=metadata.grid.n_chunks if missing is None else missing.total,
+            first=None if missing is None else missing.chunk,
+        ),
+        n_rows=source.spec.n_rows,
+        n_cols=source.spec.n_cols,
+        blocks=_blocks(source),
+        stale_copy=stale,
+    )
+
+
+def _file(path: Path) -> StoreInspection:
+    source = open_source(path)
+    size = path.stat().st_size
+    array = ArrayInspection(
+        name=path.name,
+        shape=tuple(open_npy(path).shape),
+        dtype=str(source.spec.dtype),
+        bytes=size,
+        zarr_format=None,
+        dims=None,
+        chunks=None,
+        shards=None,
+        codecs=(),
+        stored_bytes=size,
+        missing=None,
+        n_rows=source.spec.n_rows,
+        n_cols=source.spec.n_cols,
+        blocks=_blocks(source),
+    )
+    return StoreInspection("npy file", str(path), None, (array,))
+
+
+def _blocks(source: Source) -> dict[str, Blocks]:
+    """The blocks in which a pass with a small accumulator would read samples and features."""
+    cuts = {axis: partition(source.spec, source.chunks, axis, accumulator_bytes=0) for axis in _AXES}
+    return {
+        axis: Blocks(
+            count=math.ceil(pieces.length / pieces.block),
+            lines=min(pieces.block, pieces.length),
+            bytes=min(pieces.block, pieces.length) * source.spec.line_bytes(axis),
+        )
+        for axis, pieces in cuts.items()
+    }

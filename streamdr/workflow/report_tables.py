@@ -1,0 +1,125 @@
+"""The table of a comparison: for people at a terminal, in Markdown, and as comma-separated values."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from streamdr.core.byte_sizes import format_bytes
+from streamdr.core.safe_text import one_line
+
+if TYPE_CHECKING:
+    from streamdr.workflow.reports import ComparedMethod
+
+_ABSENT = "-"
+_MARKUP = re.compile(r"[|<`\[]")
+"""What would end a cell of Markdown, or make it more than text."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its key for programs, what people call it, its value, and how that is shown to people."""
+
+    key: str
+    title: str
+    value: Callable[[ComparedMethod], Any]
+    show: Callable[[Any], str] = str
+    words: bool = False
+    """Whether it is text, which begins at the left."""
+
+    def cell(self, row: ComparedMethod) -> str:
+        """The value of a row as people read it."""
+        value = self.value(row)
+        return _ABSENT if value is None else one_line(self.show(value))
+
+
+def told(parameters: Mapping[str, Any]) -> str:
+    """Parameters on one line."""
+    shown = (
+        (name, value if isinstance(value, str) else json.dumps(value)) for name, value in parameters.items()
+    )
+    return ", ".join(f"{name}={value}" for name, value in shown)
+
+
+COLUMNS = (
+    Column("name", "name", lambda row: row.name, words=True),
+    Column("method", "method", lambda row: row.method, words=True),
+    Column("n_outputs", "dimensions", lambda row: row.n_outputs, "{:,}".format),
+    Column("seconds", "seconds", lambda row: row.seconds, "{:.2f}".format),
+    Column("bytes_read", "read", lambda row: row.bytes_read, format_bytes),
+    Column("peak_rss", "peak memory", lambda row: row.peak_rss, format_bytes),
+    Column("trustworthiness", "trustworthiness", lambda row: row.trustworthiness, "{:.3f}".format),
+    Column("stress", "stress-1", lambda row: row.stress, "{:.3f}".format),
+    Column("accuracy", "1-NN accuracy", lambda row: row.accuracy, "{:.1%}".format),
+    Column("parameters", "parameters", lambda row: row.parameters, told, words=True),
+)
+
+_TELLING = [column for column in COLUMNS if column.key in ("name", "method", "peak_rss", "trustworthiness")]
+"""Columns that every version has written: by their titles a table is known."""
+
+
+def text(rows: Sequence[ComparedMethod]) -> str:
+    """The table in columns as wide as they have to be. Names that are those of methods are told once."""
+    columns = [column for column in COLUMNS if column.key != "method" or _renamed(rows)]
+    lines = [
+        [column.title for column in columns],
+        *([column.cell(row) for column in columns] for row in rows),
+    ]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column.words else cell.rjust(width)
+            for column, cell, width in zip(columns, line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def cells(rows: Sequence[ComparedMethod]) -> list[dict[str, str]]:
+    """The table as people read it, a mapping of titles a row."""
+    return [{column.title: column.cell(row) for column in COLUMNS} for row in rows]
+
+
+def markdown(rows: Sequence[ComparedMethod]) -> str:
+    """The table as Markdown."""
+    lines = [
+        [column.title for column in COLUMNS],
+        ["---" if column.words else "---:" for column in COLUMNS],
+        *([_MARKUP.sub(r"\\\g<0>", column.cell(row)) for column in COLUMNS] for row in rows),
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def comma_separated(rows: Sequence[ComparedMethod]) -> str:
+    """The table for programs: plain numbers, parameters as JSON, and nothing for what is not known."""
+    file = StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow([column.key for column in COLUMNS])
+    for row in rows:
+        values = [column.value(row) for column in COLUMNS]
+        table.writerow([json.dumps(value) if isinstance(value, dict) else value for value in values])
+    return file.getvalue()
+
+
+def is_comparison(text: str) -> bool:
+    """Whether a text is a table of a comparison, in Markdown or as values, and nothing else."""
+    if text.startswith("|"):
+        lines = text.removesuffix("\n").split("\n")
+        titles = [cell.strip() for cell in lines[0].strip("|").split("|")]
+        return {column.title for column in _TELLING} <= set(titles) and all(
+            line.startswith("| ") and line.endswith(" |") for line in lines
+        )
+    try:
+        head, *rows = csv.reader(StringIO(text))
+    except (ValueError, csv.Error):
+        return False
+    return {column.key for column in _TELLING} <= set(head) and all(len(row) == len(head) for row in rows)
+
+
+def _renamed(rows: Sequence[ComparedMethod]) -> bool:
+    return any(row.name != row.method for row in rows)

@@ -1,0 +1,334 @@
+"""Plans, reports and inspections in words for people: plain text, so that it pipes and greps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from streamdr.core.byte_sizes import format_bytes, format_seconds
+from streamdr.core.safe_text import one_line
+from streamdr.workflow import report_tables
+
+if TYPE_CHECKING:  # commands import what they need when they run, so that `--help` answers at once
+    from streamdr.core.facts import Column, Fact, Table, Value
+    from streamdr.data.ingest import IngestReport
+    from streamdr.workflow.findings import (
+        ArrayInspection,
+        LabelsInspection,
+        MissingChunks,
+        ModelInspection,
+        RowsInspection,
+        StoreInspection,
+        UnusableArray,
+    )
+    from streamdr.workflow.reports import (
+        CompareReport,
+        FitPlan,
+        FitReport,
+        OutputPlan,
+        PlanReport,
+        PlotReport,
+        ReprocessReport,
+        RowsReport,
+        RunReport,
+        StagesReport,
+        StageState,
+        TransformReport,
+        VerifyReport,
+    )
+
+_BAR = 24
+_LISTED = 20
+_PERCENT = len("100.000%")
+
+
+def plan(fit: FitPlan, transforms: Mapping[str, OutputPlan] = MappingProxyType({})) -> str:
+    """What a fit will do, why, and what it and the outputs of rows will take."""
+    block = f"{fit.block_rows:,} x {fit.block_columns:,} ({format_bytes(fit.block_bytes)})"
+    other = fit.if_values_are_missing
+    most = fit.passes - (other.passes if other else 0)
+    passes = "1 pass" if most == 1 else f"at most {most} passes"
+    missing = []
+    if other:
+        further = f"{other.solver}, at most {other.passes} more passes"
+        missing = [("if missing", f"{further}, {format_seconds(other.seconds)}")]
+    parts = [(name, format_bytes(size)) for name, size in fit.parts.items() if size]
+    return _listing(
+        "plan",
+        [
+            ("input", f"{fit.input}, {fit.n_rows:,} x {fit.n_cols:,} {fit.dtype}"),
+            ("solver", fit.reason),
+            ("work", f"{passes} over the {fit.axis}, {_count(fit.workers, 'worker')}"),
+            ("time", f"{format_seconds(fit.seconds)}, by nominal speeds of reading and arithmetic"),
+            *missing,
+            ("blocks", f"{block} each, in {_count(fit.segments, 'segment')}"),
+            ("memory", f"{format_bytes(fit.peak)} at the peak, limit {format_bytes(fit.limit)}"),
+            *((f"  {name}", size) for name, size in parts),
+            *((name.replace("_", " "), _mapping(each)) for name, each in transforms.items()),
+        ],
+    )
+
+
+def _mapping(transform: OutputPlan) -> str:
+    how = f"by {transform.axis}, {_count(transform.workers, 'worker')}"
+    return f"{format_bytes(transform.peak)} at the peak, {how}"
+
+
+def planned(report: PlanReport) -> str:
+    """The plan as an answer of its own, and what of it there is to do."""
+    stages = [(stage.name, _stage(stage)) for stage in report.stages]
+    return f"{plan(report.fit, report.transforms)}\n\n{_listing('stages', stages)}"
+
+
+def _stage(stage: StageState) -> str:
+    if stage.state == "fresh":
+        return f"fresh: {stage.reason}"
+    least, most = (
+        format_bytes(size) if size else "nothing" for size in (stage.least_bytes_to_read, stage.bytes_to_read)
+    )
+    more = "if it takes more passes" if stage.name == "fit" else "if the model moves"
+    reads = least if least == most else f"{least}, or {most} at most {more}"
+    way = "; `run` needs output.overwrite, `reprocess` does not" if stage.in_the_way else ""
+    return f"stale: {stage.reason}; reads {reads}{way}"
+
+
+def fitted(report: FitReport) -> str:
+    """What a fit found, what it took, and where the model is."""
+    heading = f"{report.method} of {report.n_rows:,} x {report.n_cols:,}"
+    facts = [*_facts(report.facts), *_effort(report), ("model", report.model)]
+    return _listing(heading, facts) + _tables(report.tables)
+
+
+def transformed(report: TransformReport) -> str:
+    """What a transform wrote, and what it took, one output after the other."""
+    return "\n\n".join(_written(kind, each) for kind, each in report.outputs.items())
+
+
+def _written(kind: str, report: RowsReport) -> str:
+    heading = f"{report.title} of {report.n_rows:,} rows, {_count(report.n_outputs, 'column')}"
+    text = _listing(heading, [*_effort(report), (kind.replace("_", " "), report.path)])
+    if report.errors is None:
+        return text
+    return f"{text}\n\n{_errors(report.errors.of, report.errors.rms_error)}"
+
+
+def _errors(of: str, errors: Mapping[str, float]) -> str:
+    """The error of something by several means, as bars."""
+    longest, width = max(errors.values()), max(map(len, errors))
+    lines = [one_line(f"root mean square error of {of}")]
+    for name, error in errors.items():
+        lines.append(f"  {name:<{width}}  {error:>8.4g}  {_bar(error, longest)}")
+    return "\n".join(lines)
+
+
+def ran(report: RunReport | StagesReport) -> str:
+    """The stages of a run."""
+    texts = [] if report.fit is None else [fitted(report.fit)]
+    if report.transform is not None:
+        texts.append(transformed(report.transform))
+    return "\n\n".join(texts)
+
+
+def reprocessed(report: ReprocessReport) -> str:
+    """What several configurations took, one after the other."""
+    texts = [f"{one_line(str(each.config))}\n\n{ran(each.run)}" for each in report.runs]
+    effort = f"{format_bytes(report.bytes_read)} in {report.seconds:.1f} s"
+    return "\n\n".join([*texts, _listing("all of it", [("read", effort)])])
+
+
+def compared(report: CompareReport) -> str:
+    """What several methods made of one input, a row each."""
+    sample = report.sample
+    shape = f"{report.n_rows:,} x {report.n_cols:,}"
+    heading = f"{_count(len(report.rows), 'method')} on {report.input}, {shape}"
+    facts = [("measured", f"by {sample.rows:,} rows")]
+    if sample.accuracy is not None:
+        facts.append(("1-NN accuracy", f"{sample.accuracy:.1%} in the input itself"))
+    read = format_bytes(report.bytes_read) if report.bytes_read else "nothing: all was up to date"
+    facts += [("read", read), *(("table", path) for path in report.tables)]
+    return f"{report_tables.text(report.rows)}\n\n{_listing(heading, facts)}"
+
+
+def verified(report: VerifyReport) -> str:
+    """What was looked at, and found to be as it should."""
+    return _listing("all is well", list(report.checks.items()))
+
+
+def ingested(report: IngestReport) -> str:
+    """What was brought in."""
+    appended = report.appended_rows
+    return _listing(
+        f"{report.n_rows:,} x {report.n_cols:,} {report.dtype}",
+        [
+            ("chunks", _lengths(report.chunks)),
+            ("appended", f"{appended:,} rows" if appended < report.n_rows else None),
+            ("labels", f"column {report.labels!r}" if report.labels is not None else None),
+            ("left out", ", ".join(map(repr, report.left_out)) or None),
+            ("written", f"{format_bytes(report.bytes_written)} in {report.seconds:.1f} s"),
+            ("store", str(report.path)),
+        ],
+    )
+
+
+def plotted(report: PlotReport) -> str:
+    """What was drawn, and where it is."""
+    return _listing(
+        f"{report.kind.replace('_', ' ')} of a {report.method} model",
+        [("model", report.model), ("picture", f"{report.path}, {format_bytes(report.bytes)}")],
+    )
+
+
+def inspected(found: ModelInspection | RowsInspection | StoreInspection) -> str:
+    """What was found at a path."""
+    from streamdr.workflow.findings import ModelInspection, RowsInspection
+
+    if isinstance(found, ModelInspection):
+        return _model(found)
+    if isinstance(found, RowsInspection):
+        return _rows(found)
+    origin = f", {found.origin}" if found.origin else ""
+    arrays = [_array(array) for array in found.arrays]
+    return "\n\n".join([one_line(f"{found.path}: {found.kind}{origin}"), *arrays])
+
+
+def _model(found: ModelInspection) -> str:
+    parameters = ", ".join(f"{name}={value}" for name, value in found.parameters.items())
+    facts = [
+        ("method", found.method),
+        ("parameters", parameters),
+        ("maps", f"{found.n_features:,} features to {found.n_outputs:,}"),
+        *_facts(found.facts),
+        ("input", f"{found.input}, {found.n_rows:,} rows"),
+        ("written", f"{found.created} by streamdr {found.version}, every bit as it was written"),
+    ]
+    return _listing(f"{found.path}: streamdr model", facts) + _tables(found.tables)
+
+
+def _rows(found: RowsInspection) -> str:
+    return _listing(
+        f"{found.path}: streamdr {found.kind}",
+        [
+            ("array", f"{_lengths(found.shape)} {found.dtype}"),
+            ("dimensions", ", ".join(found.dims)),
+            ("chunks", f"{_lengths(found.chunks)}, all there"),
+            ("on disk", format_bytes(found.stored_bytes)),
+            ("model", f"{found.model} ({found.method})"),
+            ("written", f"{found.created} by streamdr {found.version}"),
+        ],
+    )
+
+
+def _array(found: ArrayInspection | LabelsInspection | UnusableArray) -> str:
+    from streamdr.workflow.findings import LabelsInspection, UnusableArray
+
+    if isinstance(found, LabelsInspection):
+        return _listing(found.name, [("labels", f"{found.labels:,}, text; input.labels can name them")])
+    if isinstance(found, UnusableArray):
+        return _listing(found.name, [("cannot be used", found.problem)])
+    facts = [("array", f"{_lengths(found.shape)} {found.dtype}, {format_bytes(found.bytes)}")]
+    if found.stale_copy:
+        old = " x ".join(map(str, found.stale_copy))
+        facts.append(
+            ("stale", f"{old} to zarr and xarray, until zarr.consolidate_metadata is run on the group")
+        )
+    if found.dims:
+        facts.append(("dimensions", ", ".join(str(dim) for dim in found.dims)))
+    if found.chunks:
+        facts.append(("chunks", _lengths(found.chunks)))
+    if found.shards:
+        facts.append(("shards", _lengths(found.shards)))
+    if found.codecs:
+        facts.append(("codecs", f"{', '.join(found.codecs)} (zarr v{found.zarr_format})"))
+    facts.append(("on disk", format_bytes(found.stored_bytes)))
+    if found.missing is not None:
+        facts.append(("missing", _missing(found.missing)))
+    facts.append(("as a matrix", f"{found.n_rows:,} samples x {found.n_cols:,} features"))
+    for axis, blocks in found.blocks.items():
+        size = f"{blocks.lines:,} {axis} ({format_bytes(blocks.bytes)})"
+        facts.append((f"read by {axis}", f"{_count(blocks.count, 'block')} of {size}"))
+    return _listing(found.name, facts)
+
+
+def _lengths(shape: Iterable[int]) -> str:
+    return " x ".join(f"{length:,}" for length in shape)
+
+
+def _missing(missing: MissingChunks) -> str:
+    if not missing.count:
+        return f"none of {_count(missing.total, 'chunk')}"
+    return f"{missing.count:,} of {_count(missing.total, 'chunk')}, the first being {missing.first}"
+
+
+def _facts(facts: Iterable[Fact]) -> list[tuple[str, str]]:
+    return [(fact.name, _shown(fact.value, fact.unit)) for fact in facts]
+
+
+def _shown(value: Value, unit: str) -> str:
+    """A value with its unit, as people read it."""
+    if isinstance(value, bool):
+        text = "yes" if value else "no"
+    elif unit.startswith("%") and not isinstance(value, str):
+        return f"{value:.2%}{unit.removeprefix('%')}"
+    elif isinstance(value, float):
+        text = f"{value:.6g}"
+    else:
+        text = f"{value:,}" if isinstance(value, int) else value
+    return f"{text} {unit}".rstrip()
+
+
+def _effort(report: FitReport | RowsReport) -> list[tuple[str, str]]:
+    if report.reused:
+        return [("read", "nothing: it was up to date")]
+    read = f"{format_bytes(report.bytes_read)} in {report.seconds:.1f} s"
+    return [("read", read), ("memory", f"{format_bytes(report.peak_rss)} at the peak")]
+
+
+def _tables(tables: Iterable[Table]) -> str:
+    return "".join(f"\n\n{_table(table)}" for table in tables if table.rows)
+
+
+def _table(table: Table) -> str:
+    """The first rows of a table, in columns as wide as they have to be, with bars where there are to be."""
+    shown = table.head(_LISTED)
+    columns = list(zip(shown.columns, zip(*shown.rows, strict=True), strict=True))
+    lines = zip(*(_cells(column, values) for column, values in columns), strict=True)
+    bars = next((["", *_bars(values)] for column, values in columns if column.bars), None)
+    text = [f"  {'  '.join(line)}" for line in lines]
+    if bars is not None:
+        text = [f"{line}  {bar}" for line, bar in zip(text, bars, strict=True)]
+    if shown.left_out:
+        text.append(f"  ... and {shown.left_out:,} more")
+    return "\n".join(line.rstrip() for line in text)
+
+
+def _cells(column: Column, values: Sequence[Value]) -> list[str]:
+    """The name and the values of a column, padded: words start at the left, numbers end at the right."""
+    share = column.unit.startswith("%")
+    cells = [one_line(f"{value:.3%}" if share else _shown(value, column.unit)) for value in values]
+    cells.insert(0, one_line(column.name))
+    width = max([_PERCENT if share else 0, *map(len, cells)])
+    words = all(isinstance(value, str) for value in values)
+    return [cell.ljust(width) if words else cell.rjust(width) for cell in cells]
+
+
+def _bars(values: Sequence[Value]) -> list[str]:
+    sizes = [abs(float(value)) for value in values]
+    longest = max(sizes)  # not always the first: sparse components are in the order of their choice
+    return [_bar(size, longest) for size in sizes]
+
+
+def _bar(size: float, longest: float) -> str:
+    part = size / max(longest, 1e-300)
+    return "█" * round(_BAR * part) if 0 <= part <= 1 else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _listing(heading: str, facts: Iterable[tuple[str, str | None]]) -> str:
+    """A heading, and what there is to say of it; what is None is left out."""
+    known = [(one_line(name), one_line(str(value))) for name, value in facts if value is not None]
+    width = max(len(name) for name, _ in known)
+    return "\n".join([one_line(heading), *(f"  {name:<{width}}  {value}" for name, value in known)])

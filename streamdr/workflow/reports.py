@@ -1,0 +1,491 @@
+"""What commands and stages say of themselves: one immutable type a report.
+
+`to_json` is what `--json` prints. Between processes a report travels with all its fields, as a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol, TypeVar
+
+from pydantic import TypeAdapter
+
+from streamdr.core.facts import Fact, Table
+from streamdr.data.examples.datasets import Denoising, Filling
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+class Report(Protocol):
+    """What came of a command or of a stage."""
+
+    def to_json(self) -> Json:
+        """The report as plain data, as `--json` prints it."""
+
+
+def to_message(report: Any) -> Json:
+    """All fields of a report, or of another dataclass, as plain data for another process."""
+    return asdict(report)
+
+
+def from_message(kind: type[T], message: Any) -> T:
+    """Undo `to_message`."""
+    made: T = TypeAdapter(kind).validate_python(message)
+    return made
+
+
+@dataclass(frozen=True)
+class StageState:
+    """Whether a stage has anything to do, what it would read, and whether what is there is in its way."""
+
+    name: str
+    state: Literal["fresh", "stale"]
+    reason: str
+    bytes_to_read: int
+    least_bytes_to_read: int
+    in_the_way: bool
+
+    def to_json(self) -> Json:
+        """The fields by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class StatusReport:
+    """Which stages are up to date."""
+
+    stages: tuple[StageState, ...]
+
+    def to_json(self) -> Json:
+        """The report as plain data."""
+        return {"command": "status", "stages": [stage.to_json() for stage in self.stages]}
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """What a route goes on with when it finds a value missing."""
+
+    solver: str
+    passes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """What a fit will do, and what it will take."""
+
+    input: str
+    n_rows: int
+    n_cols: int
+    dtype: str
+    solver: str
+    reason: str
+    workers: int
+    passes: int
+    seconds: float
+    if_values_are_missing: Fallback | None
+    axis: str
+    block_rows: int
+    block_columns: int
+    block_bytes: int
+    segments: int
+    peak: int
+    limit: int
+    parts: Mapping[str, int]
+    """What the peak is made of."""
+    fits: bool
+
+    def to_json(self) -> Json:
+        """The fields by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class OutputPlan:
+    """How an output of rows will be written, and what that will take."""
+
+    title: str
+    peak: int
+    workers: int
+    axis: str
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """What a run will do: its fit, its outputs of rows as far as they can be foreseen, and what is stale."""
+
+    fit: FitPlan
+    transforms: Mapping[str, OutputPlan]
+    up_to_date: bool
+    stages: tuple[StageState, ...]
+
+    def to_json(self) -> Json:
+        """The report as plain data; what the fit will do stands at the top."""
+        return {
+            "command": "plan",
+            **self.fit.to_json(),
+            "transforms": {name: asdict(each) for name, each in self.transforms.items()},
+            "up_to_date": self.up_to_date,
+            "stages": [stage.to_json() for stage in self.stages],
+        }
+
+
+@dataclass(frozen=True)
+class FitPlanned:
+    """What was planned for a fit."""
+
+    workers: int
+    planned_peak: int
+    memory_limit: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """What came of a fit."""
+
+    n_rows: int
+    n_cols: int
+    method: str
+    summary: Mapping[str, Any]
+    """What the model says of itself to programs."""
+    bytes_read: int
+    seconds: float
+    peak_rss: int
+    model: str
+    reused: bool
+    because: str
+    planned: FitPlanned | None
+    """None where the model was there already."""
+    facts: tuple[Fact, ...]
+    """What the model says of itself to people."""
+    tables: tuple[Table, ...]
+
+    def to_json(self) -> Json:
+        """The report as plain data."""
+        return {
+            "command": "fit",
+            "n_rows": self.n_rows,
+            "n_cols": self.n_cols,
+            "method": self.method,
+            "summary": dict(self.summary),
+            "bytes_read": self.bytes_read,
+            "seconds": self.seconds,
+            "peak_rss": self.peak_rss,
+            "model": self.model,
+            "reused": self.reused,
+            "because": self.because,
+            **({} if self.planned is None else asdict(self.planned)),
+        }
+
+
+@dataclass(frozen=True)
+class RowsReport:
+    """What came of one output that has a row for every row of the input."""
+
+    title: str
+    path: str
+    n_rows: int
+    n_outputs: int
+    rows_written: int
+    bytes_read: int
+    seconds: float
+    peak_rss: int
+    reused: bool
+    because: str
+    model_moved: float | None = None
+    """How far the model has moved from the rows that were there; None where that is not known."""
+    errors: Filling | Denoising | None = None
+    """How far the rows are from the truth, where the input is an example of which that is known."""
+
+    def to_json(self) -> Json:
+        """The report as plain data."""
+        found = {
+            "title": self.title,
+            "path": self.path,
+            "n_rows": self.n_rows,
+            "n_outputs": self.n_outputs,
+            "rows_written": self.rows_written,
+            "bytes_read": self.bytes_read,
+            "seconds": self.seconds,
+            "peak_rss": self.peak_rss,
+            "reused": self.reused,
+            "because": self.because,
+        }
+        if not self.reused:
+            found["model_moved"] = self.model_moved
+        if self.errors is not None:
+            found[self.errors.name] = asdict(self.errors)
+        return found
+
+
+@dataclass(frozen=True)
+class TransformReport:
+    """What came of a transform: of each output, and of all together."""
+
+    peak_rss: int
+    model: str
+    embedding: str | None
+    outputs: Mapping[str, RowsReport]
+
+    @property
+    def n_rows(self) -> int:
+        """The rows of the input."""
+        return max(report.n_rows for report in self.outputs.values())
+
+    @property
+    def bytes_read(self) -> int:
+        """By all outputs."""
+        return sum(report.bytes_read for report in self.outputs.values())
+
+    @property
+    def seconds(self) -> float:
+        """For all outputs."""
+        return sum(report.seconds for report in self.outputs.values())
+
+    @property
+    def reused(self) -> bool:
+        """Whether all outputs were up to date."""
+        return all(report.reused for report in self.outputs.values())
+
+    def to_json(self) -> Json:
+        """The report as plain data; some figures of the embedding stand at the top, if there is one."""
+        outputs = {name: report.to_json() for name, report in self.outputs.items()}
+        embedding = outputs.get("embedding", {})
+        own = ("n_outputs", "rows_written", "because", "model_moved")
+        return {
+            "command": "transform",
+            "n_rows": self.n_rows,
+            **{key: embedding[key] for key in own if key in embedding},
+            "bytes_read": self.bytes_read,
+            "seconds": self.seconds,
+            "peak_rss": self.peak_rss,
+            "model": self.model,
+            "embedding": self.embedding,
+            "reused": self.reused,
+            "outputs": outputs,
+        }
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What came of the stages of a run."""
+
+    peak_rss: int
+    model: str
+    embedding: str | None
+    fit: FitReport
+    transform: TransformReport | None
+
+    @property
+    def n_rows(self) -> int:
+        """The rows of the input."""
+        return self.fit.n_rows
+
+    @property
+    def bytes_read(self) -> int:
+        """By all stages."""
+        return self.fit.bytes_read + (0 if self.transform is None else self.transform.bytes_read)
+
+    @property
+    def seconds(self) -> float:
+        """For all stages."""
+        return self.fit.seconds + (0 if self.transform is None else self.transform.seconds)
+
+    @property
+    def reused(self) -> bool:
+        """Whether all outputs were up to date."""
+        return self.fit.reused and (self.transform is None or self.transform.reused)
+
+    def to_json(self) -> Json:
+        """The report as plain data."""
+        return {
+            "command": "run",
+            "n_rows": self.n_rows,
+            "bytes_read": self.bytes_read,
+            "seconds": self.seconds,
+            "peak_rss": self.peak_rss,
+            "model": self.model,
+            "embedding": self.embedding,
+            "reused": self.reused,
+            "fit": self.fit.to_json(),
+            **({} if self.transform is None else {"transform": self.transform.to_json()}),
+        }
+
+
+@dataclass(frozen=True)
+class ConfigurationRun:
+    """The run of one of several configurations."""
+
+    config: str | None
+    """Its file."""
+    run: RunReport
+
+    def to_json(self) -> Json:
+        """The report of the run as plain data, after the name of the file."""
+        return {"config": self.config, **self.run.to_json()}
+
+
+@dataclass(frozen=True)
+class ReprocessReport:
+    """What came of several configurations."""
+
+    peak_rss: int
+    runs: tuple[ConfigurationRun, ...]
+
+    @property
+    def bytes_read(self) -> int:
+        """By all runs."""
+        return sum(each.run.bytes_read for each in self.runs)
+
+    @property
+    def seconds(self) -> float:
+        """For all runs."""
+        return sum(each.run.seconds for each in self.runs)
+
+    @property
+    def reused(self) -> bool:
+        """Whether all outputs were up to date."""
+        return all(each.run.reused for each in self.runs)
+
+    def to_json(self) -> Json:
+        """The report as plain data."""
+        return {
+            "command": "reprocess",
+            "bytes_read": self.bytes_read,
+            "seconds": self.seconds,
+            "peak_rss": self.peak_rss,
+            "reused": self.reused,
+            "runs": [each.to_json() for each in self.runs],
+        }
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What was checked, and found to be as it should be."""
+
+    n_rows: int
+    sampled_rows: int
+    bytes_read: int
+    seconds: float
+    model: str
+    model_digest: str
+    embedding: str | None
+    outputs: Mapping[str, str]
+    reconstruction_error: float | None
+    checks: Mapping[str, str]
+    """What was found, by what was looked at."""
+
+    def to_json(self) -> Json:
+        """The report as plain data."""
+        return {"command": "verify", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class StagesReport:
+    """What came of the stages of a flow; None of those that were not carried out."""
+
+    plan: PlanReport | None = None
+    fit: FitReport | None = None
+    transform: TransformReport | None = None
+    verify: VerifyReport | None = None
+
+    def to_json(self) -> Json:
+        """The reports as plain data, by the names of the stages."""
+        stages = {"plan": self.plan, "fit": self.fit, "transform": self.transform, "verify": self.verify}
+        return {name: report.to_json() for name, report in stages.items() if report is not None}
+
+
+@dataclass(frozen=True)
+class SummaryReport:
+    """What people want to see of a run: what its model lists, and a page."""
+
+    tables: tuple[Table, ...]
+    markdown: str
+
+    def to_json(self) -> Json:
+        """The report as plain data."""
+        return {
+            "command": "summarise",
+            "tables": {table.title: table.records() for table in self.tables},
+            "markdown": self.markdown,
+        }
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The rows that embeddings are measured by."""
+
+    rows: int
+    accuracy: float | None
+    """How many have the class of the nearest other row in the input; None where there are no classes."""
+
+
+@dataclass(frozen=True)
+class ComparedMethod:
+    """What a method took, and how good its embedding is. What it took is None where that is not known."""
+
+    name: str
+    method: str
+    parameters: Mapping[str, Any]
+    """Those that are not the default."""
+    n_outputs: int
+    trustworthiness: float | None
+    stress: float | None
+    accuracy: float | None
+    seconds: float | None
+    bytes_read: int | None
+    peak_rss: int | None
+    model: str
+    embedding: str | None
+    reused: bool
+
+    def to_json(self) -> Json:
+        """The fields by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class CompareReport:
+    """What several methods made of one input."""
+
+    input: str
+    n_rows: int
+    n_cols: int
+    sample: Sample
+    rows: tuple[ComparedMethod, ...]
+    tables: tuple[str, ...]
+    """The files that were written."""
+    bytes_read: int
+    reused: bool
+
+    def to_json(self) -> Json:
+        """The report as plain data."""
+        return {
+            "command": "compare",
+            "input": self.input,
+            "n_rows": self.n_rows,
+            "n_cols": self.n_cols,
+            "sample": asdict(self.sample),
+            "rows": [row.to_json() for row in self.rows],
+            "tables": list(self.tables),
+            "bytes_read": self.bytes_read,
+            "reused": self.reused,
+        }
+
+
+@dataclass(frozen=True)
+class PlotReport:
+    """What was drawn, and where it is."""
+
+    kind: str
+    path: str
+    bytes: int
+    model: str
+    method: str
+
+    def to_json(self) -> Json:
+        """The report as plain data."""
+        return {"command": "plot", **asdict(self)}

@@ -1,0 +1,78 @@
+"""A run on one page: what was found, as a table, in words and in pictures, small enough to be kept."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from functools import partial
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from streamdr import plots
+from streamdr.core.safe_text import lines, one_line
+from streamdr.errors import StreamdrError
+from streamdr.plots import catalog
+from streamdr.workflow import report_text
+from streamdr.workflow.reports import StagesReport, SummaryReport
+from streamdr.workflow.run_context import RunContext
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_ROWS = 100
+"""A table ends here; the model has the rest."""
+
+MOST_PICTURE_BYTES = 128 * 1024
+MOST_EMBEDDING_BYTES = 2**30
+"""Beyond, the scores are not drawn: a picture is not worth reading so much twice."""
+
+_DPI = 75
+
+
+def summarise(context: RunContext, reports: StagesReport) -> SummaryReport:
+    """What people want to see of a run, given what its stages reported."""
+    model = context.model.load_model().model
+    tables = tuple(table.head(MOST_ROWS) for table in model.tables())
+    return SummaryReport(tables, "\n\n".join(_page(context, model, reports)))
+
+
+def literal(text: str) -> str:
+    """Text as a block of code in Markdown, which shows it as it is whatever it holds."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}\n{lines(text)}\n{fence}"
+
+
+def _page(context: RunContext, model: Any, reports: StagesReport) -> Iterator[str]:
+    method = context.run.method.name
+    yield f"# {method} of\n\n{literal(one_line(str(context.run.input.path)))}"
+    yield from _pictures(context, model)
+    if reports.fit is not None:
+        yield literal(report_text.fitted(reports.fit))
+    if reports.transform is not None:
+        yield literal(report_text.transformed(reports.transform))
+    if reports.verify is not None:
+        found = "\n".join(one_line(f"{name}: {what}") for name, what in reports.verify.checks.items())
+        yield "## Verified\n\n" + literal(found)
+
+
+def _pictures(context: RunContext, model: Any) -> Iterator[str]:
+    for picture in catalog.of(model):
+        yield from _picture(picture.title, partial(picture.draw, model, None))
+    if context.run.output.embedding is not None and model.n_outputs > 1:
+        scores = context.embedding.open_embedding()
+        if scores.nbytes <= MOST_EMBEDDING_BYTES:
+            yield from _picture("scores", lambda: plots.scores(scores))
+
+
+def _picture(title: str, draw: Callable[[], Figure]) -> Iterator[str]:
+    """The picture as part of the text; none where matplotlib is not there or there is nothing to draw."""
+    try:
+        figure = draw()
+    except (ImportError, StreamdrError):
+        return
+    image = BytesIO()
+    figure.savefig(image, format="png", dpi=_DPI)
+    if image.tell() <= MOST_PICTURE_BYTES:
+        yield f"![{title}](data:image/png;base64,{base64.b64encode(image.getvalue()).decode('ascii')})"

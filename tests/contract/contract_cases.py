@@ -1,0 +1,191 @@
+"""What the contract runs over: every method, with each of its examples, by each of their routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fits import grown, stored
+from scipy.spatial.distance import cdist
+
+from streamdr.core.blocks import MatrixSpec
+from streamdr.core.method import ConditionalOutputs, Method, Route, Supervised
+from streamdr.core.row_outputs import ROW_OUTPUTS, RowOutput
+from streamdr.data import open_source
+from streamdr.data.source import Source
+from streamdr.errors import ParameterError
+from streamdr.methods import METHODS
+
+ROWS, MORE, COLUMNS = 300, 340, 8
+CHUNKS = (8, 3)
+KINDS = {
+    "classes": ("numbers of classes", "names"),
+    "numbers": ("values",),
+    "any": ("numbers of classes", "names", "values"),
+}
+"""The labels that a method is given, by what they are to it."""
+
+
+def values(n_rows: int = MORE) -> np.ndarray:
+    """Rows of three classes that overlap, of which any number of the first ones are always the same."""
+    rng = np.random.default_rng(0)
+    middles = rng.normal(size=(3, COLUMNS))
+    turned = rng.normal(size=(COLUMNS, COLUMNS)) * np.linspace(2.0, 0.3, COLUMNS)
+    rows = middles[classes()] + rng.normal(size=(MORE, COLUMNS)) @ turned + 5.0
+    return rows[:n_rows].astype(np.float32)
+
+
+def classes(n_rows: int = MORE) -> np.ndarray:
+    """Which of the three classes each row is of."""
+    return np.random.default_rng(1).integers(0, 3, MORE)[:n_rows]
+
+
+def labels(kind: str, n_rows: int = MORE) -> np.ndarray:
+    """The labels of the rows: classes by number or by name, or a value for each."""
+    if kind == "names":
+        return np.array(["b", "a", "cd"])[classes(n_rows)]
+    if kind == "values":
+        return classes(n_rows) + np.random.default_rng(2).normal(size=MORE)[:n_rows]
+    return classes(n_rows)
+
+
+def missing(rows: np.ndarray) -> np.ndarray:
+    """The rows with a tenth of their values gone."""
+    gone = np.random.default_rng(3).random((MORE, COLUMNS)) < 0.1
+    return np.where(gone[: len(rows)], np.float32(np.nan), rows)
+
+
+def pairs(among: str, rows: np.ndarray) -> np.ndarray:
+    """A square matrix of all pairs of rows: how far they are apart, or how alike they are."""
+    apart = cdist(rows.astype(np.float64), rows.astype(np.float64), "cityblock")
+    return apart if among == "metric" else np.exp(-apart / apart.mean())
+
+
+@dataclass(frozen=True)
+class Case:
+    """One example of a method, by one of its routes, on one kind of data."""
+
+    name: str
+    route: Route
+    labels: str | None = None
+    missing: bool = False
+    precomputed: str | None = None
+    """The parameter by which the data is a matrix of all pairs of rows, where it is one."""
+
+    @property
+    def method(self) -> Method:
+        """The method, tied to the route."""
+        return self.route.method
+
+    @property
+    def of_pairs(self) -> bool:
+        """Whether rows of the data are as long as there are rows: such data does not grow by rows."""
+        return self.precomputed is not None
+
+    def rows(self, n_rows: int = ROWS) -> np.ndarray:
+        """The values of the first rows."""
+        if self.precomputed is not None:
+            return pairs(self.precomputed, values(n_rows))
+        return missing(values(n_rows)) if self.missing else values(n_rows)
+
+    def write(
+        self,
+        place: Path,
+        n_rows: int = ROWS,
+        chunks: tuple[int, int] | None = None,
+        dtype: np.dtype | None = None,
+    ) -> Path:
+        """Store the first rows, in their own type or another, and their labels beside them."""
+        rows = self.rows(n_rows)
+        stored(place / "x.zarr", rows if dtype is None else rows.astype(dtype), chunks or self.chunks)
+        if self.labels is not None:
+            stored(place / "y.zarr", labels(self.labels, n_rows), (33,))
+        return place
+
+    @property
+    def chunks(self) -> tuple[int, int]:
+        """Chunks of a few rows and columns, of which many pairs have not too many."""
+        return (16, 64) if self.of_pairs else CHUNKS
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its only pass, over the rows, is the same pass when there are more of them."""
+        if self.of_pairs or self.route.passes > 1 or {each.axis for each in self.route.phases} != {"rows"}:
+            return False
+        kind = None if self.labels is None else labels(self.labels).dtype
+        specs = (MatrixSpec(n_rows, COLUMNS, self.rows(1).dtype, kind) for n_rows in (ROWS, MORE))
+        one, other = (next(self.method.passes(spec)).empty.parameters() for spec in specs)
+        return all(np.array_equal(one[name], other[name]) for name in one)
+
+    def grow(self, place: Path, n_rows: int = MORE) -> None:
+        """Append rows, and their labels, to what is stored."""
+        grown(place / "x.zarr", self.rows(n_rows))
+        if self.labels is not None:
+            grown(place / "y.zarr", labels(self.labels, n_rows))
+
+    def source(self, place: Path) -> Source:
+        """What is stored, opened."""
+        return open_source(place / "x.zarr", labels=None if self.labels is None else place / "y.zarr")
+
+    def here(self, n_rows: int = ROWS) -> np.ndarray | None:
+        """The labels of the first rows, in memory."""
+        return None if self.labels is None else labels(self.labels, n_rows)
+
+
+def on_pairs(example: Any) -> Iterator[Case]:
+    """The example on a matrix of distances or of products, where its method can be given one."""
+    for parameter in ("metric", "kernel"):
+        if not isinstance(getattr(example, parameter, None), str):
+            continue
+        square = MatrixSpec(ROWS, ROWS, np.dtype(np.float64))
+        try:
+            routes = replace(example, **{parameter: "precomputed"}).routes(square)
+        except ParameterError:  # it needs rows
+            continue
+        for route in routes:
+            yield Case(f"{route.name} pairs", route, precomputed=parameter)
+
+
+def outputs_of(method: Method) -> list[RowOutput]:
+    """The kinds of rows that models of a method make."""
+    lacks = method.lacks if isinstance(method, ConditionalOutputs) else lambda what: None
+    return [kind for kind in ROW_OUTPUTS if kind.supported_by(method.model) and lacks(kind.method) is None]
+
+
+def cases_of(method: type[Method]) -> Iterator[Case]:
+    """Every example of a method, by every route, with every kind of data that it takes."""
+    for number, example in enumerate(method.examples()):
+        for kind in KINDS[example.target] if isinstance(example, Supervised) else (None,):
+            dtype = None if kind is None else labels(kind).dtype
+            spec = MatrixSpec(ROWS, COLUMNS, values().dtype, dtype)
+            try:
+                routes = example.routes(spec)
+            except ParameterError:
+                if kind != "names":
+                    raise
+                continue  # a learner of numbers
+            for route in routes:
+                name = f"{method.name} {number} {route.name}" + (f" {kind}" if kind else "")
+                yield Case(name, route, kind)
+                complete = getattr(example, "method", "") == "closed_form"
+                if getattr(method.model, "allow_nan", False) is True and not complete:
+                    yield Case(f"{name} missing", route, kind, missing=True)
+        for case in on_pairs(example):
+            yield replace(case, name=f"{method.name} {number} {case.name}")
+
+
+CASES = {case.name: case for method in METHODS.values() for case in cases_of(method)}
+GROWING = {name: case for name, case in CASES.items() if not case.of_pairs}
+ROUTES = {
+    f"{case.method.name} {case.route.name}{' pairs' * case.of_pairs}": case
+    for case in reversed(CASES.values())
+}
+"""One example for each route of each method, the first that there is."""
+RUNS = {
+    f"{case.method.name}{' missing' * case.missing}{' pairs' * case.of_pairs}": case
+    for case in reversed(CASES.values())
+}
+"""One example of each method for each kind of data, for whole runs."""

@@ -1,0 +1,129 @@
+"""Every registered method, by every route: the same bits however it is run, stopped, or appended to."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from contract_cases import CASES, CHUNKS, COLUMNS, GROWING, MORE, ROWS, Case, outputs_of
+from fits import StopsInNewPass, bits, fit
+
+from streamdr import store
+from streamdr.core.execution import Execution
+from streamdr.core.method import Model, in_memory
+from streamdr.engine import fitting
+from streamdr.errors import Interrupted
+
+BLOCK = 1 << 10
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(blocks_of):
+    blocks_of(BLOCK)
+
+
+@pytest.fixture(params=CASES)
+def case(request) -> Case:
+    return CASES[request.param]
+
+
+def test_the_same_bits_on_any_number_of_threads_and_with_a_ledger_which_is_all_that_a_second_fit_reads(
+    case, store_of, tmp_path
+):
+    source = case.source(store_of(case))
+    least, most = fitting.estimate_fit_reads(case.method, source, Execution(workers=1))
+    one = fit(case.method, source, workers=1)
+    assert 0 < least <= one.bytes_read <= most, "as it was foreseen"
+    assert bits(fit(case.method, source, workers=3).model) == bits(one.model)
+    settings = {"workers": 2, "ledger": tmp_path / "ledger", "checkpoint_seconds": 0.0}
+    assert bits(fit(case.method, source, **settings).model) == bits(one.model)
+    again = fit(case.method, source, **settings)
+    assert bits(again.model) == bits(one.model)
+    assert again.bytes_read == 0
+
+
+def test_a_fit_that_is_stopped_in_each_of_its_passes_ends_with_the_same_bits_and_reads_nothing_twice(
+    case, store_of, tmp_path
+):
+    source = case.source(store_of(case))
+    whole = fit(case.method, source, workers=2)
+    settings = {"workers": 2, "ledger": tmp_path / "ledger", "checkpoint_seconds": 0.0}
+    taken, resumed, last = 0.0, 0, None
+    while last is None:
+        stopper = StopsInNewPass()
+        try:
+            last = fit(case.method, source, progress=stopper, stop=stopper.stop, **settings)
+        except Interrupted:
+            taken += stopper.bytes_taken
+        finally:
+            resumed += stopper.resumed
+    assert resumed > 0, "it was stopped in the middle of a pass"
+    assert bits(last.model) == bits(whole.model)
+    assert last.bytes_read <= whole.bytes_read - taken, "what was read is not read again"
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_appended_rows_give_the_bits_of_a_fit_that_reads_all_of_them(name, own_store_of, tmp_path):
+    """From where the model of the first rows ends, for methods that go on from there."""
+    case = GROWING[name]
+    own_store_of(case)
+    settings: dict[str, Any] = {"workers": 2, "ledger": tmp_path / "ledger", "checkpoint_seconds": 0.0}
+    first = fit(case.method, case.source(tmp_path), **settings)
+    case.grow(tmp_path)
+    source = case.source(tmp_path)
+    least, most = fitting.estimate_fit_reads(case.method, source, Execution(**settings), start=first.model)
+    grown = fit(case.method, source, start=first.model, **settings)
+    afresh = fit(case.method, source, start=first.model, workers=2)
+    assert bits(grown.model) == bits(afresh.model)
+    assert grown.bytes_read <= afresh.bytes_read
+    assert least <= grown.bytes_read <= most, "as it was foreseen"
+    if case.goes_on:
+        # What was not a whole grain is read again, and what has become a larger one.
+        again = max(MORE // 16, 2 * CHUNKS[0])
+        assert grown.bytes_read <= (MORE - ROWS + again) * 4 * COLUMNS, "little more than what is new"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_store_gives_what_memory_gives_however_it_is_chunked(name, store_of):
+    """Up to rounding; the same bits where only columns are chunked otherwise, and passes are over rows.
+
+    Values are float64, so that rounding is far less than what is compared. A route that reads parts of the
+    rows reads bands of whole chunks: which rows are in them depends on the chunks.
+    """
+    case, models = CASES[name], {}
+    n_cols = case.rows().shape[1]
+    for chunks in (case.chunks, (case.chunks[0], n_cols), (7, n_cols - 3), (ROWS, max(1, n_cols // 8))):
+        source = case.source(store_of(case, chunks=chunks, dtype=np.dtype(np.float64)))
+        models[chunks] = fit(case.method, source, workers=2).model
+    if all(phase.axis == "rows" for phase in case.route.phases):
+        one, other, *_ = models.values()
+        assert bits(other) == bits(one)
+    if any(phase.part is not None for phase in case.route.phases):
+        return
+    rows = case.rows().astype(np.float64)
+    here = in_memory(case.method, rows, labels=case.here())
+    for chunks, model in models.items():
+        for name, expected in numbers(here).items():
+            # Residuals and changes may be nothing but rounding, of values of about 1.
+            atol = max(1e-12, 1e-7 * np.nanmax(np.abs(expected), initial=0.0))
+            found = numbers(model)[name]
+            np.testing.assert_allclose(found, expected, rtol=0, atol=atol, err_msg=f"{name}, {chunks}")
+        for kind in outputs_of(case.method):
+            expected, found = (kind.of(each).transform(rows) for each in (here, model))
+            atol = 1e-7 * np.abs(expected).max()
+            np.testing.assert_allclose(found, expected, rtol=0, atol=atol, err_msg=f"{kind.name}, {chunks}")
+
+
+def numbers(model: Model) -> dict[str, np.ndarray]:
+    """The arrays and numbers of a model."""
+    found = {field.name: np.asarray(getattr(model, field.name)) for field in fields(cast(Any, model))}
+    return {name: each for name, each in found.items() if each.dtype.kind in "biuf"}
+
+
+def test_a_model_that_was_saved_is_the_one_that_was_fitted(case, store_of, tmp_path):
+    model = fit(case.method, case.source(store_of(case)), workers=2).model
+    facts: dict[str, Any] = {"parameters": {}, "feature_names": None, "input_fingerprint": "", "n_rows": ROWS}
+    store.save_model(tmp_path / "m.zarr", model, method=case.method.name, **facts)
+    assert bits(store.load_model(tmp_path / "m.zarr").model) == bits(model)

@@ -1,0 +1,119 @@
+"""Every registered method, as a configuration asks for it: runs, runs over rows that were appended, kills."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from command_line import succeed
+from contract_cases import MORE, ROWS, RUNS, Case, outputs_of
+from fits import bits
+from killing import Started, chunks, tree
+from nightly import Heard
+
+from streamdr import store
+from streamdr.config import parse
+from streamdr.core.row_outputs import RowOutput
+from streamdr.estimators import ESTIMATORS
+from streamdr.methods import METHODS
+from streamdr.workflow import pipeline
+from streamdr.workflow.verification import verify
+
+
+def parameters(case: Case) -> dict[str, Any]:
+    """The parameters of the example, as a configuration has them: those that are not left out."""
+    given = {field.name: getattr(case.method, field.name) for field in fields(cast(Any, case.method))}
+    return {name: value for name, value in given.items() if value is not None and not name.startswith("_")}
+
+
+def configuration(case: Case, root: str, **execution: Any) -> dict[str, Any]:
+    """A run with every output of rows that there is, with paths from a root on."""
+    labels = {} if case.labels is None else {"labels": f"{root}y.zarr"}
+    outputs = {kind.name: f"{root}out/{kind.name}.zarr" for kind in outputs_of(case.method)}
+    return {
+        "input": {"path": f"{root}x.zarr", **labels},
+        "method": {"name": case.method.name, **parameters(case)},
+        "output": {"model": f"{root}out/model.zarr", **outputs},
+        "execution": execution,
+    }
+
+
+def context(case: Case, place: Path) -> pipeline.RunContext:
+    run = parse(json.dumps(configuration(case, f"{place}/", workers=2)))
+    return pipeline.RunContext(run, Heard(), threading.Event())
+
+
+def assert_written(case: Case, kind: RowOutput, place: Path, n_rows: int) -> None:
+    """What is written of rows is what the model makes of them in memory, up to rounding of their type."""
+    model = store.load_model(place / "out/model.zarr").model
+    expected = np.asarray(kind.of(model).transform(case.rows(n_rows)))
+    found = store.open_rows(place / f"out/{kind.name}.zarr", kind.name)[...]
+    assert len(found) == n_rows
+    atol = 1e-4 * np.abs(expected).max()
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=0, atol=atol, err_msg=kind.name)
+
+
+@pytest.fixture(params=RUNS)
+def case(request) -> Case:
+    return RUNS[request.param]
+
+
+def test_every_method_has_runs():
+    assert {case.method.name for case in RUNS.values()} == METHODS.keys()
+
+
+def test_a_run_writes_the_model_of_the_estimator_and_what_that_makes_of_rows_and_then_all_is_fresh(
+    case, own_store_of, tmp_path
+):
+    own_store_of(case)
+    report = pipeline.run_all(context(case, tmp_path))
+    assert report.fit.n_rows == ROWS
+    estimator = ESTIMATORS[case.method.name](**parameters(case))
+    labels = () if case.labels is None else (tmp_path / "y.zarr",)
+    here = estimator.fit(tmp_path / "x.zarr", *labels).model_
+    assert bits(store.load_model(tmp_path / "out/model.zarr").model) == bits(here)
+    for kind in outputs_of(case.method):
+        assert_written(case, kind, tmp_path, ROWS)
+    verify(context(case, tmp_path))
+    again = pipeline.run_all(context(case, tmp_path))
+    assert again.reused
+    assert again.bytes_read == 0
+
+
+@pytest.mark.parametrize("name", [name for name, case in RUNS.items() if not case.of_pairs])
+def test_a_run_over_appended_rows_leaves_a_model_and_outputs_of_all_rows(name, own_store_of, tmp_path):
+    case = RUNS[name]
+    own_store_of(case)
+    pipeline.run_all(context(case, tmp_path))
+    case.grow(tmp_path)
+    planned = pipeline.plan(context(case, tmp_path)).stages[0]
+    report = pipeline.run_all(context(case, tmp_path))
+    assert report.fit.n_rows == MORE
+    assert planned.least_bytes_to_read <= report.fit.bytes_read <= planned.bytes_to_read
+    for kind in outputs_of(case.method):
+        found = store.open_rows(tmp_path / f"out/{kind.name}.zarr", kind.name)
+        assert found.shape[0] == MORE
+    verify(context(case, tmp_path))
+    assert pipeline.run_all(context(case, tmp_path)).bytes_read == 0
+
+
+def test_a_run_that_is_killed_at_any_step_ends_with_the_same_when_it_is_started_again(case, tmp_path):
+    """It kills itself before a change of the file system."""
+    for place in ("whole", "killed"):
+        case.write(tmp_path / place, chunks=(60, ROWS))
+        written = configuration(case, "", checkpoint_seconds=0.001)
+        (tmp_path / place / "config.yaml").write_text(json.dumps(written))
+    succeed("run", "config.yaml", cwd=tmp_path / "whole")
+    kills = 0
+    for last_step in (8, 22, 40):
+        with Started("run", "config.yaml", cwd=tmp_path / "killed", last_step=last_step) as run:
+            kills += run.outcome().code == -9
+    assert kills >= 2
+    succeed("run", "config.yaml", cwd=tmp_path / "killed")
+    assert tree(tmp_path / "killed") == tree(tmp_path / "whole")
+    assert chunks(tmp_path / "killed/out") == chunks(tmp_path / "whole/out")

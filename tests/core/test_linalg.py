@@ -1,0 +1,56 @@
+"""Eigenpairs of matrices on which the fastest way may give up, and shifts that leave constants at zero."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from streamdr import KernelPCA
+from streamdr.core.linalg import eigenpairs, eigh_descending, shift_near_mean
+
+
+@pytest.fixture
+def giving_up(monkeypatch):
+    """Let divide and conquer fail, as it does on some matrices with entries near the smallest number."""
+    eigh = scipy.linalg.eigh
+
+    def hesitant(*args, driver="evr", **kwargs):
+        if driver == "evd":
+            raise np.linalg.LinAlgError("no eigenvalues or eigenvectors were computed")
+        return eigh(*args, driver=driver, **kwargs)
+
+    monkeypatch.setattr(scipy.linalg, "eigh", hesitant)
+
+
+def clusters(n_rows: int) -> np.ndarray:
+    """Rows in clusters so far apart that a narrow kernel between them is less than any number but zero."""
+    rng = np.random.default_rng(0)
+    return 0.3 * rng.normal(size=(n_rows, 5)) + 10 * rng.normal(size=(9, 5))[rng.integers(9, size=n_rows)]
+
+
+def test_what_divide_and_conquer_cannot_do_is_done_otherwise(giving_up):
+    rows = clusters(60)
+    matrix = np.exp(-0.6 * np.sum((rows[:, None] - rows) ** 2, axis=2))
+    values, vectors = eigenpairs(matrix)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(matrix), atol=1e-13)
+    np.testing.assert_allclose((vectors * values) @ vectors.T, matrix, atol=1e-13)
+    np.testing.assert_allclose(eigh_descending(matrix)[0], np.maximum(values[::-1], 0.0), atol=1e-13)
+
+
+def test_a_fit_does_not_notice(giving_up, monkeypatch):
+    rows = clusters(300)
+    method = KernelPCA(4, gamma=0.6, approximation="nystrom", n_landmarks=40)
+    found = method.fit(rows).eigenvalues_
+    monkeypatch.undo()
+    np.testing.assert_allclose(found, method.fit(rows).eigenvalues_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_constant_column_is_exactly_zero_once_it_is_shifted(dtype, weighted):
+    rng = np.random.default_rng(0)
+    for n_rows in (2, 3, 7, 50, 130, 1000):
+        row = rng.normal(size=40).astype(dtype)
+        rows, weights = np.tile(row, (n_rows, 1)), rng.uniform(0.1, 2.0, n_rows)
+        assert np.array_equal(shift_near_mean(rows, weights if weighted else None), row)

@@ -1,0 +1,449 @@
+"""Clusters are started and joined as the settings say, kept from others, and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import psutil
+import pytest
+from command_line import SCRIPT, write_config, write_store
+from dask_processes import address, certificates, descendants, gone, scheduler, worker
+from distributed import Client, LocalCluster, Security
+from fits import bits
+
+import streamdr
+from streamdr.core.execution import TLS, Adaptive, Cluster, ClusterName, Execution
+from streamdr.core.progress import Silent
+from streamdr.data import open_source
+from streamdr.engine import fitting
+from streamdr.engine.executors import clusters, connecting
+from streamdr.engine.executors.dask_cluster import WorkerPolicy
+from streamdr.engine.executors.identity import difference, identity_now
+from streamdr.errors import DataError, EngineError, ParameterError
+from streamdr.methods.pca import PCA
+
+pytestmark = pytest.mark.usefixtures("small_blocks")
+
+METHOD = PCA(4, solver="covariance")
+ELSEWHERE = "192.0.2.1"  # an address that is kept for documentation, and never anybody's
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Give up on a scheduler that is not there after one second instead of ten."""
+    monkeypatch.setattr(connecting, "CONNECT_SECONDS", 1.0)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    values = (rng.normal(size=(3000, 24)) * rng.uniform(1, 9, size=24) + 30).astype("f4")
+    path = tmp_path_factory.mktemp("data") / "x.zarr"
+    write_store(path, values, chunks=(40, 5))
+    return path
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    """A store that takes many tasks."""
+    values = np.random.default_rng(1).normal(size=(40_000, 24)).astype("f4")
+    return write_store(tmp_path_factory.mktemp("data") / "x.zarr", values, chunks=(400, 24))
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    return certificates(tmp_path_factory.mktemp("tls") / "ours", "ours")
+
+
+def fit(path, progress=None, **settings):
+    return bits(fitting.fit(METHOD, open_source(path), Execution(**settings), progress=progress).model)
+
+
+class Census(Silent):
+    """Counts the worker processes while a pass runs."""
+
+    def __init__(self):
+        self.pids = set()
+
+    def advance(self, rows):
+        self.pids |= descendants()
+
+
+# Starting
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_the_same_bits_on_any_number_of_workers_which_end_with_the_run(path, workers):
+    census = Census()
+    there = fit(path, census, cluster=Cluster("LocalCluster", workers=workers))
+    assert there == fit(path, workers=2)
+    assert len(census.pids) == workers
+    assert gone(census.pids)
+
+
+def test_processes_are_a_local_cluster(path):
+    census = Census()
+    assert fit(path, census, scheduler="processes", workers=2) == fit(path)
+    assert len(census.pids) == 2
+    assert gone(census.pids)
+
+
+def test_a_cluster_grows_from_nothing_with_the_work(path):
+    census = Census()
+    adaptive = Cluster("LocalCluster", adaptive=Adaptive(minimum=0, maximum=2))
+    assert fit(path, census, cluster=adaptive) == fit(path)
+    assert 1 <= len(census.pids) <= 2
+    assert gone(census.pids)
+
+
+def test_settings_in_python_take_the_same_words(path):
+    words = {"name": "LocalCluster", "arguments": {"n_workers": 1}, "adaptive": {"maximum": 1}}
+    with streamdr.execution(cluster=words, insecure=True) as setting:
+        assert setting.cluster == Cluster("LocalCluster", {"n_workers": 1}, adaptive=Adaptive(1))
+        assert not setting.in_process
+        with streamdr.execution(scheduler="threads") as inner:
+            assert inner.in_process, "the place that is named last is the one that holds"
+    with (
+        pytest.raises(ParameterError, match="cannot be combined with scheduler"),
+        streamdr.execution(cluster=words, scheduler="threads"),
+    ):
+        pass
+
+
+def test_a_local_cluster_listens_to_nobody_else_and_is_held_to_the_memory_limit():
+    execution = Execution(memory_limit=500_000_000)
+    with clusters.start(Cluster("LocalCluster", workers=1), execution, 1) as cluster:
+        (known,) = cluster.scheduler_info["workers"].values()
+        assert known["memory_limit"] == 1_000_000_000, "dask acts when the promise is broken, not before"
+        assert known["nthreads"] == 1
+        assert cluster.scheduler.allowed_failures == clusters.ALLOWED_FAILURES
+        assert cluster.scheduler_address.startswith("tls://127.0.0.1:")
+        family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        sockets = [socket for member in family for socket in member.net_connections("tcp")]
+        assert {socket.laddr.ip for socket in sockets if socket.status == "LISTEN"} == {"127.0.0.1"}
+
+
+def test_workers_end_when_the_run_fails(path, tmp_path):
+    write_store(tmp_path / "bad.zarr", np.full((300, 24), np.nan, "f4"), chunks=(40, 24))
+
+    class CountAtOnce(Census):
+        def start(self, *about):
+            self.pids |= descendants()
+
+    census = CountAtOnce()
+    with pytest.raises(DataError, match="row 0"):
+        fit(tmp_path / "bad.zarr", census, scheduler="processes", workers=1)
+    assert census.pids
+    assert gone(census.pids)
+
+
+def test_nothing_is_left_open_by_many_runs(path):
+    def run() -> tuple[int, int]:
+        fit(path, scheduler="processes", workers=1)
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+    run()
+    handles, threads = zip(*(run() for _ in range(4)), strict=True)
+    # A leak adds something every time. dask's own pools start a thread when they first have use for it.
+    assert handles[-1] - handles[0] < 3
+    assert threads[-1] - threads[0] < 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_worker_outlives_a_command_that_is_told_to_stop_or_killed(number, tmp_path):
+    config = write_config(
+        tmp_path,
+        input={"path": "x.zarr", "synthetic": {"n_rows": 200_000, "n_cols": 64}},
+        execution={"cluster": {"name": "LocalCluster", "workers": 2}, "memory_limit": "600MB"},
+    )
+    words = [SCRIPT, "fit", config.name, "--json"]
+    command = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    found: set[int] = set()
+    while len(found) < 2 and command.poll() is None:
+        found = descendants(command.pid)
+    assert len(found) == 2
+    command.send_signal(number)
+    out, _ = command.communicate()
+    assert command.returncode == (143 if number == signal.SIGTERM else -9)
+    assert number != signal.SIGTERM or json.loads(out)["error"]["kind"] == "Interrupted"
+    assert gone(found)
+
+
+# Clusters of other packages
+
+
+def test_every_name_that_settings_know_is_a_class_of_a_package():
+    assert set(clusters.KNOWN) == set(get_args(ClusterName))
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [("KubeCluster", "dask-kubernetes"), ("Coiled", "coiled")],
+)
+def test_a_cluster_whose_package_is_missing_says_what_to_install(path, name, package):
+    with pytest.raises(ParameterError, match=f"{name} needs {package}: pip install {package}"):
+        fit(path, cluster=Cluster(name), insecure=True)
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        Cluster("KubeCluster"),
+        Cluster("LocalCluster", {"host": "0.0.0.0"}),
+        Cluster("LocalCluster", {"host": "127.0.0.1", "scheduler_port": 0}),
+        Cluster("LocalCluster", {"interface": "lo"}),
+        Cluster("LocalCluster", {"dashboard_address": ":8787"}),
+        Cluster("LocalCluster", {"dashboard_address": "0.0.0.0:0"}),
+    ],
+)
+def test_a_cluster_that_others_could_use_is_not_started(path, cluster):
+    with pytest.raises(ParameterError, match="anyone who reaches that port can run code") as refused:
+        fit(path, cluster=cluster)
+    assert refused.value.parameter == "cluster"
+
+
+def test_values_of_arguments_are_never_shown():
+    secret = {"token": "hunter2-hunter2", "env": {"PASSWORD": "swordfish"}, "scheduler_kwargs": ["sesame"]}
+    for name, value in [*secret.items(), ("memory_limit", "swordfish"), ("n_workers", "sesame")]:
+        with pytest.raises(ParameterError) as refused:
+            Cluster("LocalCluster", {name: value})
+        assert refused.value.parameter == "arguments"
+        assert name in str(refused.value)
+        for word in ("hunter2", "swordfish", "sesame"):
+            assert word not in str(refused.value)
+    cluster = Cluster("SLURMCluster", {"account": "swordfish"})
+    assert "swordfish" not in repr(cluster)
+    assert clusters.without_values("a sesame, a swordfish and a token", secret) == "a ***, a *** and a token"
+
+
+# Joining
+
+
+def test_a_scheduler_is_joined_by_its_file_or_its_address_and_left_as_it_was(path, tmp_path):
+    with scheduler(tmp_path / "scheduler.json"), worker(tmp_path / "scheduler.json"):
+        here = fit(path)
+        assert fit(path, scheduler=str(tmp_path / "scheduler.json")) == here
+        address = json.loads((tmp_path / "scheduler.json").read_text())["address"]
+        assert fit(path, scheduler=address) == here
+        with Client(address) as client:
+            assert len(client.nthreads()) == 1
+            assert client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) == 0
+
+
+def test_a_scheduler_that_is_not_there_is_named(path, tmp_path, quick):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(EngineError, match=rf"tcp://127.0.0.1:{port}: no dask scheduler answers there"):
+        fit(path, scheduler=f"tcp://127.0.0.1:{port}", ledger=tmp_path / "ledger")
+    assert not list(tmp_path.rglob("*.npz"))
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", "[1]", '{"address": 3}', "address"])
+def test_a_scheduler_file_that_is_none_is_named(path, tmp_path, content):
+    file = tmp_path / "scheduler.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(EngineError, match=r"scheduler\.json: (cannot be read|is not the file)"):
+        fit(path, scheduler=str(file))
+
+
+@pytest.mark.parametrize("there", ["", "127.0.0.1:x", "127.0.0.1:9/a", "me:hunter2@127.0.0.1:9", "::1:9"])
+def test_an_address_that_is_none_is_named_without_its_keys(path, there):
+    with pytest.raises(ParameterError, match="is no address; one looks like") as refused:
+        fit(path, scheduler=f"tcp://{there}")
+    assert refused.value.parameter == "scheduler"
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_scheduler_without_workers_is_not_waited_for_for_ever(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(clusters, "WorkerPolicy", partial(WorkerPolicy, patience=0.5))
+    with (
+        scheduler(tmp_path / "scheduler.json"),
+        pytest.raises(EngineError, match=r"has had no workers for 0\.5"),
+    ):
+        fit(path, scheduler=str(tmp_path / "scheduler.json"))
+
+
+def test_a_worker_of_another_version_is_refused(path, tmp_path):
+    other = tmp_path / "other" / "streamdr-9.9.9.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: streamdr\nVersion: 9.9.9\n")
+    file = tmp_path / "scheduler.json"
+    with (
+        scheduler(file),
+        worker(file, directory=other.parent),
+        pytest.raises(EngineError, match=rf"has streamdr 9.9.9 \(here {streamdr.__version__}\)"),
+    ):
+        fit(path, scheduler=str(file))
+
+
+def test_a_worker_with_a_streamdr_that_cannot_be_asked_is_refused_for_that_alone(path, tmp_path):
+    (tmp_path / "other" / "streamdr").mkdir(parents=True)
+    (tmp_path / "other" / "streamdr" / "__init__.py").touch()
+    file = tmp_path / "scheduler.json"
+    with (
+        scheduler(file),
+        worker(file, directory=tmp_path / "other"),
+        pytest.raises(EngineError, match=r"this worker has other code of streamdr .* \(unknown, here"),
+    ):
+        fit(path, scheduler=str(file))
+
+
+def test_a_scheduler_that_knows_no_tasks_of_streamdr_is_named(path, tmp_path):
+    (tmp_path / "other" / "streamdr").mkdir(parents=True)
+    # An empty package would not do: an editable installation finds the modules in it all the same.
+    (tmp_path / "other" / "streamdr" / "__init__.py").write_text("raise ImportError('none')")
+    file = tmp_path / "scheduler.json"
+    with (
+        scheduler(file, directory=tmp_path / "other"),
+        worker(file, directory=tmp_path),
+        pytest.raises(EngineError, match="this dask scheduler has no streamdr, or another one"),
+    ):
+        fit(path, scheduler=str(file))
+
+
+def test_code_that_changed_after_it_was_imported_is_like_no_other(monkeypatch):
+    before = identity_now()
+    assert before == identity_now()
+    monkeypatch.setattr(streamdr, "IMPORTED_AT", 0.0)
+    assert identity_now() != identity_now()
+    assert "start this process again" in difference("tcp://there", before, identity_now())
+    assert "changed after it was imported there" in difference("tcp://there", identity_now(), before)
+
+
+def altered(place, module, text, instead):
+    """A copy of streamdr with another line in a module, in a folder from where it is imported."""
+    copy = shutil.copytree(
+        Path(streamdr.__file__).parent, place / "streamdr", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    source = (copy / module).read_text()
+    assert text in source
+    (copy / module).write_text(source.replace(text, instead))
+    return place
+
+
+class Joins(Silent):
+    """When the first rows were read, starts a worker, and when it is there, ends the one before it."""
+
+    def __init__(self, file, directory, stack, first):
+        self.file, self.directory, self.stack, self.first = file, directory, stack, first
+        self.joined = None
+
+    def advance(self, rows):
+        if self.joined is None:
+            with Client(address(self.file), set_as_default=False) as client:
+                already = set(client.nthreads())
+                self.stack.enter_context(worker(self.file, directory=self.directory))
+                client.wait_for_workers(2, timeout=60)
+                (self.joined,) = set(client.nthreads()) - already
+            for member in [*psutil.Process(self.first.pid).children(recursive=True), self.first]:
+                member.kill()
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "instead"),
+    [
+        ("engine/executors/base.py", "both.merge(later)", "both.merge(both)"),
+        pytest.param("engine/runner.py", "def fold", "def other", marks=pytest.mark.slow),
+        pytest.param("statistics/moments.py", '"""', '"""Twice as long. ', marks=pytest.mark.slow),
+    ],
+    ids=["wrong sums", "without the check", "another comment"],
+)
+def test_a_worker_with_other_code_that_joins_late_is_refused(long, tmp_path, module, text, instead):
+    other = altered(tmp_path / "other", module, text, instead)
+    file = tmp_path / "scheduler.json"
+    with ExitStack() as stack:
+        stack.enter_context(scheduler(file))
+        late = Joins(file, other, stack, stack.enter_context(worker(file)))
+        with pytest.raises(EngineError, match="has other code of streamdr under the same ver") as refused:
+            fit(long, late, scheduler=str(file))
+        assert late.joined is not None
+        assert str(refused.value).startswith(late.joined)
+
+
+@pytest.mark.slow
+def test_a_worker_with_the_same_code_may_join_late(long, tmp_path):
+    file = tmp_path / "scheduler.json"
+    with ExitStack() as stack:
+        stack.enter_context(scheduler(file))
+        late = Joins(file, tmp_path, stack, stack.enter_context(worker(file)))
+        assert fit(long, late, scheduler=str(file)) == fit(long)
+        assert late.joined is not None
+
+
+# Keeping others out
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ws"])
+def test_what_is_said_to_another_machine_in_the_clear_is_refused(path, tmp_path, scheme):
+    address = f"{scheme}://{ELSEWHERE}:8786"
+    file = tmp_path / "scheduler.json"
+    file.write_text(json.dumps({"address": address}))
+    for given in (address, str(file)):
+        with pytest.raises(ParameterError, match="anyone who reaches that port can run code") as refused:
+            fit(path, scheduler=given)
+        assert refused.value.parameter == "scheduler"
+        assert address in str(refused.value)
+
+
+def test_unless_that_is_said_to_be_right(path, quick):
+    with pytest.raises(EngineError, match="no dask scheduler answers there"):
+        fit(path, scheduler=f"tcp://{ELSEWHERE}:8786", insecure=True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.8.9.10", "::1"])
+def test_this_machine_is_no_other(host):
+    assert connecting.is_loopback(host)
+
+
+@pytest.mark.parametrize("host", [ELSEWHERE, "0.0.0.0", "::", "10.0.0.1"])
+def test_other_machines_are(host):
+    assert not connecting.is_loopback(host)
+
+
+def test_a_name_that_nobody_has_is_an_error(path):
+    with pytest.raises(EngineError, match="there is no machine of this name"):
+        fit(path, scheduler="tcp://no-such-machine.invalid:8786")
+
+
+def test_a_cluster_with_certificates_speaks_tls(path, tls):
+    wanted = Cluster("LocalCluster", workers=1)
+    with clusters.start(wanted, Execution(cluster=wanted, tls=TLS(**tls)), 1) as cluster:
+        assert cluster.scheduler_address.startswith("tls://")
+    assert fit(path, cluster=Cluster("LocalCluster", workers=1), tls=TLS(**tls)) == fit(path)
+
+
+def test_a_tls_scheduler_is_joined_with_certificates_and_not_without(path, tls, tmp_path, monkeypatch):
+    security = Security(
+        require_encryption=True,
+        tls_ca_file=tls["ca"],
+        tls_scheduler_cert=tls["cert"],
+        tls_scheduler_key=tls["key"],
+        tls_worker_cert=tls["cert"],
+        tls_worker_key=tls["key"],
+        tls_client_cert=tls["cert"],
+        tls_client_key=tls["key"],
+    )
+    with LocalCluster(n_workers=1, security=security, dashboard_address=None) as cluster:
+        address = cluster.scheduler_address
+        assert address.startswith("tls://")
+        assert fit(path, scheduler=address, tls=TLS(**tls)) == fit(path)
+        with pytest.raises(ParameterError, match="TLS needs certificates"):
+            fit(path, scheduler=address)
+        strangers = certificates(tmp_path / "theirs", "theirs")
+        monkeypatch.setattr(connecting, "CONNECT_SECONDS", 1.0)
+        with pytest.raises(EngineError, match="no dask scheduler answers there"):
+            fit(path, scheduler=address, tls=TLS(**strangers))
+        with pytest.raises(ParameterError, match=r"missing\.pem: there is no such file"):
+            fit(path, scheduler=address, tls=TLS(**{**tls, "ca": str(Path("missing.pem"))}))

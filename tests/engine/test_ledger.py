@@ -1,0 +1,262 @@
+"""The ledger's folder holds entries, and no litter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from narrowing import present
+
+from streamdr.core.blocks import Block, Span
+from streamdr.engine.ledger import Entry, Ledger, TailPart
+from streamdr.errors import StoreError
+from streamdr.statistics.moments import Moments
+from streamdr.store.key_value_folder import LocalKeyValueFolder
+from streamdr.store.process_identity import Process
+
+
+def moments(rows):
+    state = Moments(3)
+    state.update(Block(Span(0, len(rows)), rows))
+    return state
+
+
+@pytest.fixture
+def entry():
+    rows = np.random.default_rng(0).normal(size=(10, 3))
+    tail = TailPart(Span(8, 10), moments(rows[8:]), "what it was at 10")
+    return Entry(10, [0, 2], [moments(rows[:8])], "what it was at 8", [tail])
+
+
+def equal(one, other):
+    states = [[*entry.digits, *(part.state for part in entry.tail)] for entry in (one, other)]
+    return all(
+        np.array_equal(a[name], b[name])
+        for a, b in zip(*[[state.arrays() for state in side] for side in states], strict=True)
+        for name in a
+    )
+
+
+def test_what_is_saved_is_loaded(tmp_path, entry):
+    ledger = Ledger(LocalKeyValueFolder(tmp_path / "ledger"))
+    ledger.save("key", entry)
+    loaded = present(ledger.load("key", Moments(3)))
+    assert (loaded.length, loaded.counts, loaded.mark) == (10, [0, 2], "what it was at 8")
+    assert (loaded.tail[0].span, loaded.tail[0].mark) == (Span(8, 10), "what it was at 10")
+    assert equal(loaded, entry)
+    ledger.forget("key")
+    assert ledger.load("key", Moments(3)) is None
+
+
+@pytest.mark.parametrize("place", [0.02, 0.3, 0.6, 0.99])
+def test_a_flipped_bit_is_noticed_and_the_entry_dropped(tmp_path, entry, place):
+    ledger = Ledger(LocalKeyValueFolder(tmp_path))
+    ledger.save("key", entry)
+    content = bytearray((tmp_path / "key.npz").read_bytes())
+    content[int(place * len(content))] ^= 4
+    (tmp_path / "key.npz").write_bytes(content)
+    loaded = ledger.load("key", Moments(3))
+    assert loaded is None or equal(loaded, entry), "the flip was where nothing is kept"
+    if loaded is None:
+        assert not (tmp_path / "key.npz").exists()
+
+
+def test_a_fresh_ledger_sees_only_what_it_wrote_itself(tmp_path, entry):
+    Ledger(LocalKeyValueFolder(tmp_path)).save("key", entry)
+    fresh = Ledger(LocalKeyValueFolder(tmp_path), fresh=True)
+    assert fresh.load("key", Moments(3)) is None
+    fresh.save("key", entry)
+    assert fresh.load("key", Moments(3)) is not None
+
+
+def named(number):
+    """A key as the ledger makes them."""
+    return f"{number:040x}"
+
+
+def test_what_was_of_no_use_for_longest_is_dropped_first(tmp_path, entry, monkeypatch):
+    monkeypatch.setattr("streamdr.engine.ledger._KEPT_BYTES", 0)
+    for number in range(8):
+        Ledger(LocalKeyValueFolder(tmp_path)).save(named(number), entry)
+        os.utime(tmp_path / f"{named(number)}.npz", (number, number))
+    ledger = Ledger(LocalKeyValueFolder(tmp_path))
+    assert ledger.load(named(1), Moments(3)) is not None
+    ledger.prune()
+    assert sorted(path.stem for path in tmp_path.iterdir()) == [named(1), named(6), named(7)]
+
+
+def test_files_of_others_in_the_folder_are_neither_dropped_nor_counted(tmp_path, entry, monkeypatch):
+    monkeypatch.setattr("streamdr.engine.ledger._KEPT_BYTES", 10_000)
+    elsewhere = tmp_path / "elsewhere.npz"
+    np.savez(elsewhere, x=np.zeros(10_000))
+    folder = tmp_path / "ledger"
+    (folder / f"{named(3)}.npz").mkdir(parents=True)
+    (folder / f"{named(4)}.npz").symlink_to(elsewhere)
+    (folder / f"{named(5)}.npz").symlink_to("nowhere")
+    os.mkfifo(folder / f"{named(6)}.npz")
+    np.savez(folder / "mine.npz", x=np.zeros(10_000))
+    np.savez(folder / f"{named(7)}.npz", x=np.zeros(10_000))  # a store that calls files by their contents
+    (folder / f"{named(8)}.npz").write_bytes(bytes(100_000))
+    (folder / "notes.txt").write_text("precious")
+    before = {path.name: path.lstat().st_ino for path in folder.iterdir()}
+    ledger = Ledger(LocalKeyValueFolder(folder))
+    ledger.save(named(1), entry)
+    ledger.prune()
+    assert {path.name: path.lstat().st_ino for path in folder.iterdir()} == {
+        **before,
+        f"{named(1)}.npz": (folder / f"{named(1)}.npz").stat().st_ino,
+    }
+    monkeypatch.setattr("streamdr.engine.ledger._KEPT_BYTES", 0)
+    Ledger(LocalKeyValueFolder(folder)).prune()
+    assert {path.name: path.lstat().st_ino for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("what", ["pipe", "link to a device", "link to a file", "loop", "broken"])
+def test_whatever_is_in_the_place_of_an_entry_is_replaced_and_nothing_is_followed(tmp_path, entry, what):
+    folder, elsewhere = tmp_path / "ledger", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.write_text("precious")
+    place = folder / "key.npz"
+    if what == "pipe":
+        os.mkfifo(place)
+    else:
+        to = {
+            "link to a device": "/dev/zero",
+            "link to a file": elsewhere,
+            "loop": place,
+            "broken": "nowhere",
+        }
+        place.symlink_to(to[what])
+    ledger = Ledger(LocalKeyValueFolder(folder))
+    assert ledger.load("key", Moments(3)) is None
+    ledger.save("key", entry)
+    assert equal(ledger.load("key", Moments(3)), entry)
+    assert elsewhere.read_text() == "precious"
+    assert [path.name for path in folder.iterdir()] == ["key.npz"]
+
+
+def test_a_directory_in_its_place_is_one_clear_error(tmp_path, entry):
+    (tmp_path / "key.npz").mkdir()
+    (tmp_path / "key.npz" / "notes").write_text("precious")
+    ledger = Ledger(LocalKeyValueFolder(tmp_path))
+    assert ledger.load("key", Moments(3)) is None
+    with pytest.raises(StoreError, match="the checkpoint cannot be written: Is a directory"):
+        ledger.save("key", entry)
+    assert (tmp_path / "key.npz" / "notes").read_text() == "precious"
+    with pytest.raises(StoreError, match=r"is not a directory; set execution.ledger"):
+        Ledger(LocalKeyValueFolder(tmp_path / "key.npz" / "notes")).load("key", Moments(3))
+
+
+def test_an_entry_in_the_place_of_another_is_not_taken_for_it(tmp_path, entry):
+    ledger = Ledger(LocalKeyValueFolder(tmp_path))
+    ledger.save("one", entry)
+    (tmp_path / "one.npz").rename(tmp_path / "other.npz")
+    assert ledger.load("other", Moments(3)) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_entries_that_do_not_say_whose_they_are_still_serve(tmp_path, entry):
+    """Those of the first version."""
+    Ledger(LocalKeyValueFolder(tmp_path)).save("key", entry)
+    with np.load(tmp_path / "key.npz") as archive:
+        arrays = dict(archive)
+    layout = json.loads(str(arrays.pop("layout")))
+    del layout["key"], layout["arrays"]
+    np.savez(tmp_path / "key.npz", layout=np.array(json.dumps(layout)), **arrays)
+    assert equal(Ledger(LocalKeyValueFolder(tmp_path)).load("key", Moments(3)), entry)
+
+
+def rewritten(path, change):
+    """Write an entry again with other files in it, whose checksums are right."""
+    with zipfile.ZipFile(path) as archive:
+        files = {info.filename: archive.read(info) for info in archive.infolist()}
+    how = change(files) or zipfile.ZIP_STORED
+    with zipfile.ZipFile(path, "w", how) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+
+
+def inflate(files):
+    name = next(name for name in files if name.endswith("/scatter.npy"))
+    files[name] = files[name].replace(b"(3, 3)", b"(9999999, 9999999)".ljust(6))
+
+
+def nest(files):
+    text = "[" * 5000 + "]" * 5000
+    memory = BytesIO()
+    np.save(memory, np.array(text))
+    files["layout.npy"] = memory.getvalue()
+
+
+def bomb(files):
+    files["layout.npy"] = bytes(50_000_000)
+    return zipfile.ZIP_DEFLATED
+
+
+def pickled(files):
+    memory = BytesIO()
+    np.save(memory, np.array([print], dtype=object), allow_pickle=True)
+    files["0/scatter.npy"] = memory.getvalue()
+
+
+@pytest.mark.parametrize("change", [inflate, nest, bomb, pickled, dict.clear])
+def test_an_entry_that_was_made_to_be_read_is_forgotten(tmp_path, entry, change):
+    ledger = Ledger(LocalKeyValueFolder(tmp_path))
+    ledger.save("key", entry)
+    rewritten(tmp_path / "key.npz", change)
+    assert ledger.load("key", Moments(3)) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def flips(path, bits):
+    """Each damaged content of a file, one bit of it turned over."""
+    whole = path.read_bytes()
+    for bit in bits(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        yield bytes(damaged)
+
+
+@pytest.mark.parametrize(
+    "bits",
+    [
+        pytest.param(lambda count: range(0, count, 101), id="some"),
+        pytest.param(range, id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_no_flipped_bit_raises_or_changes_a_number(tmp_path, entry, bits, recwarn):
+    path = tmp_path / "key.npz"
+    Ledger(LocalKeyValueFolder(tmp_path)).save("key", entry)
+    for damaged in flips(path, bits):
+        path.write_bytes(damaged)
+        loaded = Ledger(LocalKeyValueFolder(tmp_path)).load("key", Moments(3))
+        assert loaded is None or equal(loaded, entry)
+        assert path.exists() == (loaded is not None)
+    assert not recwarn.list
+
+
+def test_what_a_killed_run_was_writing_is_removed_and_what_a_living_one_writes_is_not(tmp_path, entry):
+    """One that was killed may not have been waited for yet, and its number may be another's by now."""
+    gone, here, elsewhere = subprocess.Popen(["true"]), Process.here(), "another-machine"
+    os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and its number is still its own
+    started = int(Path(f"/proc/{gone.pid}/stat").read_text().rpartition(")")[2].split()[19])
+    killed, reused, *writing = (
+        f".{'0' * 40}.npz.{host}.{pid}-{began}.partial"
+        for host, pid, began in (
+            (here.host, gone.pid, started),
+            (here.host, here.pid, here.started - 1),
+            (here.host, here.pid, here.started),
+            (elsewhere, gone.pid, started),
+        )
+    )
+    for name in (killed, reused, *writing):
+        (tmp_path / name).write_bytes(b"half of an entry")
+    Ledger(LocalKeyValueFolder(tmp_path)).save("key", entry)
+    gone.wait()
+    assert {path.name for path in tmp_path.iterdir()} == {*writing, "key.npz"}

@@ -1,0 +1,209 @@
+"""The memory limit is a promise: planned before reading, kept by a fresh process, or refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from zarr.codecs import BloscCodec
+
+from streamdr.core.execution import Execution
+from streamdr.data import open_source
+from streamdr.engine import planner
+from streamdr.errors import MemoryLimitError
+from streamdr.methods.pca import PCA
+
+MIB = 1 << 20
+
+FIT = """
+import json, sys
+from pathlib import Path
+from streamdr.engine import fitting, planner
+from streamdr.core.execution import Execution
+from streamdr.methods.pca import PCA
+from streamdr.data import open_source
+
+path, solver, limit, workers, ledger = sys.argv[1:]
+execution = Execution(
+    memory_limit=int(limit), workers=int(workers), ledger=Path(ledger), checkpoint_seconds=0.1
+)
+source = open_source(path)
+method = PCA(10, solver=solver, max_passes=3, tol=0.0)
+fitted = fitting.fit(method, source, execution)
+fit_peak = planner.peak_resident()
+fitting.transform(fitted.model, source, Path(ledger) / "z.zarr", execution, attributes={})
+report = {
+    "planned": fitted.plan.peak, "peak": fit_peak, "workers": fitted.plan.workers,
+    "after_transform": planner.peak_resident(),
+}
+print(json.dumps(report))
+"""
+
+SHAPES = {
+    # Chunks as large as blocks get: of smaller ones blocks are small at first, and grow.
+    "tall": ((150_000, 256), (16_384, 256)),
+    "four times as tall": ((600_000, 256), (16_384, 256)),
+    "square chunks": ((40_000, 1024), (1024, 512)),
+    "small chunks": ((60_000, 512), (500, 512)),
+    "wide": ((300, 120_000), (300, 4096)),
+    "four times as wide": ((300, 480_000), (300, 4096)),
+    "large chunks": ((60_000, 512), (30_000, 512)),
+}
+
+
+def make(path, name):
+    """A store of one block's values over and over: cheap to write, as large to read as any other."""
+    shape, chunks = SHAPES[name]
+    array = zarr.create_array(
+        path, shape=shape, chunks=chunks, dtype="f4", compressors=BloscCodec(cname="lz4", clevel=1)
+    )
+    piece = np.random.default_rng(0).standard_normal(chunks, dtype=np.float32)
+    for row in range(0, shape[0], chunks[0]):
+        for column in range(0, shape[1], chunks[1]):
+            region = (slice(row, row + chunks[0]), slice(column, column + chunks[1]))
+            array[region] = piece[: shape[0] - row, : shape[1] - column]
+    return path
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    root = tmp_path_factory.mktemp("stores")
+    return {name: make(root / f"{name.replace(' ', '-')}.zarr", name) for name in SHAPES}
+
+
+def fresh(path, solver, limit, workers, ledger):
+    arguments = [str(path), solver, str(limit), str(workers), str(ledger)]
+    done = subprocess.run(
+        [sys.executable, "-c", FIT, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+CASES = [
+    ("tall", "covariance", 260, 2),
+    ("tall", "covariance", 500, 2),
+    ("four times as tall", "covariance", 260, 2),
+    ("tall", "krylov", 300, 2),
+    ("square chunks", "covariance", 350, 2),
+    ("square chunks", "krylov", 400, 3),
+    ("small chunks", "covariance", 300, 4),
+    ("large chunks", "covariance", 600, 2),
+    ("wide", "gram", 300, 2),
+    ("four times as wide", "gram", 400, 2),
+    ("four times as wide", "gram", 900, 2),
+]
+
+
+@pytest.mark.parametrize(("shape", "solver", "limit", "workers"), CASES)
+def test_a_fresh_process_keeps_the_promise(stores, tmp_path, shape, solver, limit, workers):
+    report = fresh(stores[shape], solver, limit * MIB, workers, tmp_path)
+    assert report["planned"] <= limit * MIB
+    assert report["peak"] <= report["planned"], "the plan was too low"
+    assert report["after_transform"] <= limit * MIB
+
+
+def test_what_threads_have_freed_is_given_back():
+    """As much as an allocator keeps for threads that have ended, after blocks of which some are reused."""
+    code = f"""
+from threading import Barrier, Thread
+import numpy as np
+from streamdr.engine import planner
+
+def work(together):
+    together.wait()
+    for _ in range(3):
+        blocks = [np.ones({MIB}) for _ in range(3)]
+
+planner.share_one_arena()
+before = planner.resident()
+for workers in (2, 3, 4):
+    together = Barrier(workers)
+    threads = [Thread(target=work, args=[together]) for _ in range(workers)]
+    for each in (Thread.start, Thread.join):
+        for thread in threads:
+            each(thread)
+planner.give_back()
+print(planner.resident() - before)
+"""
+    left = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(left) < 8 * MIB
+
+
+def test_memory_does_not_grow_with_rows(stores, tmp_path):
+    peaks = [
+        fresh(stores[shape], "covariance", 500 * MIB, 2, tmp_path / shape)["peak"]
+        for shape in ("tall", "four times as tall")
+    ]
+    assert peaks[1] < 1.1 * peaks[0]
+
+
+@pytest.fixture(autouse=True)
+def fresh_interpreter(monkeypatch):
+    """Plan as in a fresh process, whatever the tests before have left in this one."""
+    monkeypatch.setattr(planner, "resident", lambda: 0)
+
+
+def plan(path, solver="auto", **settings):
+    return planner.plan(PCA(10, solver=solver), open_source(path), Execution(**settings))
+
+
+def test_a_smaller_limit_means_fewer_workers_never_other_blocks(stores):
+    roomy, tight = (plan(stores["tall"], workers=8, memory_limit=limit * MIB) for limit in (2000, 300))
+    assert tight.workers < roomy.workers == 8
+    assert tight.blocks == roomy.blocks
+
+
+@pytest.mark.parametrize("solver", ["covariance", "gram", "krylov"])
+def test_what_cannot_fit_is_refused_before_reading(stores, solver, monkeypatch):
+    source = open_source(stores["large chunks"])
+    monkeypatch.setattr(type(source), "read", lambda *_: pytest.fail("read a block"))
+    with pytest.raises(MemoryLimitError) as refused:
+        planner.plan(PCA(10, solver=solver), source, Execution(memory_limit=150 * MIB))
+    words = str(refused.value)
+    assert "large-chunks.zarr" in words
+    assert "150 MiB" in words
+    assert "raise memory_limit to" in words
+
+
+def test_the_advice_of_a_refusal_is_enough(stores):
+    with pytest.raises(MemoryLimitError) as refused:
+        plan(stores["tall"], solver="covariance", memory_limit=150 * MIB)
+    advised = float(str(refused.value).split("raise memory_limit to ")[1].split(" MiB")[0])
+    assert plan(stores["tall"], solver="covariance", memory_limit=int((advised + 1) * MIB)).workers == 1
+
+
+def test_auto_goes_by_shape_cost_and_limit(stores, tmp_path):
+    assert plan(stores["tall"]).route.name == "covariance"
+    assert plan(stores["wide"]).route.name == "gram"
+    large = zarr.create_array(
+        tmp_path / "large.zarr", shape=(10**6, 20_000), chunks=(200, 20_000), dtype="f4"
+    )
+    assert plan(tmp_path / "large.zarr", memory_limit=2000 * MIB).route.name == "krylov"
+    assert large.nchunks_initialized == 0
+    reason = plan(tmp_path / "large.zarr", memory_limit=2000 * MIB).reason
+    assert "covariance would take" in reason
+    assert "gram would take" in reason
+
+
+def test_the_parts_make_the_peak(stores):
+    chosen = plan(stores["tall"], memory_limit=500 * MIB)
+    assert chosen.peak == sum(chosen.parts.values())
+    assert chosen.parts.keys() == {"interpreter", "blocks", "scratch", "accumulators", "held", "solve"}
+
+
+def test_what_the_process_already_holds_is_counted(stores, monkeypatch):
+    monkeypatch.setattr(planner, "resident", lambda: 400 * MIB)
+    assert plan(stores["tall"], memory_limit=900 * MIB).parts["interpreter"] == 400 * MIB
+
+
+def test_resident_memory_is_what_the_kernel_says(monkeypatch):
+    monkeypatch.undo()
+    pages = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    assert abs(planner.resident() - pages) < 32 * MIB
+    assert planner.peak_resident() >= planner.resident()

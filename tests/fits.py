@@ -1,0 +1,91 @@
+"""What tests of fits share: small stores, fits, the bits of a model, stops in the middle of a pass."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import zarr
+
+from streamdr.core.execution import Execution
+from streamdr.core.method import Method, Model
+from streamdr.core.progress import Progress, Silent
+from streamdr.data import open_source
+from streamdr.data.source import Source
+from streamdr.engine import fitting
+
+
+def stored(place: Path, values: np.ndarray, chunks: tuple[int, ...] = (40, 5)) -> Path:
+    """Write an array to a store of its own."""
+    zarr.create_array(place, shape=values.shape, chunks=chunks, dtype=values.dtype)[...] = values
+    return place
+
+
+def grown(path: Path, values: np.ndarray) -> None:
+    """Append to a store what it lacks of some values."""
+    array = zarr.open_array(path, mode="r+")
+    before = array.shape[0]
+    array.resize(values.shape)
+    array[before:] = values[before:]
+
+
+def fit(
+    method: Method,
+    source: Path | Source,
+    *,
+    start: Model | None = None,
+    progress: Progress | None = None,
+    stop: threading.Event | None = None,
+    **settings: Any,
+) -> fitting.Fitted:
+    """Fit a method to a source, or to a store, with some settings of the execution."""
+    opened = source if isinstance(source, Source) else open_source(source)
+    return fitting.fit(method, opened, Execution(**settings), start=start, progress=progress, stop=stop)
+
+
+def bits(model: Model) -> dict[str, Any]:
+    """All that a model is: arrays as bytes, numbers as they are."""
+    found = {field.name: getattr(model, field.name) for field in fields(cast(Any, model))}
+    return {name: x.tobytes() if isinstance(x, np.ndarray) else x for name, x in found.items()}
+
+
+class StopAfter(Silent):
+    """Asks the run to stop once so many rows were folded."""
+
+    def __init__(self, rows: float) -> None:
+        self.left = rows
+        self.stop = threading.Event()
+
+    def advance(self, rows: int) -> None:
+        self.left -= rows
+        if self.left <= 0:
+            self.stop.set()
+
+
+class StopsInNewPass(Silent):
+    """Asks the run to stop when the first task is done of a pass of which nothing was known."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.bytes_taken = 0.0
+        self.resumed = False
+        self._new, self._line_bytes = False, 0.0
+
+    def start(
+        self,
+        label: str,
+        total_rows: int,
+        done_rows: int = 0,
+        bytes_per_row: float = 0.0,
+        unit: str = "rows",
+    ) -> None:
+        self._new, self._line_bytes = done_rows == 0, bytes_per_row
+        self.resumed |= done_rows > 0
+
+    def advance(self, rows: int) -> None:
+        self.bytes_taken += rows * self._line_bytes
+        if self._new:
+            self.stop.set()

@@ -1,0 +1,250 @@
+"""Selection from stores: the same bits everywhere, nothing read twice, only chosen columns mapped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import zarr
+from fits import bits, grown, stored
+from nightly import Nights
+from sklearn.feature_selection import f_classif, f_regression
+
+from streamdr import store
+from streamdr.config import parse
+from streamdr.core.blocks import Span
+from streamdr.core.execution import Execution
+from streamdr.core.progress import Silent
+from streamdr.core.row_outputs import EMBEDDING
+from streamdr.data import open_source
+from streamdr.data.column_subset import ColumnSubset
+from streamdr.data.zarr.reading import FileReader
+from streamdr.engine import fitting
+from streamdr.engine.planner import plan_transform, view_and_source
+from streamdr.errors import DataError
+from streamdr.methods.selection import SelectCorrelation, SelectForward, SelectFScore, SelectMutualInfo
+from streamdr.methods.selection.model import SelectionModel
+from streamdr.workflow import pipeline
+
+N, D = 1500, 12
+ALL = N * D * 4
+METHODS: dict[str, tuple[Method, str]] = {
+    "mutual_info": (SelectMutualInfo(4), "numbers"),
+    "mutual_info cv": (SelectMutualInfo("cv", n_folds=3), "classes"),
+    "f_score": (SelectFScore(4), "classes"),
+    "f_score cv": (SelectFScore("cv"), "classes"),
+    "correlation": (SelectCorrelation(4), "numbers"),
+    "forward": (SelectForward(5), "numbers"),
+    "discriminant": (SelectForward(5, n_folds=4), "text"),
+    "backward": (SelectForward(5, direction="backward"), "classes"),
+    "floating": (SelectForward("cv", direction="floating", learner="ridge"), "numbers"),
+}
+
+
+pytestmark = pytest.mark.usefixtures("small_blocks")
+
+
+def made(n_rows):
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, 3, size=n_rows)
+    rows = rng.normal(size=(n_rows, D)) @ rng.normal(size=(D, D)) + 2 * rng.normal(size=(3, D))[classes]
+    numbers = rows @ rng.normal(size=D) + 3 * rng.normal(size=n_rows)
+    rows[:, 3] = np.round(rows[:, 3])
+    return rows.astype("f4"), {
+        "classes": classes,
+        "numbers": numbers,
+        "text": np.array(["a", "b", "cd"])[classes],
+    }
+
+
+ROWS, TARGETS = made(N)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return stored(tmp_path / "x.zarr", ROWS)
+
+
+def fit(name, path, *, targets=TARGETS, start=None, progress=None, stop=None, **settings):
+    method, target = METHODS[name]
+    source = open_source(path, labels=targets[target])
+    return fitting.fit(method, source, Execution(**settings), start=start, progress=progress, stop=stop)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_one_reading_is_enough_after_a_sample_for_bins(name, path):
+    assert fit(name, path).bytes_read == (2 * ALL if "mutual" in name else ALL)
+
+
+def test_scores_of_a_store_are_those_of_scikit_learn(path):
+    expected = f_classif(ROWS.astype(float), TARGETS["classes"])[0]
+    np.testing.assert_allclose(fit("f_score", path).model.scores, expected, rtol=1e-5)
+    expected = np.sqrt(f_regression(ROWS.astype(float), TARGETS["numbers"])[0])
+    found = np.abs(fit("correlation", path).model.scores)
+    np.testing.assert_allclose(found / np.sqrt(1 - found**2) * np.sqrt(N - 2), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mutual_info", "mutual_info cv"])
+def test_only_appended_rows_are_read_for_the_bins_of_the_first_ones(name, tmp_path):
+    rows, targets = made(6000)
+    path, labels, y = tmp_path / "x.zarr", tmp_path / "y.zarr", targets[METHODS[name][1]]
+    stored(path, rows[:5000], (100, D))
+    stored(labels, y[:5000], (100,))
+    settings = {"targets": {METHODS[name][1]: labels}, "ledger": tmp_path / "ledger"}
+    first = fit(name, path, **settings)
+    grown(path, rows[:5200])
+    grown(labels, y[:5200])
+    second = fit(name, path, start=first.model, **settings)
+    assert second.bytes_read <= (200 + max(5200 / 16, 400)) * D * 4
+    assert second.model.n_samples == 5200
+    afresh = fit(name, path, targets=settings["targets"], start=first.model)
+    assert bits(second.model) == bits(afresh.model)
+
+
+def test_night_after_night_only_new_rows_are_read(tmp_path):
+    rows, targets = made(6000)
+    config = {
+        "input": {"path": str(tmp_path / "x.zarr"), "labels": str(tmp_path / "y.zarr")},
+        "method": {"name": "select_forward", "k": 4},
+        "output": {"model": str(tmp_path / "out/model.zarr"), "embedding": str(tmp_path / "out/z.zarr")},
+    }
+    nights = Nights(tmp_path, rows)
+    nights.write(5000)
+
+    def run():
+        return pipeline.run_all(pipeline.RunContext(parse(json.dumps(config)), Silent(), threading.Event()))
+
+    labels = zarr.create_array(tmp_path / "y.zarr", shape=(5000,), chunks=(100,), dtype="f8")
+    labels[:] = targets["numbers"][:5000]
+    assert run().fit.bytes_read == 5000 * D * 4
+    nights.grow(5200)
+    labels.resize((5200,))
+    labels[5000:] = targets["numbers"][5000:5200]
+    report = run()
+    assert report.fit.bytes_read <= (200 + 5200 / 16) * D * 4
+    assert report.transform.outputs["embedding"].rows_written < 1000
+    model = store.load_model(tmp_path / "out/model.zarr").model
+    kept = store.open_embedding(tmp_path / "out/z.zarr")[:]
+    np.testing.assert_array_equal(kept, rows[:5200, np.sort(model.selected)])
+    assert run().fit.bytes_read == 0
+
+
+# Chosen columns
+
+
+def opened(monkeypatch):
+    """The chunks that are read from here on."""
+    seen, fill = [], FileReader.fill
+
+    def noted(self, piece, target):
+        seen.append(tuple(piece.coords))
+        fill(self, piece, target)
+
+    monkeypatch.setattr(FileReader, "fill", noted)
+    return seen
+
+
+@pytest.mark.parametrize("chunks", [(100, 1), (250, 5), (1500, 12)])
+def test_only_chunks_that_hold_chosen_columns_are_read(tmp_path, monkeypatch, chunks):
+    path = stored(tmp_path / "x.zarr", ROWS, chunks)
+    model = fit("forward", path).model
+    seen = opened(monkeypatch)
+    target = tmp_path / "z.zarr"
+    done = fitting.transform(model, open_source(path), target, Execution(workers=2), attributes={})
+    np.testing.assert_array_equal(store.open_embedding(target)[:], ROWS[:, model.reads])
+    bands = {column // chunks[1] for column in model.reads}
+    wanted = {(row, band) for row in range(-(-N // chunks[0])) for band in bands}
+    assert {*seen} == wanted
+    assert len(seen) == len(wanted), "each of them once"
+    columns = sum(min(chunks[1], D - band * chunks[1]) for band in bands)
+    assert done.bytes_read == N * columns * 4, "of whole chunks"
+
+
+def test_damage_in_other_columns_does_no_harm(tmp_path):
+    rows = ROWS.copy()
+    path = stored(tmp_path / "x.zarr", ROWS, (100, 1))
+    model = fit("forward", path).model
+    other = int(np.flatnonzero(~model.support)[0])
+    (tmp_path / f"x.zarr/c/3/{other}").write_bytes(b"nonsense")
+    fitting.transform(model, open_source(path), tmp_path / "z.zarr", Execution(), attributes={})
+    np.testing.assert_array_equal(store.open_embedding(tmp_path / "z.zarr")[:], rows[:, model.reads])
+    zarr.open_array(path, mode="r+")[333, int(model.reads[2])] = np.nan
+    with pytest.raises(DataError, match=f"nan at row 333, column {model.reads[2]} "):
+        fitting.transform(model, open_source(path), tmp_path / "y.zarr", Execution(), attributes={})
+
+
+def test_picked_columns_are_a_matrix_of_their_own(path):
+    columns = np.array([1, 4, 5, 11])
+    source = ColumnSubset(open_source(path), columns)
+    np.testing.assert_array_equal(source.read(Span(30, 90), Span(0, 4)), ROWS[30:90, columns])
+    np.testing.assert_array_equal(source.read(Span(30, 90), Span(1, 3)), ROWS[30:90, [4, 5]])
+    np.testing.assert_array_equal(source.block(Span(2, 4), "columns").values, ROWS[:, [5, 11]])
+    assert source.fingerprint() == open_source(path).fingerprint()
+
+
+def test_a_transform_is_planned_for_the_columns_that_are_read(tmp_path):
+    path = stored(tmp_path / "x.zarr", np.tile(ROWS, (1, 50)), (40, 10))
+    labels = TARGETS["numbers"]
+    model = fitting.fit(SelectFScore(3), open_source(path, labels=labels), Execution()).model
+    source = open_source(path)
+    one = Execution(workers=1)
+    whole = plan_transform(EMBEDDING.of(model), source, one, np.dtype("f4"))
+    few = plan_transform(*view_and_source(model, source, EMBEDDING), one, np.dtype("f4"))
+    assert few.peak <= whole.peak
+    assert few.block_rows >= whole.block_rows
+
+
+# Memory
+
+FIT = """
+import json, sys
+from pathlib import Path
+from streamdr.engine import fitting, planner; from streamdr.methods import selection
+from streamdr.core.execution import Execution
+from streamdr.data import open_source
+
+path, name, parameters, limit, out = sys.argv[1:]
+execution = Execution(memory_limit=int(limit), workers=2, checkpoint_seconds=0.1)
+source = open_source(path, labels=f"{path}.labels")
+fitted = fitting.fit(getattr(selection, name)(**json.loads(parameters)), source, execution)
+fit_peak = planner.peak_resident()
+fitting.transform(fitted.model, source, Path(out), execution, attributes={})
+print(json.dumps({"planned": fitted.plan.peak, "peak": fit_peak, "after_transform": planner.peak_resident()}))
+"""
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """80 MB of rows."""
+    place = tmp_path_factory.mktemp("stores") / "x.zarr"
+    array = zarr.create_array(place, shape=(100_000, 200), chunks=(5_000, 50), dtype="f4", compressors=None)
+    rng = np.random.default_rng(0)
+    for start in range(0, 100_000, 50_000):
+        array[start : start + 50_000] = rng.standard_normal((50_000, 200), dtype=np.float32)
+    labels = zarr.create_array(f"{place}.labels", shape=(100_000,), chunks=(50_000,), dtype="i4")
+    labels[:] = rng.integers(0, 10, size=100_000)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "limit"),
+    [
+        ("SelectForward", {"k": 5}, 340),
+        ("SelectForward", {"k": 5, "learner": "linear"}, 300),
+        ("SelectFScore", {"k": 5}, 280),
+        ("SelectMutualInfo", {"k": 5}, 480),
+        ("SelectMutualInfo", {"k": 5, "task": "regression"}, 480),
+    ],
+)
+def test_fits_and_transforms_keep_to_the_memory_that_was_planned(large, tmp_path, name, parameters, limit):
+    words = [sys.executable, "-c", FIT, str(large), name, json.dumps(parameters), str(limit * MIB)]
+    done = subprocess.run([*words, str(tmp_path / "z.zarr")], capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr[-2000:]
+    report = json.loads(done.stdout)
+    assert report["peak"] <= report["planned"] <= limit * MIB
+    assert report["after_transform"] <= limit * MIB

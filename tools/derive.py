@@ -1,0 +1,192 @@
+"""Write the files that follow from the registry of methods: `make derived`.
+
+These are the JSON Schemas in `configs/`, the methods of `configs/gallery.yaml`, the tables of docs/CONFIG.md,
+the names of pictures that `streamdr plot --help` shows, and the stubs by which editors and type checkers know
+the estimators. `--check` writes nothing, and fails
+if any of them is not current.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from streamdr.config import comparison_schema, schema
+from streamdr.config.comparisons import ComparisonOutput
+from streamdr.config.keys import Key, keys_of, summary
+from streamdr.config.sections import Execution, Input, Output
+from streamdr.core.execution import TLS, Adaptive, Cluster
+from streamdr.core.method import Method
+from streamdr.data.examples.datasets import Example
+from streamdr.data.examples.synthetic import Synthetic
+from streamdr.estimators import ESTIMATORS
+from streamdr.estimators.fitted import fitted_attributes
+from streamdr.methods import METHODS
+from streamdr.workflow import plotting
+
+ROOT = Path(__file__).parents[1]
+SECTIONS: dict[str, type] = {
+    "input": Input,
+    "input.synthetic": Synthetic,
+    "input.example": Example,
+    **METHODS,
+    "output": Output,
+    "output of a comparison": ComparisonOutput,
+    "execution": Execution,
+    "execution.cluster": Cluster,
+    "execution.cluster.adaptive": Adaptive,
+    "execution.tls": TLS,
+}
+STUB = "# Written by `make derived`.\n\n"
+
+
+def derived() -> dict[Path, str]:
+    """Every file that is derived, with what it should hold."""
+    texts = {
+        "configs/schema.json": _json(schema()),
+        "configs/comparison-schema.json": _json(comparison_schema()),
+        "configs/gallery.yaml": _gallery((ROOT / "configs/gallery.yaml").read_text()),
+        "docs/CONFIG.md": _reference((ROOT / "docs/CONFIG.md").read_text()),
+        "streamdr/cli/plot_kinds.py": _plot_kinds(),
+        "streamdr/__init__.pyi": _public_stub(),
+        "streamdr/estimators/__init__.pyi": _estimator_stub(),
+    }
+    return {ROOT / name: text for name, text in texts.items()}
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _gallery(page: str) -> str:
+    """The configuration of the gallery, with an entry or more for every method."""
+    entries = [
+        {"name": name, **({"as": entry["as"]} if "as" in entry else {}), **entry}
+        for name, method in METHODS.items()
+        for entry in method.gallery
+    ]
+    lines = [
+        "  - {" + ", ".join(f"{key}: {value}" for key, value in entry.items()) + "}" for entry in entries
+    ]
+    return re.sub(r"(?m)(^methods:.*\n)(?:  - .*\n)+", lambda found: found[1] + "\n".join(lines) + "\n", page)
+
+
+def _with_table(table: str, found: re.Match[str]) -> str:
+    return found[1] + table
+
+
+def _reference(page: str) -> str:
+    """The reference of configurations, with the table of every section. A new method stands last."""
+    for name, kind in SECTIONS.items():
+        table = "| Key | Default | Meaning |\n|---|---|---|\n" + "".join(map(_row, keys_of(kind).values()))
+        section = re.compile(rf"(?ms)(^#+ {re.escape(name)}\n(?:(?!^#).)*?)^\| Key .*?(?=^[^|]|\Z)")
+        if section.search(page):
+            page = section.sub(partial(_with_table, table), page, count=1)
+        else:
+            page = page.replace(
+                "\n## output\n", f"\n### {name}\n\n{summary(kind)}\n\n{table}\n## output\n", 1
+            )
+    return page
+
+
+def _row(key: Key) -> str:
+    default = "*required*" if key.required else f"`{json.dumps(key.default)}`"
+    return f"| `{key.name}` | {default} | {key.description.replace('|', chr(92) + '|')} |\n"
+
+
+def _plot_kinds() -> str:
+    """The names of all pictures, in a module that imports nothing."""
+    names = "".join(f'    "{name}",\n' for name in plotting.kinds())
+    about = (
+        '"""The kinds of pictures. The help names them without an import of the methods that draw them."""'
+    )
+    return f"{STUB}{about}\n\nfrom __future__ import annotations\n\nPLOT_KINDS = (\n{names})\n"
+
+
+def _estimator_stub() -> str:
+    """The estimators as type checkers see them: their parameters, what they can do, and what a fit finds."""
+    bases = {base for estimator in ESTIMATORS.values() for base in estimator.__bases__}
+    lines = [
+        "from typing import Any, Literal",
+        "",
+        "from streamdr.core.blocks import Array",
+        "from streamdr.estimators.base import Estimator as Estimator",
+        "from streamdr.estimators.classifiers import Classifier",
+        "from streamdr.estimators.mds import MDS as MDS",
+        "from streamdr.estimators.registry import ESTIMATORS as ESTIMATORS",
+        "from streamdr.estimators.registry import Unweighted",
+        "from streamdr.estimators.registry import load_model as load_model",
+        "from streamdr.estimators.selectors import Selector",
+        *sorted(
+            f"from {_family(method)} import {method.__name__} as _{method.__name__}"
+            for method in METHODS.values()
+        ),
+        "",
+        *(
+            f"class {method.__name__}({', '.join(_bases(method))}):  # type: ignore[misc]\n"
+            + "".join(_attributes(method))
+            + "    def __getattr__(self, name: str) -> Any: ...\n"
+            for name, method in METHODS.items()
+        ),
+    ]
+    return STUB + "\n".join(lines)
+
+
+def _bases(method: type[Method]) -> list[str]:
+    """The base classes of a method's estimator, of which the last is the method itself."""
+    return [*(base.__name__ for base in ESTIMATORS[method.name].__bases__[:-1]), f"_{method.__name__}"]
+
+
+def _attributes(method: type[Method]) -> Iterator[str]:
+    """The fitted attributes with their types, but those that a base class has."""
+    for name, attribute in fitted_attributes(method.model).items():
+        if hasattr(ESTIMATORS[method.name], name):
+            continue  # the estimator has a property of its own, with a type
+        known = plain.issuperset(attribute.annotation.split(" | "))
+        yield f"    {name}: {attribute.annotation if known else 'Any'}\n"
+
+
+def _named(annotation: str) -> str:
+    """An annotation as far as a stub can name its types; Any where it would have to import one."""
+    plain = {"Array", "int", "float", "bool", "str", "list", "Literal", "None"}
+    return annotation if plain.issuperset(re.findall(r"\w+", re.sub('"[^"]*"', "", annotation))) else "Any"
+
+
+def _public_stub() -> str:
+    """The public names of the package as type checkers see them."""
+    estimators = sorted(["MDS", "load_model", *(method.__name__ for method in METHODS.values())])
+    lines = [
+        "from streamdr import errors as errors",
+        "from streamdr import plots as plots",
+        "from streamdr import testing as testing",
+        "from streamdr.core.addresses import storage_options as storage_options",
+        "from streamdr.core.execution import execution as execution",
+        "from streamdr.data import open_source as open_source",
+        *(f"from streamdr.estimators import {name} as {name}" for name in estimators),
+        "from streamdr.statistics.splits import folds as folds",
+        "",
+        "IMPORTED_AT: float",
+        "__version__: str",
+        "__all__: list[str]",
+    ]
+    return STUB + "\n".join(lines) + "\n"
+
+
+def main(check: bool) -> int:
+    """Write what is not current, or say what it is; the exit code is 1 where a check finds something."""
+    stale = {path: text for path, text in derived().items() if not path.exists() or path.read_text() != text}
+    for path, text in stale.items():
+        if not check:
+            path.write_text(text)
+        print(f"{path.relative_to(ROOT)}: {'not current: make derived' if check else 'written'}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(check="--check" in sys.argv[1:]))
