@@ -93,12 +93,11 @@ def check_accumulator(
     axis: Axis = "rows",
     weights: Array | None = None,
     labels: Array | None = None,
-    amplification: float = 1.0,
 ) -> None:
     """Check every law of an accumulator, on one data set that is cut along `axis`.
 
-    The results of different orders of summation may differ by 64 `amplification` times the eps of the data's
-    type, relative to the largest value of each array.
+    The results of different orders of summation may differ by 64 times the eps of the data's type, relative
+    to the largest value of each array.
 
     Parameters
     ----------
@@ -112,10 +111,6 @@ def check_accumulator(
         A weight for each row.
     labels : ndarray or None
         A label for each row.
-    amplification : float
-        How many times the relative rounding error of a summand is larger than that of a value, on this data.
-        It is 1 for sums of products. The weight exp(l) has the absolute error of l, which an error
-        analysis of l gives.
 
     Raises
     ------
@@ -135,7 +130,7 @@ def check_accumulator(
     eps = float(np.finfo(widen(data).dtype).eps)
 
     def same(got: Accumulator, law: str) -> None:
-        _require_close(_value(got), _value(whole), scale, 64 * amplification * eps, law)
+        _require_close(_value(got), _value(whole), scale, 64 * eps, law)
 
     for pieces in _splits(length):
         parts = [_folded(empty, data, [piece], axis, weights, labels) for piece in pieces]

@@ -2,8 +2,7 @@
 
 These are the JSON Schemas in `configs/`, the methods of `configs/gallery.yaml`, the tables of docs/CONFIG.md,
 the names of pictures that `streamdr plot --help` shows, and the stubs by which editors and type checkers know
-the estimators. `--check` writes nothing, and fails
-if any of them is not current.
+the estimators. `--check` writes nothing, and fails if any of them is not current.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from streamdr.core.execution import TLS, Adaptive, Cluster
 from streamdr.core.method import Method
 from streamdr.data.examples.datasets import Example
 from streamdr.data.examples.synthetic import Synthetic
-from streamdr.estimators import ESTIMATORS
+from streamdr.estimators import ESTIMATORS, Estimator
 from streamdr.estimators.fitted import fitted_attributes
 from streamdr.methods import METHODS
 from streamdr.workflow import plotting
@@ -44,6 +43,8 @@ SECTIONS: dict[str, type] = {
     "execution.tls": TLS,
 }
 STUB = "# Written by `make derived`.\n\n"
+_NAMEABLE = {"Array", "int", "float", "bool", "str", "list", "Literal", "None"}
+"""The types that the stub of the estimators can name."""
 
 
 def derived() -> dict[Path, str]:
@@ -111,51 +112,47 @@ def _plot_kinds() -> str:
 
 def _estimator_stub() -> str:
     """The estimators as type checkers see them: their parameters, what they can do, and what a fit finds."""
-    bases = {base for estimator in ESTIMATORS.values() for base in estimator.__bases__}
+    bases = {base for estimator in ESTIMATORS.values() for base in estimator.__bases__} - {Estimator}
     lines = [
         "from typing import Any, Literal",
         "",
         "from streamdr.core.blocks import Array",
         "from streamdr.estimators.base import Estimator as Estimator",
-        "from streamdr.estimators.classifiers import Classifier",
         "from streamdr.estimators.mds import MDS as MDS",
         "from streamdr.estimators.registry import ESTIMATORS as ESTIMATORS",
-        "from streamdr.estimators.registry import Unweighted",
         "from streamdr.estimators.registry import load_model as load_model",
-        "from streamdr.estimators.selectors import Selector",
-        *sorted(
-            f"from {_family(method)} import {method.__name__} as _{method.__name__}"
-            for method in METHODS.values()
-        ),
+        *sorted(f"from {base.__module__} import {base.__name__}" for base in bases),
         "",
-        *(
-            f"class {method.__name__}({', '.join(_bases(method))}):  # type: ignore[misc]\n"
-            + "".join(_attributes(method))
-            + "    def __getattr__(self, name: str) -> Any: ...\n"
-            for name, method in METHODS.items()
-        ),
+        *("\n".join(_estimator_class(method)) + "\n" for method in METHODS.values()),
     ]
     return STUB + "\n".join(lines)
 
 
-def _bases(method: type[Method]) -> list[str]:
-    """The base classes of a method's estimator, of which the last is the method itself."""
-    return [*(base.__name__ for base in ESTIMATORS[method.name].__bases__[:-1]), f"_{method.__name__}"]
-
-
-def _attributes(method: type[Method]) -> Iterator[str]:
-    """The fitted attributes with their types, but those that a base class has."""
+def _estimator_class(method: type[Method]) -> Iterator[str]:
+    """The lines of an estimator's class in the stub."""
+    yield f"class {method.__name__}("
+    yield from (f"    {base.__name__}," for base in ESTIMATORS[method.name].__bases__)
+    yield "):"
+    parameters = list(inspect.signature(method).parameters.values())
+    yield from (f"    {each.name}: {_named(each.annotation)}" for each in parameters)
+    yield "    def __init__("
+    yield "        self,"
+    for number, each in enumerate(parameters):
+        if each.kind is each.KEYWORD_ONLY and (number == 0 or parameters[number - 1].kind is not each.kind):
+            yield "        *,"
+        default = "" if each.default is each.empty else " = ..."
+        yield f"        {each.name}: {_named(each.annotation)}{default},"
+    yield "    ) -> None: ..."
     for name, attribute in fitted_attributes(method.model).items():
-        if hasattr(ESTIMATORS[method.name], name):
-            continue  # the estimator has a property of its own, with a type
-        known = plain.issuperset(attribute.annotation.split(" | "))
-        yield f"    {name}: {attribute.annotation if known else 'Any'}\n"
+        if not hasattr(ESTIMATORS[method.name], name):  # where it is a property of its own, it has a type
+            yield f"    {name}: {_named(attribute.annotation)}"
+    yield "    def __getattr__(self, name: str) -> Any: ..."
 
 
 def _named(annotation: str) -> str:
     """An annotation as far as a stub can name its types; Any where it would have to import one."""
-    plain = {"Array", "int", "float", "bool", "str", "list", "Literal", "None"}
-    return annotation if plain.issuperset(re.findall(r"\w+", re.sub('"[^"]*"', "", annotation))) else "Any"
+    text = annotation.replace("'", '"')
+    return text if _NAMEABLE.issuperset(re.findall(r"\w+", re.sub('"[^"]*"', "", text))) else "Any"
 
 
 def _public_stub() -> str:

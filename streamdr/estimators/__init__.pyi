@@ -4,27 +4,23 @@ from typing import Any, Literal
 
 from streamdr.core.blocks import Array
 from streamdr.estimators.base import Estimator as Estimator
-from streamdr.estimators.classifiers import Classifier
 from streamdr.estimators.mds import MDS as MDS
 from streamdr.estimators.registry import ESTIMATORS as ESTIMATORS
-from streamdr.estimators.registry import Unweighted
 from streamdr.estimators.registry import load_model as load_model
+from streamdr.estimators.capabilities import Covariance
+from streamdr.estimators.capabilities import Denoise
+from streamdr.estimators.capabilities import Impute
+from streamdr.estimators.capabilities import InverseTransform
+from streamdr.estimators.capabilities import Latent
+from streamdr.estimators.capabilities import Likelihood
+from streamdr.estimators.capabilities import PartialFit
+from streamdr.estimators.capabilities import Precision
+from streamdr.estimators.capabilities import Predict
+from streamdr.estimators.capabilities import PredictProba
+from streamdr.estimators.capabilities import Sample
+from streamdr.estimators.classifiers import Classifier
+from streamdr.estimators.registry import Unweighted
 from streamdr.estimators.selectors import Selector
-from streamdr.methods.kernel_pca import KernelPCA as _KernelPCA
-from streamdr.methods.kernel_pca import SparseKernelPCA as _SparseKernelPCA
-from streamdr.methods.lda import LDA as _LDA
-from streamdr.methods.mds import ClassicalMDS as _ClassicalMDS
-from streamdr.methods.mds import LandmarkMDS as _LandmarkMDS
-from streamdr.methods.mds import MetricMDS as _MetricMDS
-from streamdr.methods.mds import NonmetricMDS as _NonmetricMDS
-from streamdr.methods.pca import PCA as _PCA
-from streamdr.methods.ppca import PPCA as _PPCA
-from streamdr.methods.ppca import PPCAMixture as _PPCAMixture
-from streamdr.methods.selection import SelectCorrelation as _SelectCorrelation
-from streamdr.methods.selection import SelectFScore as _SelectFScore
-from streamdr.methods.selection import SelectForward as _SelectForward
-from streamdr.methods.selection import SelectMutualInfo as _SelectMutualInfo
-from streamdr.methods.som import SOM as _SOM
 
 class PCA(
     PartialFit,
@@ -239,7 +235,7 @@ class KernelPCA(
         random_state: int = ...,
     ) -> None: ...
     kernel_: str
-    approximation_: Any
+    approximation_: Literal["exact", "nystrom", "random_features", "sparse"]
     origin_: Array
     coefficients_: Array
     kernel_means_: Array
@@ -305,7 +301,7 @@ class SparseKernelPCA(
         random_state: int = ...,
     ) -> None: ...
     kernel_: str
-    approximation_: Any
+    approximation_: Literal["exact", "nystrom", "random_features", "sparse"]
     origin_: Array
     coefficients_: Array
     kernel_means_: Array
@@ -343,7 +339,25 @@ class SparseKernelPCA(
     n_landmarks_: int
     def __getattr__(self, name: str) -> Any: ...
 
-class LDA(Classifier, Estimator, _LDA):  # type: ignore[misc]
+class LDA(
+    Classifier,
+    PartialFit,
+    Estimator,
+):
+    n_components: int | None
+    shrinkage: float | Literal["auto"] | None
+    priors: list[float] | None
+    precision: Literal["mixed", "double"]
+    max_classes: int | None
+    def __init__(
+        self,
+        n_components: int | None = ...,
+        *,
+        shrinkage: float | Literal["auto"] | None = ...,
+        priors: list[float] | None = ...,
+        precision: Literal["mixed", "double"] = ...,
+        max_classes: int | None = ...,
+    ) -> None: ...
     priors_: Array
     class_weight_: Array
     means_: Array
@@ -366,7 +380,33 @@ class LDA(Classifier, Estimator, _LDA):  # type: ignore[misc]
     within_scatter_: Array
     def __getattr__(self, name: str) -> Any: ...
 
-class SelectMutualInfo(Selector, Estimator, _SelectMutualInfo):  # type: ignore[misc]
+class SelectMutualInfo(
+    Selector,
+    InverseTransform,
+    Estimator,
+):
+    k: int | Literal["all", "cv"] | None
+    n_bins: int
+    discrete: bool | Literal["auto"]
+    bias_correction: bool
+    task: Any
+    n_folds: int
+    random_state: int
+    precision: Literal["mixed", "double"]
+    max_classes: int
+    def __init__(
+        self,
+        k: int | Literal["all", "cv"] | None = ...,
+        n_bins: int = ...,
+        discrete: bool | Literal["auto"] = ...,
+        bias_correction: bool = ...,
+        *,
+        task: Any = ...,
+        n_folds: int = ...,
+        random_state: int = ...,
+        precision: Literal["mixed", "double"] = ...,
+        max_classes: int = ...,
+    ) -> None: ...
     support_: Array
     selected_: Array
     scores_: Array
@@ -389,7 +429,28 @@ class SelectMutualInfo(Selector, Estimator, _SelectMutualInfo):  # type: ignore[
     pvalues_: Array | None
     def __getattr__(self, name: str) -> Any: ...
 
-class SelectFScore(Selector, Estimator, _SelectFScore):  # type: ignore[misc]
+class SelectFScore(
+    Selector,
+    PartialFit,
+    InverseTransform,
+    Estimator,
+):
+    k: int | Literal["all", "cv"] | None
+    task: Any
+    n_folds: int
+    random_state: int
+    precision: Literal["mixed", "double"]
+    max_classes: int
+    def __init__(
+        self,
+        k: int | Literal["all", "cv"] | None = ...,
+        *,
+        task: Any = ...,
+        n_folds: int = ...,
+        random_state: int = ...,
+        precision: Literal["mixed", "double"] = ...,
+        max_classes: int = ...,
+    ) -> None: ...
     support_: Array
     selected_: Array
     scores_: Array
@@ -412,7 +473,28 @@ class SelectFScore(Selector, Estimator, _SelectFScore):  # type: ignore[misc]
     pvalues_: Array | None
     def __getattr__(self, name: str) -> Any: ...
 
-class SelectCorrelation(Selector, Estimator, _SelectCorrelation):  # type: ignore[misc]
+class SelectCorrelation(
+    Selector,
+    PartialFit,
+    InverseTransform,
+    Estimator,
+):
+    k: int | Literal["all", "cv"] | None
+    task: Any
+    n_folds: int
+    random_state: int
+    precision: Literal["mixed", "double"]
+    max_classes: int
+    def __init__(
+        self,
+        k: int | Literal["all", "cv"] | None = ...,
+        *,
+        task: Any = ...,
+        n_folds: int = ...,
+        random_state: int = ...,
+        precision: Literal["mixed", "double"] = ...,
+        max_classes: int = ...,
+    ) -> None: ...
     support_: Array
     selected_: Array
     scores_: Array
@@ -435,7 +517,36 @@ class SelectCorrelation(Selector, Estimator, _SelectCorrelation):  # type: ignor
     pvalues_: Array | None
     def __getattr__(self, name: str) -> Any: ...
 
-class SelectForward(Selector, Estimator, _SelectForward):  # type: ignore[misc]
+class SelectForward(
+    Selector,
+    PartialFit,
+    InverseTransform,
+    Estimator,
+):
+    k: int | Literal["all", "cv"] | None
+    learner: Literal["auto", "linear", "ridge", "discriminant"]
+    direction: Literal["forward", "backward", "floating"]
+    alpha: float
+    n_folds: int
+    scoring: Literal["r2", "neg_mean_squared_error"] | None
+    task: Any
+    random_state: int
+    precision: Literal["mixed", "double"]
+    max_classes: int
+    def __init__(
+        self,
+        k: int | Literal["all", "cv"] | None = ...,
+        *,
+        learner: Literal["auto", "linear", "ridge", "discriminant"] = ...,
+        direction: Literal["forward", "backward", "floating"] = ...,
+        alpha: float = ...,
+        n_folds: int = ...,
+        scoring: Literal["r2", "neg_mean_squared_error"] | None = ...,
+        task: Any = ...,
+        random_state: int = ...,
+        precision: Literal["mixed", "double"] = ...,
+        max_classes: int = ...,
+    ) -> None: ...
     support_: Array
     selected_: Array
     scores_: Array
@@ -498,7 +609,24 @@ class ClassicalMDS(
     residuals_: Array | None
     def __getattr__(self, name: str) -> Any: ...
 
-class LandmarkMDS(Unweighted, Estimator, _LandmarkMDS):  # type: ignore[misc]
+class LandmarkMDS(
+    Unweighted,
+    Estimator,
+):
+    n_components: int
+    metric: Any
+    n_landmarks: int
+    landmarks: Literal["maxmin", "random"]
+    random_state: int
+    def __init__(
+        self,
+        n_components: int = ...,
+        *,
+        metric: Any = ...,
+        n_landmarks: int = ...,
+        landmarks: Literal["maxmin", "random"] = ...,
+        random_state: int = ...,
+    ) -> None: ...
     eigenvalues_: Array
     metric_: Any
     solver_: str
@@ -518,7 +646,36 @@ class LandmarkMDS(Unweighted, Estimator, _LandmarkMDS):  # type: ignore[misc]
     residuals_: Array | None
     def __getattr__(self, name: str) -> Any: ...
 
-class MetricMDS(Unweighted, Estimator, _MetricMDS):  # type: ignore[misc]
+class MetricMDS(
+    Unweighted,
+    Estimator,
+):
+    n_components: int
+    metric: Any
+    stress: Any
+    algorithm: Literal["auto", "smacof", "gradient", "stochastic"]
+    storage: Literal["auto", "memory", "stream"]
+    n_init: int
+    max_iter: int
+    tol: float
+    n_epochs: int
+    pair_weights: Any
+    random_state: int
+    def __init__(
+        self,
+        n_components: int = ...,
+        *,
+        metric: Any = ...,
+        stress: Any = ...,
+        algorithm: Literal["auto", "smacof", "gradient", "stochastic"] = ...,
+        storage: Literal["auto", "memory", "stream"] = ...,
+        n_init: int = ...,
+        max_iter: int = ...,
+        tol: float = ...,
+        n_epochs: int = ...,
+        pair_weights: Any = ...,
+        random_state: int = ...,
+    ) -> None: ...
     embedding_: Array
     stress_: float
     measure_: str
@@ -536,7 +693,32 @@ class MetricMDS(Unweighted, Estimator, _MetricMDS):  # type: ignore[misc]
     n_iter_: int
     def __getattr__(self, name: str) -> Any: ...
 
-class NonmetricMDS(Unweighted, Estimator, _NonmetricMDS):  # type: ignore[misc]
+class NonmetricMDS(
+    Unweighted,
+    Estimator,
+):
+    n_components: int
+    metric: Any
+    ties: Literal["secondary", "primary"]
+    storage: Literal["auto", "memory", "stream"]
+    n_bins: int
+    n_init: int
+    max_iter: int
+    tol: float
+    random_state: int
+    def __init__(
+        self,
+        n_components: int = ...,
+        *,
+        metric: Any = ...,
+        ties: Literal["secondary", "primary"] = ...,
+        storage: Literal["auto", "memory", "stream"] = ...,
+        n_bins: int = ...,
+        n_init: int = ...,
+        max_iter: int = ...,
+        tol: float = ...,
+        random_state: int = ...,
+    ) -> None: ...
     embedding_: Array
     stress_: float
     measure_: str

@@ -22,7 +22,9 @@ feature_names_in_ : ndarray of str
 n_samples_seen_ : int
     How many rows the model was fitted to.
 n_rows_ : int
-    The same, as it is saved with the model.
+    The same, as it is saved with the model."""
+
+_INCREMENTAL = """\
 stream_ : OnlineFit
     The state of `partial_fit`; present after `partial_fit` only."""
 

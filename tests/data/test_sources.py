@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from fits import stored
+from narrowing import present
 
 from streamdr.core.blocks import Axis, Part, Span
 from streamdr.data import open_source

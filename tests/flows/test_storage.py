@@ -9,7 +9,7 @@ import numpy as np
 import pydantic
 import pytest
 from command_line import write_store
-from narrowing import present
+from narrowing import checked, present
 from prefect.blocks.system import Secret
 from prefect.filesystems import RemoteFileSystem
 from prefect_server import until
@@ -40,8 +40,11 @@ def test_a_flow_opens_a_bucket_by_a_block_and_says_nothing_of_its_keys(reporting
             "output": {"model": f"{bucket.url}/model.zarr"},
         }
     )
-    assert present(fit(config, storage_block="remote-file-system/bucket").verify).n_rows == 200
-    assert present(fit(config, storage_block="secret/keys").fit).reused
+    assert (
+        present(checked(StagesReport, fit(config, storage_block="remote-file-system/bucket")).verify).n_rows
+        == 200
+    )
+    assert present(checked(StagesReport, fit(config, storage_block="secret/keys")).fit).reused
     assert "model.zarr/zarr.json" in bucket.names("model.zarr")
 
     run = reporting.runs(name="fit")[0]

@@ -9,7 +9,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer.core
 import typer.main
+from narrowing import checked
 
 from streamdr.cli.app import app
 from streamdr.config.comparisons import ComparisonOutput
@@ -91,7 +93,11 @@ def test_every_fitted_attribute_that_is_named_is_that_of_an_estimator(page):
 
 @pytest.mark.parametrize("page", GUIDES)
 def test_every_key_that_is_named_exists(page):
-    sections = {"input": [Input], "output": [Output, ComparisonOutput], "execution": [Execution]}
+    sections: dict[str, list[type]] = {
+        "input": [Input],
+        "output": [Output, ComparisonOutput],
+        "execution": [Execution],
+    }
     known = {f"{name}.{key}" for name, kinds in sections.items() for kind in kinds for key in keys_of(kind)}
     known |= {f"method.{key}" for method in METHODS.values() for key in keys_of(method)}
     named = {
@@ -104,7 +110,7 @@ def test_every_key_that_is_named_exists(page):
 
 @pytest.mark.parametrize("page", GUIDES)
 def test_every_command_and_option_that_is_named_exists(page):
-    commands = typer.main.get_command(app).commands
+    commands = checked(typer.core.TyperGroup, typer.main.get_command(app)).commands
     for name, words in re.findall(r"streamdr ([a-z]+)\b([^`\n#]*)", "\n".join(commanded(page))):
         options = {option for parameter in commands[name].params for option in parameter.opts}
         assert set(re.findall(r"(?<!\S)--[a-z-]+", words)) <= options | {"--help"}, name

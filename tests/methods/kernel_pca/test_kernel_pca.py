@@ -638,7 +638,7 @@ def test_a_matrix_may_be_asymmetric_by_the_rounding_of_its_dtype(dtype, rows):
     rounded[np.triu_indices(len(rows), 1)] += ulp[np.triu_indices(len(rows), 1)]
     assert not np.array_equal(rounded, rounded.T)
     # Each eigenvalue moves by the norm of the change at most (Weyl).
-    bound = np.linalg.norm(rounded.astype(float) - among, 2) + 1e-12
+    bound = float(np.linalg.norm(rounded.astype(float) - among, 2)) + 1e-12
     ours = KernelPCA(2, kernel="precomputed", approximation="exact")
     exact = sklearn.base.clone(ours).fit(among).eigenvalues_
     np.testing.assert_allclose(ours.fit(rounded).eigenvalues_, exact, rtol=0, atol=bound)

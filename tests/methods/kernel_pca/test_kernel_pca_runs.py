@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 from command_line import streamdr, succeed
 from fits import bits, fit, stored
+from narrowing import checked, present
 from nightly import Nights
 
 from streamdr import KernelPCA, store
+from streamdr.core.method import Method
 from streamdr.methods import kernel_pca
+from streamdr.methods.kernel_pca.model import KernelPCAModel
 
 N, D, K = 1200, 6, 3
 ROW = 4 * D
@@ -75,8 +79,9 @@ def scale_of(scores):
 def test_a_store_gives_what_memory_gives(tmp_path, chunks):
     """However it is chunked. Landmarks are chosen by the layout, so memory is given the store's."""
     rows = bent(dtype="f8")
-    model = fit(METHODS["poly"], stored(tmp_path / "y.zarr", rows, chunks)).model
-    given = {"kernel": model.kernel, "gamma": model.gamma, "approximation": model.approximation}
+    model = checked(KernelPCAModel, fit(METHODS["poly"], stored(tmp_path / "y.zarr", rows, chunks)).model)
+    given: dict[str, Any] = {"kernel": model.kernel, "gamma": model.gamma}
+    given["approximation"] = model.approximation
     given["landmarks"] = model.landmarks
     here = KernelPCA(K, **given).fit(rows)
     np.testing.assert_allclose(model.eigenvalues, here.eigenvalues_, rtol=1e-9)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fits import stored
+from narrowing import checked, present
 from plain_kernel_pca import held_out_errors, inverse_root, kernel_matrix
 
 import streamdr

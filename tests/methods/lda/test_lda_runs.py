@@ -9,6 +9,7 @@ import pytest
 import zarr
 from command_line import succeed
 from fits import bits
+from narrowing import array_in, present, values_of
 from nightly import Nights
 from sklearn.datasets import load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -22,7 +23,6 @@ from streamdr.engine import fitting
 from streamdr.engine.planner import plan
 from streamdr.errors import DataError, ParameterError
 from streamdr.methods.lda import LDA
-from streamdr.methods.lda.model import LDAModel
 from streamdr.methods.pca import PCA
 
 N, D = 1500, 12

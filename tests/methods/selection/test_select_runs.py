@@ -18,6 +18,7 @@ from streamdr import store
 from streamdr.config import parse
 from streamdr.core.blocks import Span
 from streamdr.core.execution import Execution
+from streamdr.core.method import Method
 from streamdr.core.progress import Silent
 from streamdr.core.row_outputs import EMBEDDING
 from streamdr.data import open_source
@@ -27,7 +28,6 @@ from streamdr.engine import fitting
 from streamdr.engine.planner import plan_transform, view_and_source
 from streamdr.errors import DataError
 from streamdr.methods.selection import SelectCorrelation, SelectForward, SelectFScore, SelectMutualInfo
-from streamdr.methods.selection.model import SelectionModel
 from streamdr.workflow import pipeline
 
 N, D = 1500, 12
