@@ -1,4 +1,4 @@
-"""The grid of a map: where its units lie, how far apart they are, and which are neighbours."""
+"""The grid of a map: coordinates of units, distances between them, and neighbours."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Topology = Literal["rectangular", "hexagonal"]
 Neighborhood = Literal["gaussian", "bubble"]
 
 _ROW_HEIGHT = float(np.sqrt(3.0) / 2.0)
-"""How far apart rows of hexagons are, in units of the distance of two neighbours."""
+"""The distance between rows of hexagons, where two neighbours are at distance 1."""
 _ROUNDING = 1e-9
 TILE_BYTES = 4 << 20
-"""What the distances of some units from all others take at a time."""
+"""The bytes of a tile: distances of some units from all units."""
 
 
 @dataclass(frozen=True)
 class Grid:
     """Units in rows, numbered row by row.
 
-    Neighbours in a row are at distance 1. On a hexagonal grid every second row is moved by a half, and each
+    Neighbours in a row are at distance 1. On a hexagonal grid every second row is shifted by a half, and each
     unit has six neighbours at distance 1. On a toroidal grid opposite edges touch.
     """
 
@@ -36,12 +36,12 @@ class Grid:
 
     @property
     def n_units(self) -> int:
-        """How many units there are."""
+        """The number of units."""
         return self.height * self.width
 
     @cached_property
     def coordinates(self) -> Array:
-        """The place (x, y) of each unit in the plane."""
+        """The coordinates (x, y) of each unit in the plane."""
         row, column = np.divmod(np.arange(self.n_units), self.width)
         places = np.stack([column, row], axis=1).astype(np.float64)
         if self.topology == "hexagonal":
@@ -51,16 +51,16 @@ class Grid:
 
     @property
     def periods(self) -> tuple[float, float]:
-        """After what distance along x and along y a toroidal grid repeats."""
+        """The periods of a toroidal grid along x and y."""
         return float(self.width), self.height * (_ROW_HEIGHT if self.topology == "hexagonal" else 1.0)
 
     @property
     def reach(self) -> float:
-        """How far neighbours are apart at most: 8 surround a unit of a rectangular grid, 6 of a hexagonal."""
+        """The largest distance of neighbours: of 8 on a rectangular grid, of 6 on a hexagonal one."""
         return 1.0 if self.topology == "hexagonal" else float(np.sqrt(2.0))
 
     def squared_distances(self, units: Span) -> Array:
-        """The squared distance of some units from all units, on the grid."""
+        """The squared distances of some units from all units, on the grid."""
         here, every = self.coordinates[units.slice], self.coordinates
         total = np.zeros((len(here), len(every)))
         for axis, period in enumerate(self.periods):
@@ -84,15 +84,15 @@ class Grid:
         return near
 
     def tiles(self) -> Iterator[Span]:
-        """Runs of units whose distances from all others fill a tile."""
+        """Ranges of units whose distances from all units fill a tile."""
         return Span(0, self.n_units).split(max(1, TILE_BYTES // (8 * self.n_units)))
 
     def kernel(self, units: Span, neighborhood: Neighborhood, sigma: float, occupied: Array) -> Array:
-        """How much some units learn from the rows of each unit, up to a factor for each of them.
+        """The weights with which some units learn from the rows of each unit, up to a factor per row.
 
-        A Gaussian exp(-d^2 / (2 sigma^2)) is 1 at the nearest unit that is occupied: a common factor does not
-        change a mean, and without it a unit that is far from all rows would divide zero by zero. A bubble
-        is 1 up to the distance sigma.
+        A Gaussian exp(-d^2 / (2 sigma^2)) is divided by its value at the nearest occupied unit. A common
+        factor does not change a mean, and without it a unit far from all rows would divide zero by zero. A
+        bubble is 1 up to the distance sigma.
         """
         squares = self.squared_distances(units)
         if neighborhood == "bubble":
@@ -100,6 +100,6 @@ class Grid:
         if occupied.any():
             squares -= squares[:, occupied].min(axis=1, keepdims=True)
         squares *= -0.5 / sigma**2
-        # Units that are not occupied have no rows: they may be nearer than the nearest that is.
+        # A unit without rows may be nearer than the nearest occupied one.
         np.minimum(squares, 0.0, out=squares)
         return np.exp(squares, out=squares)

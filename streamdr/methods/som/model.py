@@ -1,4 +1,4 @@
-"""The fitted map: its units among the rows and on the grid, and where it maps rows to."""
+"""The fitted map: the codebook, the grid, and the mapping of rows to units."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from streamdr.methods.som.plots import COMPONENT_PLANES, HITS, QUANTIZATION, U_M
 
 _UNIT = {"dims": ("unit",)}
 _ORDERLY = 0.2
-"""A map on which more of the rows are out of order is worth a note."""
+"""A larger topographic error is worth a note."""
 
 
 @dataclass(frozen=True, eq=False)
 class SOMModel(AlignedArrays):
-    """Units of a map, each with a place among the rows and a place on the grid."""
+    """A map: each unit has a codebook vector and coordinates on the grid."""
 
     pictures: ClassVar[tuple[Picture, ...]] = (U_MATRIX, COMPONENT_PLANES, HITS, QUANTIZATION)
     allow_nan: ClassVar[bool] = False
 
     codebook: Array = field(metadata={"dims": ("unit", "feature")})
-    """The place of each unit among the rows. Units are numbered row by row of the map."""
+    """The codebook vector of each unit. Units are numbered row by row."""
     coordinates: Array = field(metadata={"dims": ("unit", "component")})
-    """The place (x, y) of each unit on the map."""
+    """The coordinates (x, y) of each unit on the map."""
     hits: Array = field(metadata=_UNIT)
     """The weight of the rows whose best matching unit is this one."""
     origin: Array = field(metadata={"dims": ("feature",)})
-    """Near the mean of the rows: distances are computed about it."""
+    """A point near the mean of the rows; distances are computed about it."""
     quantization_error: float
-    """The mean distance of a row from its best matching unit, of this codebook and all rows."""
+    """The mean distance of a row from its best matching unit, over all rows."""
     topographic_error: float
     """The share of the rows whose two best matching units are not neighbours on the map."""
     quantization_errors: Array = field(metadata={"dims": ("measurement",)})
@@ -45,50 +45,50 @@ class SOMModel(AlignedArrays):
     radii: Array = field(metadata={"dims": ("epoch",)})
     """The radius of the neighbourhood in each epoch."""
     height: int
-    """How many rows of units the map has."""
+    """The number of rows of units."""
     width: int
-    """How many units a row of the map has."""
+    """The number of units in each row of the map."""
     topology: str
     """The lattice of the units: rectangular or hexagonal."""
     toroidal: bool
     """Whether opposite edges of the map touch."""
     neighborhood: str
-    """The kernel by which units learn from rows of other units: gaussian or bubble."""
+    """The neighbourhood kernel: gaussian or bubble."""
     double: bool = False
-    """Whether distances are computed in double precision whatever the rows."""
+    """Whether distances are always computed in double precision."""
 
     @property
     def n_features(self) -> int:
-        """How many columns `transform` takes."""
+        """The number of columns that `transform` takes."""
         return int(self.codebook.shape[1])
 
     @property
     def n_units(self) -> int:
-        """How many units the map has."""
+        """The number of units."""
         return len(self.codebook)
 
     @property
     def n_outputs(self) -> int:
-        """How many columns `transform` gives: x and y."""
+        """The number of columns that `transform` returns: x and y."""
         return 2
 
     @property
     def outputs_are_features(self) -> bool:
-        """Places on the map are no features."""
+        """Coordinates on the map are not features."""
         return False
 
     @property
     def grid(self) -> Grid:
-        """Where the units lie on the map."""
+        """The grid of the units."""
         return Grid(self.height, self.width, self.topology, self.toroidal)  # type: ignore[arg-type]
 
     @property
     def n_epochs(self) -> int:
-        """How many epochs of training there were."""
+        """The number of epochs of training."""
         return len(self.radii)
 
     def summary(self) -> dict[str, Any]:
-        """How large the map is, and how well it stands for the rows."""
+        """The size of the map, and its errors."""
         return {
             "solver": "batch",
             "units": self.n_units,
@@ -104,7 +104,7 @@ class SOMModel(AlignedArrays):
         }
 
     def facts(self) -> tuple[Fact, ...]:
-        """How large the map is, and how well it stands for the rows."""
+        """The size of the map, and its errors."""
         kind = f"{self.height} x {self.width}, {self.topology}{', toroidal' if self.toroidal else ''}"
         return (
             Fact("solver", "batch"),
@@ -119,7 +119,7 @@ class SOMModel(AlignedArrays):
         )
 
     def tables(self) -> tuple[Table, ...]:
-        """How the quantisation error fell, and the rows of each unit."""
+        """The quantisation error of each epoch, and the rows of each unit."""
         epochs = zip(range(1, MOST_ROWS + 1), self.radii, self.quantization_errors[1:], strict=False)
         busiest = np.argsort(-self.hits, kind="stable")[:MOST_ROWS]
         total = float(self.hits.sum())
@@ -158,23 +158,23 @@ class SOMModel(AlignedArrays):
         return found
 
     def transform(self, values: Array) -> Array:
-        """The place of each row's best matching unit on the map, in the floating type of the rows."""
+        """The coordinates of the best matching unit of each row, in the floating type of the rows."""
         places = self.coordinates.astype(working_dtype(values.dtype))
         mapped: Array = places[self.predict(values)]
         return mapped
 
     def predict(self, values: Array) -> Array:
-        """The number of each row's best matching unit."""
+        """The number of the best matching unit of each row."""
         units = np.empty(len(values), np.int64)
         for tile in self._search(working_dtype(values.dtype)).tiles(values):
             units[tile.rows] = tile.units
         return units
 
     def scores_by_columns(self, n_rows: int) -> None:
-        """All features decide which unit is nearest: rows are read whole."""
+        """None: the nearest unit depends on all features, so rows are read whole."""
 
     def scratch_bytes(self, n_rows: int) -> int:
-        """What a search takes, and the number of each row's unit."""
+        """The bytes of a search, and of the unit of each row."""
         return search_bytes(self.n_units, self.n_features, 8) + 24 * n_rows + 16 * self.n_units
 
     def _search(self, dtype: np.dtype[Any]) -> Search:
@@ -192,7 +192,7 @@ class SOMModel(AlignedArrays):
 
 
 def som_outline(data: MatrixSpec, grid: Grid, *, double: bool) -> SOMModel:
-    """Of so many units."""
+    """A model of all units, whose arrays use no memory."""
     units = grid.n_units
     return SOMModel(
         codebook=unallocated(units, data.n_cols),

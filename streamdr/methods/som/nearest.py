@@ -1,4 +1,4 @@
-"""The best matching unit of each row, and how far the row is from it."""
+"""The best matching unit of each row, and the difference between the two."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MOST_ROWS, _LEAST_ROWS = 2048, 64
 
 
 def tile_rows(n_units: int, n_cols: int, itemsize: int) -> int:
-    """How many rows are looked at at a time: it depends on the shape of the codebook alone."""
+    """The number of rows in a tile. It depends on the shape of the codebook only."""
     least = max(1, min(_LEAST_ROWS, _WIDE_BYTES // (itemsize * n_cols)))
     rows = min(_MOST_ROWS, _TILE_BYTES // (itemsize * max(n_units, n_cols)))
     return max(least, rows - rows % 16)
 
 
 def search_bytes(n_units: int, n_cols: int, itemsize: int) -> int:
-    """What a search allocates, whatever the number of rows: codebooks in their type, and a tile."""
+    """The bytes that a search allocates, for any number of rows: copies of the codebook, and a tile."""
     rows = tile_rows(n_units, n_cols, itemsize)
     codebook = n_units * (n_cols + 4)
     tile = rows * (4 * n_cols + 2 * n_units + 16)
@@ -37,24 +37,24 @@ class Tile(NamedTuple):
     rows: slice
     units: Array
     differences: Array
-    """Rows less their units: the memory of the thread, until it looks at the next tile."""
+    """Rows minus their units. The thread's scratch memory: valid until its next tile."""
     scores: Array
-    """|c|^2 / 2 - x'c for each row x and each unit c. Likewise."""
+    """|c|^2 / 2 - x'c for each row x and each unit c. Scratch memory too."""
 
     def second(self) -> Array:
-        """The unit that matches each row second best. The scores are spent."""
+        """The second best matching unit of each row. Overwrites the scores."""
         self.scores[np.arange(len(self.units)), self.units] = np.inf
         units: Array = np.argmin(self.scores, axis=1)
         return units
 
 
 class Search:
-    """Finds best matching units: the first of those that are equally near.
+    """Finds best matching units; of units at equal distances the first.
 
-    The unit that is nearest to a row x has the least |c|^2 / 2 - x'c, so that one product serves all units
-    and the rows of a tile. Rows and units are taken about an origin near the data. Every product is of the
-    same shape, whatever the number of rows: so a row finds the same unit in any block. Units that lie on
-    one point count as the first of them.
+    The unit nearest to a row x has the least |c|^2 / 2 - x'c, so one matrix product serves all units and all
+    rows of a tile. Rows and units are taken about an origin near the data. Every product has the same shape,
+    whatever the number of rows, so a row finds the same unit in any block. Of equal units, only the first
+    one is found.
     """
 
     def __init__(self, codebook: Array, origin: Array, dtype: np.dtype[Any]) -> None:
@@ -63,18 +63,18 @@ class Search:
         self._origin = origin.astype(dtype)
         exact = codebook - origin
         self._units = exact.astype(dtype)
-        # The last column takes half the squared length of a unit into the product.
+        # The last column adds half the squared length of a unit to the product.
         factors = np.empty((self.n_units, self.n_cols + 1), dtype)
         np.negative(self._units, out=factors[:, :-1])
         factors[:, -1] = 0.5 * np.einsum("ij,ij->i", exact, exact)
         self._repeated = _repeated(self._units)
         self.n_places = self.n_units - len(self._repeated)
-        """How many units differ."""
+        """The number of distinct units."""
         self._factors = aligned(factors.T)
         self.tile = tile_rows(self.n_units, self.n_cols, dtype.itemsize)
 
     def tiles(self, values: Array) -> Iterator[Tile]:
-        """Look at rows tile by tile."""
+        """Search rows tile by tile."""
         rows = scratch("som rows", (self.tile, self.n_cols + 1), self.dtype)
         scores = scratch("som scores", (self.tile, self.n_units), self.dtype)
         differences = scratch("som differences", (self.tile, self.n_cols), self.dtype)
@@ -82,7 +82,7 @@ class Search:
         for span in Span(0, len(values)).split(self.tile):
             size = len(span)
             np.subtract(widen(values[span.slice]), self._origin, out=rows[:size, :-1], casting="same_kind")
-            rows[size:, :-1] = 0.0  # whatever was there
+            rows[size:, :-1] = 0.0  # the last tile may be shorter than the one before
             np.matmul(rows, self._factors, out=scores)
             here = scores[:size]
             if len(self._repeated):

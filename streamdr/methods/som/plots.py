@@ -1,4 +1,4 @@
-"""Pictures of a map: the U-matrix, component planes, hits, and how the quantisation error fell."""
+"""Pictures of a map: the U-matrix, component planes, hits, and the quantisation error by epoch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _MOST_PLANES = 16
 _COLUMNS = 4
 _MOST_OUTLINED = 900
-"""The cells of maps of more units have no outlines."""
+"""On larger maps the cells have no outlines."""
 _FLAT = 0.35
-"""The scale of colours stands below maps that are flatter, and beside others."""
+"""The colour bar is below maps that are flatter than this, and beside others."""
 
 
 @runtime_checkable
 class Mapped(Protocol):
-    """A model of units that lie on a grid."""
+    """A model of units on a grid."""
 
     codebook: Array
     hits: Array
@@ -36,11 +36,11 @@ class Mapped(Protocol):
 
     @property
     def grid(self) -> Grid:
-        """Where the units lie."""
+        """The grid of the units."""
 
 
 def mean_neighbour_distances(model: Mapped) -> Array:
-    """The mean distance of each unit from its neighbours, among the rows; 0 for a map of one unit."""
+    """The mean distance between the codebook vectors of each unit and its neighbours; 0 if none."""
     grid, codebook = model.grid, np.asarray(model.codebook)
     distances = np.zeros(grid.n_units)
     for unit in range(grid.n_units):
@@ -53,7 +53,7 @@ def mean_neighbour_distances(model: Mapped) -> Array:
 
 
 def u_matrix(model: Mapped, path: Path | str | None = None) -> Figure:
-    """Draw the mean distance of each unit from its neighbours, among the rows: ridges part clusters.
+    """Draw the U-matrix: the mean distance of each codebook vector from those of the neighbours.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def u_matrix(model: Mapped, path: Path | str | None = None) -> Figure:
 
 
 def hits(model: Mapped, path: Path | str | None = None) -> Figure:
-    """Draw the weight of the rows of each unit.
+    """Draw the hits: the weight of the rows of each unit.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def component_planes(model: Mapped, path: Path | str | None = None) -> Figure:
 
 
 def quantization(model: Mapped, path: Path | str | None = None) -> Figure:
-    """Draw the quantisation error before each epoch and after the last, which is marked.
+    """Draw the quantisation error before each epoch, and after the last one, which is marked.
 
     Parameters
     ----------
@@ -203,26 +203,26 @@ def quantization(model: Mapped, path: Path | str | None = None) -> Figure:
 
 
 def _add_scale(figure: Figure, axes: Any, grid: Grid, drawn: Any, label: str = "") -> None:
-    """Draw the scale of colours beside a map, or below a flat one."""
+    """Draw the colour bar beside a map, or below a flat one."""
     side = "bottom" if _shape(grid) < _FLAT else "right"
     figure.colorbar(drawn, ax=axes, label=label, location=side)
 
 
 def _shape(grid: Grid) -> float:
-    """The height of a map as a part of its width."""
+    """The height of a map divided by its width."""
     extent = np.ptp(grid.coordinates, axis=0) + 1.0
     return float(extent[1] / extent[0])
 
 
 def _size(grid: Grid) -> tuple[float, float]:
-    """Inches that suit the shape of a map."""
+    """The size of a figure in inches, for the shape of a map."""
     shape = float(np.clip(_shape(grid), 0.3, 2.5))
     width = 5.0 if shape <= 1 else 5.0 / shape**0.5
     return width + 1.4, width * shape + 0.8
 
 
 def _draw_cells(axes: Any, grid: Grid, values: Array, colours: str) -> Any:
-    """Draw a cell for each unit, a square or a hexagon, of the colour of its value."""
+    """Draw a cell for each unit, a square or a hexagon, coloured by its value."""
     from matplotlib.collections import PolyCollection
 
     if grid.topology == "hexagonal":
@@ -230,7 +230,7 @@ def _draw_cells(axes: Any, grid: Grid, values: Array, colours: str) -> Any:
         corners = np.stack([np.cos(turns), np.sin(turns)], axis=1) / np.sqrt(3.0)
     else:
         corners = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])
-    # Lines between many cells would hide them. In their own colour they close the gaps of drawing.
+    # Outlines of many small cells would hide them. In the colour of the cell, they close gaps between cells.
     edges = "0.8" if grid.n_units <= _MOST_OUTLINED else "face"
     cells = PolyCollection(
         grid.coordinates[:, None] + corners, cmap=colours, edgecolors=edges, linewidths=0.4

@@ -1,4 +1,4 @@
-"""What training a map takes, in memory and arithmetic."""
+"""The memory and the arithmetic of training a map."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 _SAMPLE_ROWS, _SAMPLE_BYTES = 5_000, 64 << 20
 _COMPARED = 4
-"""What finding the least of some products costs, in products of two columns."""
+"""The cost of finding the least of some products, in columns of a product."""
 
 
 def sample_rows(som: SOM, data: MatrixSpec) -> int:
-    """How many rows the map begins from."""
+    """The number of rows of the sample that the map starts from."""
     affordable = min(max(_SAMPLE_ROWS, som.grid.n_units), _SAMPLE_BYTES // (8 * data.n_cols))
     return min(max(affordable, 2), data.n_rows)
 
 
 def sample_parts(som: SOM, data: MatrixSpec) -> int:
-    """One of how many parts of the data is read for the sample."""
+    """The number of parts of the data, of which one is read for the sample."""
     return data.n_rows // (2 * sample_rows(som, data))
 
 
@@ -37,16 +37,16 @@ def product_dtype(som: SOM, data: MatrixSpec) -> np.dtype[np.floating]:
 
 
 def cost_factor(som: SOM, data: MatrixSpec) -> int:
-    """How much more is done with a value than to multiply it with all columns."""
+    """The arithmetic per value, relative to a product with all columns."""
     return max(1, som.grid.n_units // (4 * data.n_cols))
 
 
 def batch(som: SOM, data: MatrixSpec) -> Route:
-    """A sample to begin from, a pass an epoch, and a last one that measures the map."""
+    """A sample to start from, one pass per epoch, and a last pass that measures the map."""
     n, d, units = data.n_rows, data.n_cols, som.grid.n_units
     rows, item = sample_rows(som, data), product_dtype(som, data).itemsize
     codebook = 8 * units * d
-    # Rows about their mean and by their weights, and the smaller of the two products of these.
+    # Centred and weighted rows, and the smaller of their two Gram matrices.
     beginning = 4 * 8 * rows * d + 4 * 8 * min(rows, d) ** 2 + 3 * codebook
     distances = 8 * units * min(units, max(1, TILE_BYTES // (8 * units)))
     passes = som.n_epochs + 2
@@ -62,7 +62,7 @@ def batch(som: SOM, data: MatrixSpec) -> Route:
             *sample_phases(data, rows, sample_parts(som, data), solve_bytes=beginning),
             Phase(
                 codebook + 8 * units + 24,
-                # The sums of a block, and of a tile of it.
+                # The sums of a block, and of one of its tiles.
                 scratch_bytes=2 * codebook + 2 * item * units * d + search_bytes(units, d, item),
                 held_bytes=2 * codebook + 8 * d,
                 solve_bytes=5 * codebook + 4 * distances,

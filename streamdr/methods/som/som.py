@@ -32,41 +32,41 @@ _CHOICES = {
 
 @dataclass(eq=False)
 class SOM:
-    """Self-organising map (Kohonen's) of data of any length, trained in batches.
+    """Self-organising map (Kohonen map), trained in batches on any number of rows.
 
     Parameters
     ----------
     height : int
-        How many rows of units the map has.
+        The number of rows of units.
     width : int
-        How many units a row of the map has.
+        The number of units in each row of the map.
     topology : "rectangular" or "hexagonal"
-        Whether units lie on a square lattice, or each amid six others.
+        The lattice of the units. On a hexagonal one each unit has six neighbours.
     toroidal : bool
-        Whether opposite edges of the map touch. A hexagonal one then needs an even height.
+        Whether opposite edges of the map touch. A toroidal hexagonal map needs an even height.
     neighborhood : "gaussian" or "bubble"
-        How much units learn from rows of other units: `exp(-d^2 / (2 sigma^2))`, or alike up to the distance
-        sigma and nothing beyond.
+        The weight of the rows of a unit at distance d on the map: `exp(-d^2 / (2 sigma^2))`, or 1 up to the
+        distance sigma and 0 beyond.
     n_epochs : int
-        How many epochs of training there are. Each reads the data once.
+        The number of epochs of training. Each reads the data once.
     sigma : float or None
-        The radius of the neighbourhood in the first epoch, in distances of neighbours; None for half the
-        longer side of the map.
+        The radius of the neighbourhood in the first epoch; neighbours in a row are at distance 1. None means
+        half of the longer side of the map.
     sigma_end : float
-        The radius in the last epoch, and when rows were appended.
+        The radius in the last epoch, and in an epoch after an append.
     decay : "exponential" or "linear"
         How the radius shrinks from epoch to epoch.
     init : "pca" or "random"
-        Whether the map begins in the plane of the first two principal components of a sample, or at rows of
+        Where the units start: in the plane of the first two principal components of a sample, or at rows of
         the sample.
     append_tol : float
-        When rows were appended, the map stays as it is while one more epoch over all rows would move it by
-        less than this part of the quantisation error (root mean squares). Then only new rows are read.
+        After an append, the map is kept if one more epoch over all rows would move it by at most this
+        fraction of the quantisation error (both as root mean squares). Then only the new rows are read.
     precision : "mixed" or "double"
-        `"mixed"` takes distances of float32 data in float32 and sums them in float64; `"double"` takes
+        `"mixed"` computes distances of float32 data in float32 and sums them in float64; `"double"` computes
         them in float64.
     random_state : int
-        Seeds the sample that the map begins from.
+        The seed of the sample that the map starts from.
 
     References
     ----------
@@ -109,7 +109,7 @@ class SOM:
 
     @classmethod
     def examples(cls) -> Sequence[Self]:
-        """Small ones, for the laws."""
+        """Small examples, for the laws."""
         return [
             cls(3, 4, n_epochs=3),
             cls(4, 3, topology="hexagonal", toroidal=True, n_epochs=2, precision="double"),
@@ -142,7 +142,7 @@ class SOM:
 
     @property
     def grid(self) -> Grid:
-        """Where the units lie."""
+        """The grid of the units."""
         return Grid(int(self.height), int(self.width), self.topology, bool(self.toroidal))
 
     @property
@@ -153,23 +153,23 @@ class SOM:
         return radii(max(start, end), end, int(self.n_epochs), self.decay)
 
     def using(self, route: str) -> Self:
-        """There is one route only."""
+        """The method itself: there is one route only."""
         return self
 
     def routes(self, data: MatrixSpec) -> Sequence[Route]:
-        """A pass an epoch."""
+        """One route: batch training, one pass per epoch."""
         self.check()
         return [batch(self, data)]
 
     def outlines(self, data: MatrixSpec) -> Sequence[Model]:
-        """A map of as many units."""
+        """The largest model that a fit can return: all units."""
         return [som_outline(data, self.grid, double=self.precision == "double")]
 
     def passes(self, data: MatrixSpec, start: SOMModel | None = None) -> Passes:
-        """An epoch a pass, and a last one that measures the map as it is saved.
+        """Yield one pass per epoch, and a last one that measures the map as it is saved.
 
-        The last pass is the first one of the next night, which goes on from the model: of the earlier rows
-        nothing is read for that.
+        A fit after an append starts from the model with that same pass. Its sums over the earlier rows are
+        in the ledger, so only the new rows are read for it.
         """
         schedule = self.schedule
         if start is not None and start.grid == self.grid:
@@ -196,7 +196,7 @@ class SOM:
         return self._fitted(full, errors, schedule)
 
     def _continued(self, data: MatrixSpec, start: SOMModel, sigma: float) -> Passes:
-        """Go on from a map of the first rows, at the last radius: with one epoch at most."""
+        """Continue from a map of the first rows, at the last radius, with at most one epoch."""
         label = "errors of the earlier map"
         full = yield from self._pass(data, start.codebook, start.origin, label, topographic=True)
         codebook = stepped(full, self.neighborhood, sigma)
@@ -209,7 +209,7 @@ class SOM:
     def _pass(
         self, data: MatrixSpec, codebook: Array, origin: Array, label: str, *, topographic: bool = False
     ) -> Generator[Pass, Accumulator, UnitSums]:
-        """All rows as a codebook sees them."""
+        """Sum all rows by their best matching units in a codebook."""
         empty = UnitSums(
             codebook, origin, self.grid, double=self.precision == "double", topographic=topographic
         )

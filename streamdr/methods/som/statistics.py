@@ -1,4 +1,4 @@
-"""What a pass keeps of the rows for each unit of a map: everything that a step and the errors need."""
+"""The sums over the rows of each unit: the sufficient statistics of a training step and of the errors."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from streamdr.methods.som.nearest import Search
 
 
 class UnitSums(AlignedArrays):
-    """For each unit the weight of its rows and the sum of what they differ from it; and the errors of a map.
+    """For each unit, the weight of its rows and the sum of their differences from it; and the map's errors.
 
-    A row belongs to its best matching unit. The neighbourhood is linear in these sums, so it is applied to
-    them after the pass. `topographic` also counts rows whose second best unit is no neighbour of the best.
+    A row belongs to its best matching unit. The step is linear in these sums, so the neighbourhood is applied
+    after the pass. With `topographic`, rows whose two best units are not neighbours are counted too.
     """
 
     kind: ClassVar[str] = "som_units"
@@ -33,15 +33,15 @@ class UnitSums(AlignedArrays):
         self.topographic = topographic
         self.weights = np.zeros(len(codebook))
         self.sums = np.zeros(codebook.shape)
-        """Of rows less their unit, by their weights."""
+        """Weighted sums of rows minus their unit."""
         self.errors = np.zeros(3)
-        """Sums of distances, of their squares, and of the weights of rows that are out of order."""
+        """Sums of distances, of their squares, and of the weights of rows with a topographic error."""
         self._searches: dict[np.dtype[Any], Search] = {}
-        """By the type of rows. All accumulators of a pass share it: those of many segments may wait."""
+        """By dtype of the rows. Shared by all accumulators of a pass: there is one copy per process."""
 
     @property
     def weight(self) -> float:
-        """What all rows weigh."""
+        """The total weight of the rows."""
         return float(self.weights.sum())
 
     @property
@@ -51,7 +51,7 @@ class UnitSums(AlignedArrays):
 
     @property
     def topographic_error(self) -> float:
-        """The share of the rows whose two best matching units are no neighbours."""
+        """The share of the rows whose two best matching units are not neighbours."""
         return float(self.errors[2]) / self.weight
 
     def update(self, block: Block) -> None:
@@ -92,14 +92,14 @@ class UnitSums(AlignedArrays):
         return search
 
     def forget_searches(self) -> None:
-        """Free what the pass derived from the codebook, in all accumulators of it."""
+        """Free the search structures of the codebook, in all accumulators of the pass."""
         self._searches.clear()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_searches": {}}  # made anew where it arrives
+        return self.__dict__ | {"_searches": {}}  # rebuilt by the worker that receives it
 
     def empty_like(self) -> Self:
-        """A fresh one for the same map."""
+        """An empty accumulator for the same map."""
         fresh = type(self)(
             self.codebook, self.origin, self.grid, double=self.double, topographic=self.topographic
         )
@@ -107,7 +107,7 @@ class UnitSums(AlignedArrays):
         return fresh
 
     def parameters(self) -> Mapping[str, Any]:
-        """What tells two of them apart before any data. The grid matters to the topographic error only."""
+        """The parameters, for the key in the ledger. The grid matters to the topographic error only."""
         own = {"codebook": self.codebook, "origin": self.origin, "double": self.double}
         if not self.topographic:
             return own
@@ -128,5 +128,5 @@ class UnitSums(AlignedArrays):
         return self.value()
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Take up a saved state."""
+        """Restore a saved state."""
         self.weights, self.sums, self.errors = arrays["weights"], arrays["sums"], arrays["errors"]

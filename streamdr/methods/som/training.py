@@ -1,4 +1,4 @@
-"""Batch training of a map: where it begins, the radius of each epoch, and the step after a pass."""
+"""Batch training of a map: the initial codebook, the radius of each epoch, and the step after a pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamdr.methods.som.grid import Grid, Neighborhood
 from streamdr.methods.som.statistics import UnitSums
 
 _DEVIATIONS = 2.0
-"""How far a map that begins in a plane reaches to each side, in standard deviations."""
+"""How far an initial map in the plane reaches to each side, in standard deviations."""
 
 
 def radii(start: float, end: float, n_epochs: int, decay: Literal["exponential", "linear"]) -> Array:
@@ -28,7 +28,7 @@ def stepped(full: UnitSums, neighborhood: Neighborhood, sigma: float) -> Array:
     """The codebook after an epoch: c_j = sum_u h(j, u) S_u / sum_u h(j, u) W_u.
 
     S_u and W_u are the sum and the weight of the rows of unit u, h is the kernel on the grid. Sums are about
-    the origin. A unit in whose neighbourhood there are no rows stays where it is.
+    the origin. A unit without rows in its neighbourhood does not move.
     """
     origin, grid = full.origin, full.grid
     sums = full.codebook - origin
@@ -48,7 +48,7 @@ def stepped(full: UnitSums, neighborhood: Neighborhood, sigma: float) -> Array:
 
 
 def change(before: Array, full: UnitSums, after: Array) -> float:
-    """How far the units of rows have moved, as a part of the quantisation error: root mean squares."""
+    """How far the units with rows moved, as a fraction of the quantisation error: root mean squares."""
     moved = np.zeros(len(before))
     for number, (old, new) in enumerate(zip(before, after, strict=True)):
         moved[number] = np.sum((new - old) ** 2)
@@ -59,7 +59,7 @@ def change(before: Array, full: UnitSums, after: Array) -> float:
 
 
 def sample_mean(rows: Array, weights: Array) -> Array:
-    """The mean of the rows of a sample: of differences from one of them, which keep their digits."""
+    """The mean of the rows of a sample, from differences to its first row, which lose no digits."""
     first = rows[0].copy()
     mean: Array = first + (weights / weights.sum()) @ (rows - first)
     return mean
@@ -68,8 +68,8 @@ def sample_mean(rows: Array, weights: Array) -> Array:
 def in_plane(rows: Array, weights: Array, grid: Grid) -> Array:
     """A codebook in the plane of the first two principal components of a sample.
 
-    The longer side of the grid lies along the first of them. Each side reaches two standard deviations
-    from the mean. Where rows vary in one direction only, or in none, units lie on a line or a point.
+    The longer side of the grid lies along the first component. Each side reaches two standard deviations
+    from the mean. If the rows vary in one direction only, or in none, the units lie on a line or a point.
     """
     mean = sample_mean(rows, weights)
     centred = rows - mean
@@ -88,7 +88,7 @@ def in_plane(rows: Array, weights: Array, grid: Grid) -> Array:
 
 
 def _principal_axes(centred: Array) -> Array:
-    """The first two principal axes of centred rows, as long as the standard deviation along each."""
+    """The first two principal axes of centred rows, each as long as the standard deviation along it."""
     n_rows, n_cols = centred.shape
     axes = np.zeros((2, n_cols))
     found = min(2, n_rows, n_cols)
@@ -101,12 +101,12 @@ def _principal_axes(centred: Array) -> Array:
         lengths = np.sqrt(np.einsum("ij,ij->i", directions, directions))
         directions = directions / np.where(lengths > 0, lengths, 1.0)[:, None]
     rank = values[:found] > 64 * np.finfo(np.float64).eps * values[0]
-    deviations = np.where(rank, np.sqrt(values[:found]), 0.0)  # along others there is rounding only
+    deviations = np.where(rank, np.sqrt(values[:found]), 0.0)  # the others are rounding errors
     axes[:found] = fix_signs(np.array(directions)) * deviations[:, None]
     return axes
 
 
 def at_rows(rows: Array, grid: Grid, rng: np.random.Generator) -> Array:
-    """A codebook of rows of a sample, drawn at random; of fewer rows than units, several times each."""
+    """A codebook of rows of a sample, drawn at random; repeated if there are fewer rows than units."""
     order = rng.permutation(len(rows))
     return rows[np.resize(order, grid.n_units)].copy()
