@@ -131,7 +131,7 @@ def test_it_runs_from_a_configuration(project, tmp_path):
 def test_its_parameters_are_in_the_schema(project):
     schema = json.loads((project.place / "configs" / "schema.json").read_text())
     choices = {choice["title"]: choice for choice in schema["properties"]["method"]["oneOf"]}
-    assert choices["minmax"]["properties"]["top"]["description"] == "The largest value that comes out."
+    assert choices["minmax"]["properties"]["top"]["description"] == "The largest value of the result."
 
 
 def test_it_has_a_scikit_learn_face_and_comes_back_from_disk(project, tmp_path):
