@@ -17,7 +17,7 @@ from benchmarks.contender import CORES
 
 
 def peak_bytes(process: str = "self") -> int:
-    """Return the most memory that a process ever held, as the kernel counts it."""
+    """Return the peak memory of a process, as the kernel counts it."""
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -25,12 +25,12 @@ def peak_bytes(process: str = "self") -> int:
 
 
 def bytes_read() -> int:
-    """Return how many bytes this process has read from files, the page cache's included."""
+    """Return the number of bytes that this process has read from files, including the page cache."""
     return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def run(spec: dict[str, Any], solution_path: Path) -> dict[str, Any]:
-    """Prepare a contender, time its fit, save what it found, and return the measurements."""
+    """Prepare a contender, time its fit, save its solution, and return the measurements."""
     fit = getattr(import_module(spec["module"]), spec["function"])(spec["store"], **spec["arguments"])
     before, cpu_start, start = bytes_read(), time.process_time(), time.perf_counter()
     solution = fit()

@@ -16,7 +16,7 @@ RUNNING = "dask, 2 processes"
 
 
 def bits(found: Solution) -> dict[str, float | str]:
-    """Return a digest of everything found."""
+    """Return a digest of the variances and components."""
     everything = (
         np.ascontiguousarray(found.variances).tobytes() + np.ascontiguousarray(found.components).tobytes()
     )
@@ -46,6 +46,6 @@ def run(settings: Settings) -> Iterator[Report]:
 
 
 def differing(outcomes: list[Outcome]) -> float:
-    """Return how many outcomes have other bits than the first, those without any included."""
+    """Return the number of outcomes with other bits than the first, including those without a digest."""
     digests = [outcome.verdict.get("digest") for outcome in outcomes]
     return float(sum(digest is None or digest != digests[0] for digest in digests))

@@ -15,37 +15,37 @@ CORES = 2
 
 @dataclass(frozen=True)
 class Solution:
-    """What a fit found: variances in decreasing order, one component a row."""
+    """The result of a fit: variances in decreasing order, one component per row."""
 
     variances: np.ndarray
     components: np.ndarray
     notes: Mapping[str, float | str] = field(default_factory=dict)
     mean: np.ndarray = field(default_factory=lambda: np.empty(0))
     noise: float = 0.0
-    """The variance in every direction, of models that have such a thing."""
+    """The noise variance, for models that have one."""
     landmarks: np.ndarray = field(default_factory=lambda: np.empty(0))
-    """The rows that components of kernel PCA are combinations of; one row of weights a component."""
+    """The landmarks of kernel PCA; components then have one row of weights per component."""
     embedding: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     """The coordinates of all rows, or of those that are judged."""
     columns: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    """The columns that were chosen, in the order of their choice; variances are their scores."""
+    """The selected columns, in the order of selection; variances are their scores."""
     aside: float = 0.0
     """Seconds of the fit for monitoring only, which are not counted."""
 
     @classmethod
     def nothing(cls, **notes: float | str) -> Solution:
-        """Return what a floor finds: nothing but the time it took."""
+        """Return the solution of a floor: notes on its time, and no arrays."""
         return cls(np.empty(0), np.empty((0, 0)), notes)
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """What was found, by the names of the fields."""
+        """The arrays of the solution, by the names of their fields."""
         names = ("variances", "components", "mean", "landmarks", "embedding", "columns")
         return {name: np.asarray(getattr(self, name)) for name in names}
 
     @property
     def is_nothing(self) -> bool:
-        """Whether there is nothing to be judged."""
+        """Whether there is nothing to judge."""
         return not any(array.size for array in self.arrays.values())
 
 

@@ -14,12 +14,12 @@ SOFT_FLOOR = "floor, read by zarr-python"
 
 
 def scaled_rows(settings: Settings) -> int:
-    """Return how many rows the store has."""
+    """Return the number of rows of the store."""
     return max(int(ROWS * settings.scale), 4 * COLS)
 
 
 def run(settings: Settings) -> Iterator[Report]:
-    """Race everything that can do it, and streamdr once more on four times the rows."""
+    """Run all programs, and streamdr again on four times the rows."""
     rows = scaled_rows(settings)
     store = data.tall(settings.data, rows, COLS)
     judge = references.variance_error(references.variances(store, K))

@@ -1,4 +1,4 @@
-"""The stores that the benchmarks read, made once and kept."""
+"""The stores that the benchmarks read. They are made once and kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def chunk_slices(shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[tuple[
 
 
 def build(path: Path, shape: tuple[int, int], chunks: tuple[int, int], fill: Fill, dtype: str = "f4") -> Path:
-    """Write a store chunk by chunk, unless it is there; it appears under its name when complete."""
+    """Write a store chunk by chunk, unless it exists; it appears under its name when complete."""
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def unequal_clusters(folder: Path, rows: int, cols: int, *, small: int, share: f
 
 
 def clusters(folder: Path, rows: int, cols: int, number: int) -> Path:
-    """Make clusters of about as many rows each, a quarter as wide as their centres are spread."""
+    """Make clusters of about equally many rows, with a quarter of the standard deviation of their centres."""
     rng = np.random.default_rng(10)
     centres = 2 * rng.standard_normal((number, cols))
 
@@ -135,7 +135,7 @@ def digits(folder: Path) -> Path:
 
 
 def related(folder: Path, rows: int, cols: int) -> Path:
-    """Make columns that depend on each other: a common part of 20 dimensions, and as much of their own."""
+    """Make correlated columns: a common part of 20 dimensions, and independent noise of the same variance."""
     rng = np.random.default_rng(7)
     loadings = (rng.standard_normal((20, cols)) / np.sqrt(20)).astype("f4")
 
@@ -152,7 +152,7 @@ Labeller = Callable[[np.ndarray], np.ndarray]
 
 
 def labels(store: Path, name: str, dtype: str, of: Labeller) -> Path:
-    """Write a label a row beside a store, unless they are there."""
+    """Write one label per row beside a store, unless they exist."""
     path = store.with_name(f"{store.stem}.{name}.zarr")
     if path.exists():
         return path
@@ -209,7 +209,7 @@ def wide(folder: Path, rows: int, cols: int) -> Path:
 
 
 def slow_decay(folder: Path, matrix: CosineMatrix) -> Path:
-    """Make a large matrix whose spectrum falls like 1/i and whose principal subspaces are known exactly."""
+    """Make a large matrix whose spectrum decays like 1/i and whose principal subspaces are known exactly."""
     shape = (matrix.rows, matrix.cols)
     path = folder / f"slow-decay-{matrix.rows}x{matrix.cols}.zarr"
     return build(path, shape, (200, matrix.cols), lambda r, c: matrix.block(r))

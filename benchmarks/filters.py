@@ -27,7 +27,7 @@ OURS = {
 
 
 def run(settings: Settings) -> Iterator[Report]:
-    """Race one filter after the other. Mutual information takes scikit-learn too long on all rows."""
+    """Run one filter after the other. On all rows, scikit-learn's mutual information would take too long."""
     rows = max(int(ROWS * settings.scale), 1000 * PART)
     store, small = (data.related(settings.data, n, COLS) for n in (rows, rows // PART))
     labels, few = str(data.target(store)), str(data.target(small))

@@ -1,4 +1,4 @@
-"""The least that a route must do: two threads read every chunk, and multiply every block with BLAS on one.
+"""The least that a route must do: two threads, with one BLAS thread each, read and multiply every chunk.
 
 streamdr decodes most chunks itself, in less time than zarr-python takes. So the floor does too: a floor that
 reads through zarr-python could be beaten, and is there for comparison only.

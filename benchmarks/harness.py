@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 POLL_SECONDS = 0.2
 
 Judge = Callable[[Solution], Mapping[str, float | str]]
-"""Turns what a contender found into the columns of a table that speak of accuracy."""
+"""Measures the accuracy of a solution, as columns of the table."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Settings:
     """A contender slower than this is not run again."""
     timeout_seconds: float = 900.0
     memory_cap: int = 0
-    """A contender that holds more bytes than this is ended, before the machine suffers."""
+    """A contender that uses more bytes than this is killed, before the machine runs out of memory."""
     pythons: Mapping[str, str] = field(default_factory=dict)
     """Interpreters of contenders that cannot share this one, by the contender's name."""
 
@@ -48,9 +48,9 @@ class Outcome:
     failure: str = ""
     seconds: float = float("inf")
     cpu: float = 0.0
-    """Seconds of processor time, of all threads but not of helper processes."""
+    """Seconds of CPU time, of all threads but not of helper processes."""
     load: float = 0.0
-    """How many processes of the machine wanted a core just before the run."""
+    """The number of other runnable tasks just before the run."""
     peak: int = 0
     reads: float = 0.0
     """Bytes read during the fit, in units of the store's size."""
@@ -60,7 +60,7 @@ class Outcome:
 
 
 def race(contenders: Sequence[Contender], settings: Settings, judge: Judge) -> list[Outcome]:
-    """Run every contender once a round, so that a noisy minute strikes all alike, and keep the best runs."""
+    """Run every contender once per round, so that other load affects all alike, and keep the best runs."""
     runs: dict[str, list[Outcome]] = {contender.name: [] for contender in contenders}
     for round_number in range(settings.rounds):
         for contender in contenders:

@@ -1,4 +1,4 @@
-"""How much of the data's variance in feature space a kernel PCA has found: in float64, by exact distances."""
+"""The variance in feature space that a kernel PCA explains: in float64, by exact distances."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sampled(store: Path) -> np.ndarray:
 
 
 def captured_trace(rows: np.ndarray, landmarks: np.ndarray, gamma: float) -> float:
-    """Return the share of the sum of k(x, x) over some rows that lies in the span of the landmarks."""
+    """Return the fraction of the sum of k(x, x) over some rows that is in the span of the landmarks."""
     lengths, axes = eigh(rbf(landmarks, landmarks, gamma))
     kept = lengths > 1e-10 * lengths[-1]
     onto = rbf(rows, landmarks, gamma) @ (axes[:, kept] / np.sqrt(lengths[kept]))
@@ -40,7 +40,7 @@ def captured_trace(rows: np.ndarray, landmarks: np.ndarray, gamma: float) -> flo
 def quality_of(store: Path, gamma: float) -> Judge:
     """Return the judge that projects a sample of the rows onto components, whatever their scale.
 
-    It holds no landmarks, and no approximation: the rows' own kernel matrix gives their variance.
+    The total variance is that of the exact kernel matrix of the sample, without landmarks or approximation.
     """
     rows = sampled(store)
     total = 1 - float(rbf(rows, rows, gamma).mean())

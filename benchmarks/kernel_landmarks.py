@@ -82,7 +82,7 @@ def traces_of(store: Path, gamma: float) -> Judge:
 
 
 def missed(outcomes: Sequence[Outcome], m: int) -> float | None:
-    """Return the trace that RPCholesky leaves over what uniform landmarks leave."""
+    """Return the trace that RPCholesky does not capture, divided by that of uniform landmarks."""
     shares = [
         figure(outcomes, name(way, m), lambda outcome: 1 - float(outcome.verdict[MEAN]))
         for way in ("rpcholesky", "uniform")

@@ -14,7 +14,7 @@ ROWS, COLS, M, K = 1_000_000, 50, 1000, 10
 GAMMA = 1 / COLS
 MEMORY_LIMIT = "1GiB"
 QUARTER, PART = 4, 10
-"""Everything in memory is raced on a quarter of the rows too; what takes minutes on a tenth only."""
+"""Contenders in memory also run on a quarter of the rows; those that take minutes run only on a tenth."""
 
 FLOOR, OWN, UNIFORM = "floor", "streamdr", "streamdr, uniform landmarks"
 FLOOR_SMALL, OWN_SMALL = "floor, a quarter of the rows", "streamdr, a quarter of the rows"
@@ -25,7 +25,7 @@ LARGER_BATCHES = "scikit-learn Nystroem, IncrementalPCA in larger batches, a ten
 
 
 def run(settings: Settings) -> Iterator[Report]:
-    """Race everything at once: whatever runs on fewer rows says so."""
+    """Run all contenders. The names of those that run on fewer rows say so."""
     rows = max(int(ROWS * settings.scale), QUARTER * PART * M)
     store, small = (data.curved(settings.data, n, COLS) for n in (rows, rows // QUARTER))
     kernel = {"m": M, "gamma": GAMMA}
@@ -58,7 +58,7 @@ def run(settings: Settings) -> Iterator[Report]:
     targets = [
         Target("streamdr / floor", ratio(outcomes, OWN, FLOOR), 1.3),
         Target(
-            "streamdr / Nystroem and IncrementalPCA, at their pace for all rows",
+            "streamdr / Nystroem and IncrementalPCA, extrapolated to all rows",
             projected_ratio(outcomes, STREAMED, rows),
             1 / 20,
         ),
@@ -77,15 +77,15 @@ def run(settings: Settings) -> Iterator[Report]:
 
 
 def projected_ratio(outcomes: Sequence[Outcome], part: str, rows: int) -> float | None:
-    """Return what streamdr takes over what a peer would that was given a part of the rows.
+    """Return the time of streamdr divided by that of a peer, extrapolated from a part of the rows.
 
-    Each batch takes as long as the one before it. What a peer does once, with its landmarks, is left out.
+    Each batch takes as long as the one before it. The choice of landmarks by the peer is not counted.
     """
-    own, pace = figure(outcomes, OWN, seconds), note(outcomes, part, peers.SECONDS_A_ROW)
+    own, pace = figure(outcomes, OWN, seconds), note(outcomes, part, peers.SECONDS_PER_ROW)
     return None if own is None or pace is None else own / (pace * rows)
 
 
 def explained_ratio(outcomes: Sequence[Outcome], peer: str) -> float | None:
-    """Return the variance that a peer explains over what streamdr does, both of the same rows."""
+    """Return the variance that a peer explains divided by that of streamdr, on the same rows."""
     its, own = verdict(outcomes, peer, EXPLAINED), verdict(outcomes, OWN, EXPLAINED)
     return None if its is None or own is None else its / own

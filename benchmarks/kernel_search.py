@@ -32,7 +32,7 @@ def candidates() -> list[dict[str, Any]]:
 
 
 def run(settings: Settings) -> Iterator[Report]:
-    """Race a search against the fits that it saves."""
+    """Run a search, and the fits that it replaces."""
     rows = max(int(ROWS * settings.scale), 20 * M)
     store = data.curved(settings.data, rows, COLS)
     each = candidates()

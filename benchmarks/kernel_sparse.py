@@ -1,4 +1,4 @@
-"""Scores by components that are each one row: what a transform of 200,000 x 50 float32 takes."""
+"""Sparse kernel PCA, with one row per component: the time of a transform of 200,000 x 50 float32."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GAMMA = 1 / COLS
 
 
 def run(settings: Settings) -> Iterator[Report]:
-    """Race the transforms of models that were fitted before; the tables say what each model explains."""
+    """Time the transforms of fitted models; the tables also have the variance that each explains."""
     rows = max(int(ROWS * settings.scale), 10 * M)
     store = data.curved(settings.data, rows, COLS)
     sparse, dense, few = "sparse", f"{M:,} landmarks", f"{K} landmarks"

@@ -1,4 +1,4 @@
-"""Large both ways, with a spectrum that falls slowly: 100,000 x 20,000 float32, the Krylov route."""
+"""Many rows and columns, with a slowly decaying spectrum: 100,000 x 20,000 float32, the Krylov route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Those that learn from labels: streamdr as a user calls it, and scikit-learn with both cores."""
+"""The contenders of supervised methods: streamdr as a user calls it, and scikit-learn with both cores."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from benchmarks.contender import CORES, Fit, Solution
 from benchmarks.ours import OPENINGS, chunks_opened
 from benchmarks.passes import timed_passes
 
-FITS, SECONDS_A_FIT, AT_BEST = "fits", "seconds a fit", "seconds of all steps, at best"
+FITS, SECONDS_PER_FIT, AT_BEST = "fits", "seconds per fit", "seconds of all steps, at best"
 
 
 def pca(store: str, k: int, memory_limit: str) -> Fit:
-    """PCA on a thread pool, for what its pass takes."""
+    """PCA on a thread pool, to measure the time of its pass."""
     import streamdr
 
     execution, PCA = streamdr.execution, streamdr.PCA
@@ -98,14 +98,14 @@ def sklearn_forward(
         start = time.perf_counter()
         search.fit(rows, target)
         fits = number_of_fits(rows.shape[1], k, n_folds)
-        notes = {FITS: fits, SECONDS_A_FIT: (time.perf_counter() - start) / fits}
+        notes = {FITS: fits, SECONDS_PER_FIT: (time.perf_counter() - start) / fits}
         return Solution(np.empty(0), np.empty((0, 0)), notes, columns=search.get_support(indices=True))
 
     return fit
 
 
 def sklearn_steps(store: str, labels: str, k: int, n_folds: int, random_state: int) -> Fit:
-    """One candidate of every step of such a search, for what all of them take on cores that never wait."""
+    """One candidate of every step of such a search, to estimate the time of all on fully used cores."""
     import zarr
     from sklearn.linear_model import LinearRegression
     from sklearn.model_selection import PredefinedSplit, cross_val_score
@@ -128,7 +128,7 @@ def sklearn_steps(store: str, labels: str, k: int, n_folds: int, random_state: i
 
 
 def number_of_fits(cols: int, k: int, n_folds: int) -> int:
-    """Return how often a forward search to k columns fits its learner."""
+    """Return the number of fits of a forward search for k columns."""
     return n_folds * sum(cols - done for done in range(k))
 
 

@@ -75,7 +75,7 @@ def discriminants_of(store: Path, labels: Path) -> Judge:
 
 
 def scatters(store: Path, labels: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scatters within and between classes a row, in float64 after a separate pass for means."""
+    """Return the scatters within and between classes, per row, in float64 after a separate pass for means."""
     cache = labels.with_suffix(".reference.npz")
     if not cache.exists():
         array, of = zarr.open_array(store, mode="r"), np.asarray(zarr.open_array(labels, mode="r")[:])

@@ -26,7 +26,7 @@ def run(settings: Settings) -> Iterator[Report]:
 
 
 def sized(settings: Settings, whole: int) -> int:
-    """Return how many rows there are."""
+    """Return the number of rows at this scale."""
     return max(int(whole * settings.scale), min(whole, 300))
 
 
@@ -80,12 +80,12 @@ def in_time(way: str, ours: str) -> str:
 
 
 def to_its_end(way: str) -> str:
-    """Return the name of scikit-learn's MDS that ends where it ends."""
+    """Return the name of scikit-learn's MDS without a time limit."""
     return f"scikit-learn, initialised {way}, 300 iterations at most"
 
 
 def many(settings: Settings, compared: Sequence[Outcome]) -> Report:
-    """Return stochastic descent, and the coordinates that it begins with, where all pairs do not fit."""
+    """Return stochastic descent, and the landmark MDS from which it starts, for too many pairs for memory."""
     rows, fewer = sized(settings, MANY), sized(settings, SOME)
     store = data.curved(settings.data, rows, COLS)
     own = {"name": "MetricMDS", "memory_limit": MEMORY_LIMIT, "algorithm": "stochastic"}
@@ -102,7 +102,7 @@ def many(settings: Settings, compared: Sequence[Outcome]) -> Report:
     ]
     needs = figure(compared, to_its_end(WAYS["random"]), peak)
     message = (
-        "" if needs is None else f"; scikit-learn's would hold {needs * (rows / fewer) ** 2 / 1e9:.0f} GB"
+        "" if needs is None else f"; scikit-learn's would need {needs * (rows / fewer) ** 2 / 1e9:.0f} GB"
     )
     return Report(f"Metric MDS: {rows:,} x {COLS} float32, k=2{message}", outcomes, targets, [STOCHASTIC])
 
@@ -137,6 +137,6 @@ def few(settings: Settings) -> Report:
 
 
 def stress_ratio(outcomes: Sequence[Outcome], ours: str, other: str, column: str) -> float | None:
-    """Return a stress of one over that of another."""
+    """Return the stress of one outcome divided by that of another."""
     own, its = verdict(outcomes, ours, column), verdict(outcomes, other, column)
     return None if own is None or its is None else own / its

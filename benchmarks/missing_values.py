@@ -1,4 +1,4 @@
-"""Stores with missing values, and how likely their rows are under a model: in float64, by LAPACK."""
+"""Stores with missing values, and the log-likelihood of their rows under a model: in float64, by LAPACK."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from benchmarks.harness import Judge
 
 HEIGHT, FEWEST_CHUNKS = 4096, 24
 NOISE = 0.5
-NATS = "nats a row"
+NATS = "nats per row"
 
 
 @dataclass(frozen=True)
 class IncompleteRows:
-    """Rows of k directions, noise and a mean, of which a part is NaN, at random."""
+    """Rows with k latent directions, noise and a mean; a fraction of the values, chosen at random, is NaN."""
 
     rows: int
     cols: int
@@ -46,13 +46,13 @@ class IncompleteRows:
             values[rng.random((n, self.cols)) < self.missing] = np.nan
             return values
 
-        height = min(HEIGHT, max(1, self.rows // FEWEST_CHUNKS))  # of few rows, minibatches need chunks too
+        height = min(HEIGHT, max(1, self.rows // FEWEST_CHUNKS))  # minibatches need several chunks
         name = f"missing-{self.rows}x{self.cols}-rank{self.k}-share{self.missing:g}-{self.dtype}.zarr"
         return build(folder / name, (self.rows, self.cols), (height, self.cols), fill, self.dtype)
 
 
 def log_likelihood(store: Path, found: Solution) -> float:
-    """Return the log-likelihood of a row of a store under probabilistic PCA, on average, in nats."""
+    """Return the mean log-likelihood of the rows of a store under probabilistic PCA, in nats."""
     array = zarr.open_array(store, mode="r")
     k, cols = found.components.shape
     loadings = found.components.T * np.sqrt(np.maximum(found.variances - found.noise, 0.0))
@@ -73,5 +73,5 @@ def log_likelihood(store: Path, found: Solution) -> float:
 
 
 def likelihood_of(store: Path) -> Judge:
-    """Return the judge that says how likely a row is, with enough digits to distinguish models."""
+    """Return the judge of the mean log-likelihood, with enough digits to distinguish models."""
     return lambda found: {NATS: f"{log_likelihood(store, found):.6f}"}

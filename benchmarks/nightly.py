@@ -39,7 +39,7 @@ def appended(store: str, k: int, memory_limit: str) -> Fit:
 
 
 def changed(store: str, k: int, memory_limit: str) -> Fit:
-    """Fit with other components, and time the fit with the ones that are wanted."""
+    """Fit with another number of components, and time a second fit."""
     folder = copied(store)
     fit_with_ledger(folder, k + 5, memory_limit)()
     return fit_with_ledger(folder, k, memory_limit)
@@ -70,7 +70,7 @@ def copied(store: str) -> Path:
 
 
 def run(settings: Settings) -> Iterator[Report]:
-    """Race the second night against a fit of everything, on the larger store of the covariance benchmark."""
+    """Compare the second fit with a full fit, on the larger store of the covariance benchmark."""
     rows = covariance.scaled_rows(settings)
     store = data.repeated(data.tall(settings.data, rows, covariance.COLS), TIMES)
     chosen = {"k": covariance.K, "memory_limit": "1GiB"}

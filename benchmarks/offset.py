@@ -1,4 +1,4 @@
-"""A mean of ten thousand standard deviations in float32: who still finds the variances."""
+"""A mean of ten thousand standard deviations in float32: which programs still find the variances."""
 
 from __future__ import annotations
 

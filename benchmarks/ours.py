@@ -80,7 +80,7 @@ def ppca(store: str, k: int, memory_limit: str, **parameters: Any) -> Fit:
 
 
 def ppca_pass(store: str, k: int, memory_limit: str) -> Fit:
-    """One iteration of EM, from parameters that a few rows have given before the clock starts."""
+    """One iteration of EM, from parameters that were fitted to a few rows before the clock starts."""
     import zarr
 
     from streamdr.core.byte_sizes import parse_bytes
@@ -104,10 +104,10 @@ def ppca_pass(store: str, k: int, memory_limit: str) -> Fit:
 
 
 def ppca_solution(model: PPCAModel, seconds: float) -> Solution:
-    """Return what a probabilistic PCA has found, and how it got there; the start is part of an iteration."""
+    """Return the solution of a probabilistic PCA, with the time per iteration, which includes the start."""
     notes = {
         "iterations": model.n_iter,
-        "seconds an iteration": seconds / model.n_iter,
+        "seconds per iteration": seconds / model.n_iter,
         "converged": float(model.converged),
     }
     return Solution(model.explained_variance, model.components, notes, model.mean, model.noise_variance)
@@ -235,7 +235,7 @@ def som(store: str, height: int, width: int, memory_limit: str, **parameters: An
     def fit() -> Solution:
         with execution(workers=CORES, memory_limit=memory_limit):
             model = SOM(height, width, **parameters).fit(store).model_
-        return Solution(np.empty(0), model.codebook, {"error that it reports": model.quantization_error})
+        return Solution(np.empty(0), model.codebook, {"reported error": model.quantization_error})
 
     return fit
 

@@ -1,7 +1,8 @@
-"""What streamdr itself costs: the covariance race of streamdr, its floors and IncrementalPCA, more often.
+"""The overhead of streamdr: the covariance benchmark with fewer contenders and more rounds.
 
-The whole race takes ten minutes, in which a shared machine changes its pace. Here streamdr and its floors are
-never more than seconds apart; IncrementalPCA, which takes longer than all of them together, runs once.
+The complete benchmark takes ten minutes, in which the speed of a shared machine varies. Here streamdr and its
+floors are never more than seconds apart; IncrementalPCA, which takes longer than all of them together, runs
+once.
 """
 
 from __future__ import annotations

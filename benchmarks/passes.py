@@ -1,4 +1,4 @@
-"""How much of a fit its passes over the data take: the rest is solved for in memory."""
+"""The time of the passes over the data in a fit. The rest is the solve in memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SECONDS = "seconds of passes"
 
 
 def timed_passes() -> dict[str, float]:
-    """Return a live note of the seconds that the passes of this process have taken."""
+    """Return a note with the seconds of all passes of this process, which is updated after each pass."""
     from streamdr.core.accumulator import Accumulator
     from streamdr.core.method import Pass
     from streamdr.engine.runner import Runner

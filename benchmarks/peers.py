@@ -1,4 +1,4 @@
-"""The other programs that can do it, each used as its documentation says, with both cores."""
+"""The other programs, each used as its documentation says, with both cores."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 
 from benchmarks.contender import CORES, Fit, Solution
 
-CHUNKS_A_BATCH = 4
+CHUNKS_PER_BATCH = 4
 """Batches of one chunk made both incremental peers slower."""
 
-SECONDS_A_ROW = "seconds a row"
+SECONDS_PER_ROW = "seconds per row"
 
 
 def pca_solution(covariance: np.ndarray, k: int) -> Solution:
@@ -98,7 +98,7 @@ def dask_svd_compressed(store: str, k: int, iterations: int, oversamples: int, r
 
 
 def dask_ml(store: str, k: int) -> Fit:
-    """dask-ml's PCA as it comes."""
+    """dask-ml's PCA with its defaults."""
     import dask
     import dask.array as da
     from dask_ml.decomposition import PCA
@@ -144,7 +144,7 @@ def incremental(model: Any, store: str, times_columns: int | None = None) -> Fit
 
     def fit() -> Solution:
         array = zarr.open_array(store, mode="r")
-        height = times_columns * array.shape[1] if times_columns else CHUNKS_A_BATCH * array.chunks[0]
+        height = times_columns * array.shape[1] if times_columns else CHUNKS_PER_BATCH * array.chunks[0]
         for first in range(0, array.shape[0], height):
             model.partial_fit(array[first : first + height])
         return Solution(np.asarray(model.explained_variance_), np.asarray(model.components_))
@@ -188,7 +188,7 @@ def sklearn_nystroem_incremental(
         for first in range(0, rows, height):
             model.partial_fit(features.transform(array[first : min(first + height, rows)]))
         batches = time.perf_counter() - chosen
-        return nystroem_solution(features, model, {"rows": rows, SECONDS_A_ROW: batches / rows})
+        return nystroem_solution(features, model, {"rows": rows, SECONDS_PER_ROW: batches / rows})
 
     return fit
 
@@ -215,7 +215,7 @@ def sklearn_kernel_pca(store: str, k: int, gamma: float) -> Fit:
 
 
 def ppca_rs(store: str, k: int, goal: float, within: float, iterations: int) -> Fit:
-    """ppca_rs on the whole array, until a row is as likely as `goal` (nats), or as often as that."""
+    """ppca_rs on the whole array, until the mean log-likelihood is `goal` (nats), or for all `iterations`."""
     import zarr
     from ppca_rs import Dataset, PPCAModel
 
@@ -235,8 +235,8 @@ def ppca_rs(store: str, k: int, goal: float, within: float, iterations: int) -> 
         axes, lengths, _ = np.linalg.svd(model.transform, full_matrices=False)
         notes = {
             "iterations": done,
-            "seconds an iteration": iterating / done,
-            "short of the goal by, nats a row": max(0.0, goal - nats),
+            "seconds per iteration": iterating / done,
+            "below the goal, nats per row": max(0.0, goal - nats),
         }
         return Solution(lengths**2 + noise, axes.T, notes, np.ravel(model.mean), noise, aside=monitoring)
 
@@ -244,7 +244,7 @@ def ppca_rs(store: str, k: int, goal: float, within: float, iterations: int) -> 
 
 
 def minisom(store: str, height: int, width: int, epochs: int, batch: bool, sigma: float | None = None) -> Fit:
-    """minisom on the whole array, begun by PCA: row by row in random order, or in batches.
+    """minisom on the whole array, initialised by PCA: row by row in random order, or in batches.
 
     The radius shrinks from `sigma` to about a third of it. None is minisom's own choice.
     """

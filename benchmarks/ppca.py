@@ -17,14 +17,14 @@ TIMES = 4
 WITHIN, ITERATIONS = 1e-6, 20
 OWN, MINIBATCHES, PEER, FLOOR = "streamdr", "streamdr, minibatches, one read", "ppca_rs", "floor"
 LARGER = f"streamdr, {TIMES} times the rows"
-PACE = "seconds an iteration"
+PACE = "seconds per iteration"
 
-# Left out, for they take more than a minute: pyppca (192 iterations and 144 s of processor time, to a
-# likelihood 0.003 nats a row short), scikit-learn's IterativeImputer (minutes for a round of 5,000 rows).
+# Not included, because they take more than a minute: pyppca (192 iterations and 144 s of CPU time, to a mean
+# log-likelihood lower by 0.003 nats), scikit-learn's IterativeImputer (minutes for one over 5,000 rows).
 
 
 def run(settings: Settings) -> Iterator[Report]:
-    """Race on a store that the peer can hold, one iteration against its floor, and on more and more rows."""
+    """Compare with a peer, one iteration with its floor, and the fit with one of four times the rows."""
     small, tall = scaled(SMALL, settings), scaled(TALL, settings)
     yield beside_peers(small, settings)
     yield above_floor(small, "500MB", settings)
@@ -38,7 +38,7 @@ def scaled(whole: IncompleteRows, settings: Settings) -> IncompleteRows:
 
 
 def beside_peers(rows: IncompleteRows, settings: Settings) -> Report:
-    """Race streamdr, to its end and with one read, and the same method elsewhere, to the same likelihood."""
+    """Run streamdr to convergence and with one read, and the same method of a peer to the same likelihood."""
     store, k = rows.store(settings.data), rows.k
     judge, chosen = likelihood_of(store), {"k": k, "memory_limit": "500MB"}
     outcomes = race(
@@ -53,10 +53,10 @@ def beside_peers(rows: IncompleteRows, settings: Settings) -> Report:
     if goal is not None:
         until = {"k": k, "goal": goal, "within": WITHIN, "iterations": ITERATIONS}
         outcomes += race([Contender(PEER, peers.ppca_rs, store, until)], settings, judge)
-    ended = f"streamdr / ppca_rs, which ends as likely or after {ITERATIONS} iterations"
+    ended = f"streamdr / ppca_rs, to the same likelihood or for {ITERATIONS} iterations"
     targets = [
         Target(ended, ratio(outcomes, OWN, PEER), 1 / 30),
-        Target("an iteration, streamdr / ppca_rs", pace(outcomes), 1 / 10),
+        Target("one iteration, streamdr / ppca_rs", pace(outcomes), 1 / 10),
         Target("peak, MB", figure(outcomes, OWN, megabytes), 500),
         Target("fits that have not converged", unconverged(outcomes, [OWN]), 0),
         Target("reads by minibatches", figure(outcomes, MINIBATCHES, reads), 1.05),
@@ -102,7 +102,7 @@ def at_four_times_the_rows(rows: IncompleteRows, settings: Settings) -> Report:
 
 
 def pace(outcomes: Sequence[Outcome]) -> float | None:
-    """Return what an iteration of streamdr takes, the start included, over one of ppca_rs, without it."""
+    """Return the time of an iteration of streamdr, with the start, divided by that of ppca_rs, without it."""
     mine, its = note(outcomes, OWN, PACE), note(outcomes, PEER, PACE)
     return None if mine is None or its is None else mine / its
 
@@ -114,5 +114,5 @@ def relative_difference(outcomes: Sequence[Outcome], name: str) -> float | None:
 
 
 def unconverged(outcomes: Sequence[Outcome], names: Sequence[str]) -> float:
-    """Return how many of those fits did not converge, those that failed included."""
+    """Return the number of these fits that did not converge, including those that failed."""
     return float(sum(note(outcomes, name, "converged") != 1.0 for name in names))

@@ -27,7 +27,7 @@ PACKAGES = (
 )
 
 BUSY = 0.5
-"""With more tasks than this wanting one of the cores, timings say little."""
+"""With more other runnable tasks than this, timings are not reliable."""
 
 HOW = """\
 Every run is a fresh process that starts from a warm page cache. Seconds go from the path of the store to the
@@ -39,7 +39,7 @@ reads (bytes read over the size of the store), are those of the process without 
 
 @dataclass(frozen=True)
 class Target:
-    """A figure and the most that it may be; no figure is a target missed."""
+    """A figure and its upper bound. A target without a figure is missed."""
 
     what: str
     figure: float | None
@@ -109,17 +109,17 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def warnings(self) -> list[str]:
-        """Return the reasons not to trust the seconds."""
+        """Return the reasons why the seconds may not be reliable."""
         found = []
         busiest = max((outcome.load for outcome in self.outcomes), default=0.0)
         if busiest > BUSY:
             found.append(
-                f"**The machine was busy**: up to {busiest:.1f} other tasks wanted a core before a run. "
-                "Seconds and their ratios are not to be trusted."
+                f"**The machine was busy**: up to {busiest:.1f} other tasks were runnable before a run. "
+                "Seconds and their ratios are not reliable."
             )
         to_floor = ratio(self.outcomes, "streamdr", "floor")
         if to_floor is not None and to_floor < 1:
-            found.append(f"**streamdr took {to_floor:.2f} times its floor**: noise, or a floor that is none.")
+            found.append(f"**streamdr took {to_floor:.2f} times its floor**: noise, or a wrong floor.")
         return found
 
 
@@ -137,22 +137,22 @@ Figure = Callable[[Outcome], float]
 
 
 def seconds(outcome: Outcome) -> float:
-    """The time of the best run."""
+    """Return the time of the best run."""
     return outcome.seconds
 
 
 def peak(outcome: Outcome) -> float:
-    """The most memory held, in bytes."""
+    """Return the peak memory in bytes."""
     return outcome.peak
 
 
 def megabytes(outcome: Outcome) -> float:
-    """The most memory held, in millions of bytes."""
+    """Return the peak memory in millions of bytes."""
     return outcome.peak / 1e6
 
 
 def reads(outcome: Outcome) -> float:
-    """How many times the store was read."""
+    """Return the number of bytes read, in units of the size of the store."""
     return outcome.reads
 
 
@@ -172,7 +172,7 @@ def note(outcomes: Sequence[Outcome], name: str, key: str) -> float | None:
 
 
 def ratio(outcomes: Sequence[Outcome], above: str, below: str, of: Figure = seconds) -> float | None:
-    """Return what one outcome has over what another has."""
+    """Return the figure of one outcome divided by that of another."""
     upper, lower = figure(outcomes, above, of), figure(outcomes, below, of)
     return None if upper is None or lower is None else upper / lower
 
@@ -180,14 +180,14 @@ def ratio(outcomes: Sequence[Outcome], above: str, below: str, of: Figure = seco
 def ratio_to_best(
     outcomes: Sequence[Outcome], name: str, *, not_peers: Sequence[str], of: Figure = seconds
 ) -> float | None:
-    """Return what one outcome has over the least that any peer has."""
+    """Return the figure of one outcome divided by the smallest figure of its peers."""
     peers = [outcome.name for outcome in outcomes if outcome.name not in (name, *not_peers)]
     ratios = (ratio(outcomes, name, peer, of) for peer in peers)
     return max((value for value in ratios if value is not None), default=None)
 
 
 def heading(settings: Settings) -> str:
-    """Return what the figures were taken with."""
+    """Return the machine, versions and settings of the measurements."""
     versions = []
     for package in PACKAGES:
         try:

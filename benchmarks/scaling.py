@@ -106,7 +106,7 @@ def landmark_points(store: str, memory_limit: str, **parameters: Any) -> Fit:
 def sklearn_mds(store: str, *, seconds: float | None = None, **parameters: Any) -> Fit:
     """scikit-learn's MDS, to convergence, or for the number of iterations that comes nearest to `seconds`.
 
-    How long an iteration takes is found out before the clock starts. One is made at least.
+    The time of an iteration is measured before the clock starts. At least one is made.
     """
     import zarr
     from sklearn.manifold import MDS

@@ -1,4 +1,4 @@
-"""How well coordinates show distances: one function for all contenders, in float64."""
+"""How well coordinates preserve distances: one function for all contenders, in float64."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from sklearn.model_selection import PredefinedSplit, cross_val_score
 from benchmarks import data, floors, labelled
 from benchmarks.contender import CORES, Contender, Solution
 from benchmarks.harness import Judge, Outcome, Settings, race
-from benchmarks.labelled import AT_BEST, SECONDS_A_FIT, number_of_fits
+from benchmarks.labelled import AT_BEST, SECONDS_PER_FIT, number_of_fits
 from benchmarks.ours import OPENINGS
 from benchmarks.report import Report, Target, figure, note, reads, seconds, verdict
 
@@ -24,12 +24,12 @@ MEMORY_LIMIT = "1GiB"
 FLOOR, OWN = "floor", "streamdr"
 OWN_PART, PEER = "streamdr, a 20th of the rows", f"scikit-learn, a 20th of the rows, first {FIRST} columns"
 JOBS = f"{PEER}, {CORES} processes"
-STEPS = "scikit-learn, a 20th of the rows, one candidate a step"
+STEPS = "scikit-learn, a 20th of the rows, one candidate per step"
 COLUMNS, SCORES = f"first {FIRST} columns", "score error"
 
 
 def run(settings: Settings) -> Iterator[Report]:
-    """Race all rows against a few, and compare what is chosen where both look at the same."""
+    """Run streamdr on all rows, and both programs on a part, where they must select the same columns."""
     rows = max(int(ROWS * settings.scale), 1000 * PART)
     store, small = (data.related(settings.data, n, COLS) for n in (rows, rows // PART))
     labels, few = data.target(store), data.target(small)
@@ -56,12 +56,12 @@ def run(settings: Settings) -> Iterator[Report]:
     )
     targets = [
         Target(
-            "streamdr, all rows / scikit-learn, a 20th, its first fits' pace for all fits",
+            "streamdr, all rows / scikit-learn, a 20th, extrapolated from its first fits",
             time_ratio(outcomes, pace(outcomes), number_of_fits(COLS, K, FOLDS)),
             1 / 100,
         ),
         Target(
-            "the same, each step at the pace of one of its candidates",
+            "the same, each step extrapolated from one of its candidates",
             time_ratio(outcomes, note(outcomes, STEPS, AT_BEST), 1),
             1 / 100,
         ),
@@ -76,13 +76,13 @@ def run(settings: Settings) -> Iterator[Report]:
 
 
 def pace(outcomes: Sequence[Outcome]) -> float | None:
-    """Return the seconds that scikit-learn takes a fit, the faster way. Later fits have more columns."""
-    found = [note(outcomes, name, SECONDS_A_FIT) for name in (PEER, JOBS)]
+    """Return the seconds per fit of scikit-learn, of the faster of two runs. Later fits have more columns."""
+    found = [note(outcomes, name, SECONDS_PER_FIT) for name in (PEER, JOBS)]
     return min((each for each in found if each is not None), default=None)
 
 
 def time_ratio(outcomes: Sequence[Outcome], each: float | None, times: int) -> float | None:
-    """Return what streamdr takes for all rows over what a peer takes for a part."""
+    """Return the time of streamdr for all rows divided by that of a peer for a part."""
     own = figure(outcomes, OWN, seconds)
     return None if own is None or each is None else own / (each * times)
 
@@ -98,7 +98,7 @@ def differing(outcomes: Sequence[Outcome]) -> float | None:
 
 
 def choices_of(store: Path, labels: Path) -> Judge:
-    """Return the judge that has scikit-learn score the columns that were chosen, over the same folds."""
+    """Return the judge that scores the selected columns with scikit-learn, with the same folds."""
 
     def judge(found: Solution) -> dict[str, float | str]:
         from streamdr import folds

@@ -1,7 +1,7 @@
 """Self-organising maps of 10 x 10 units: digits, and 1,000,000 x 20 float32, beside minisom in memory.
 
-An epoch of minisom's usual training moves units after every row, and an epoch in batches once. So it is given
-as many epochs in both ways, and the better of its maps is the one to reach.
+An epoch of minisom's usual training moves units after every row; an epoch of batch training moves them once.
+minisom runs the same number of epochs in both ways, and streamdr is compared with both.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ QUANTIZATION, TOPOGRAPHIC = "quantisation error", "topographic error"
 
 
 def run(settings: Settings) -> Iterator[Report]:
-    """Race the same grid, epochs, first and last radius: on data that are small, and on many rows."""
+    """Race the same grid, epochs, first and last radius: on small data, and on many rows."""
     small = data.digits(settings.data)
     yield raced(small, settings, f"Self-organising map: digits, 1,797 x 64, {EPOCHS} epochs", floored=False)
     rows = max(int(ROWS * settings.scale), 10_000)
@@ -81,7 +81,7 @@ def raced(store: Path, settings: Settings, title: str, *, floored: bool) -> Repo
 
 
 def error_ratio(outcomes: Sequence[Outcome], own: str, peer: str) -> float | None:
-    """Return the quantisation error of one map over that of another."""
+    """Return the quantisation error of one map divided by that of another."""
     mine, its = (verdict(outcomes, name, QUANTIZATION) for name in (own, peer))
     return None if mine is None or its is None else mine / its
 
