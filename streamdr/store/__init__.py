@@ -1,4 +1,4 @@
-"""What streamdr writes: models, embeddings and other rows, published whole or not at all."""
+"""The outputs of streamdr: models, embeddings and other rows. Each is published atomically."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The one array format that streamdr writes: zarr v3, uncompressed chunks, each with its crc32c.
+"""The array format of outputs: zarr v3, with uncompressed chunks that end in their crc32c.
 
-It is so plain that it is read here without a codec: whatever metadata asks for more is refused.
+Such chunks are decoded here without a codec. Metadata that asks for anything else is refused.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from streamdr.store.record import ROOT
 CHUNK_BYTES = 16 * 2**20
 CHECKSUM_BYTES = 4
 _INTACT = 0x48674BC7
-"""The crc32c of anything that ends in its own crc32c, as every chunk's file does."""
+"""The crc32c of any content that ends in its own crc32c, as the file of every chunk does."""
 
 _DTYPES = frozenset(np.dtype(code).name for code in "?bhiqBHIQefdFD")
 _CODECS = (
     [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
-    [{"name": "bytes"}, {"name": "crc32c"}],  # of single bytes, which have no order
+    [{"name": "bytes"}, {"name": "crc32c"}],  # types of one byte have no byte order
 )
 _ENCODING = {"name": "default", "configuration": {"separator": "/"}}
 
@@ -40,7 +40,7 @@ Index = tuple[slice, ...]
 
 @dataclass(frozen=True)
 class ArrayLayout:
-    """The shape of a stored array, and how it is cut into chunks."""
+    """The shape, chunks, type and dimension names of a stored array."""
 
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
@@ -49,7 +49,7 @@ class ArrayLayout:
 
     @classmethod
     def of(cls, values: Array, dims: tuple[str, ...]) -> ArrayLayout:
-        """The layout under which an array in memory is saved, in chunks of at most `CHUNK_BYTES`."""
+        """Return the layout in which an array in memory is saved, with chunks of at most `CHUNK_BYTES`."""
         chunks, budget = [], CHUNK_BYTES // values.dtype.itemsize
         for length in reversed(values.shape):
             chunks.append(max(1, min(length, budget)))
@@ -58,16 +58,16 @@ class ArrayLayout:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """How many chunks there are along each dimension."""
+        """The number of chunks along each dimension."""
         return tuple(-(-length // chunk) for length, chunk in zip(self.shape, self.chunks, strict=True))
 
     @property
     def file_bytes(self) -> int:
-        """The size of the file of any chunk: those at the edge are padded to the full shape."""
+        """The size of the file of each chunk. Chunks at the edge are padded to the full shape."""
         return math.prod(self.chunks) * self.dtype.itemsize + CHECKSUM_BYTES
 
     def files(self) -> Iterator[tuple[str, Index]]:
-        """Each chunk's file, relative to the array, with the region that it holds."""
+        """Yield the file of each chunk, relative to the array, and the region that it holds."""
         for position in _positions(self.grid):
             starts = [i * chunk for i, chunk in zip(position, self.chunks, strict=True)]
             stops = map(min, (start + c for start, c in zip(starts, self.chunks, strict=True)), self.shape)
@@ -75,9 +75,9 @@ class ArrayLayout:
 
 
 def _positions(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Every position in a grid, the last dimension fastest.
+    """Yield every position in a grid, the last dimension fastest.
 
-    Unlike `itertools.product`, it holds none of the ranges: metadata may declare any number of chunks.
+    Unlike `itertools.product`, it does not store the ranges: metadata may declare any number of chunks.
     """
     if not grid:
         yield ()
@@ -88,7 +88,7 @@ def _positions(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def fill_value(dtype: np.dtype[Any]) -> float:
-    """What was never written reads as."""
+    """Return the fill value of a type: NaN for floats, otherwise 0."""
     return math.nan if dtype.kind == "f" else 0
 
 
@@ -107,7 +107,7 @@ def create_array(path: Path, layout: ArrayLayout) -> zarr.Array[Any]:
 
 
 def write_array(path: Path, values: Array, dims: tuple[str, ...]) -> ArrayLayout:
-    """Save an array, a chunk at a time."""
+    """Save an array, one chunk at a time."""
     if not isinstance(values, np.ndarray) or values.dtype.name not in _DTYPES:
         what = getattr(values, "dtype", type(values).__name__)
         raise StoreError(f"{path}: cannot save {what}; only arrays of numbers or booleans")
@@ -121,7 +121,7 @@ def write_array(path: Path, values: Array, dims: tuple[str, ...]) -> ArrayLayout
 
 
 def parse_layout(metadata: Any, where: Path) -> ArrayLayout:
-    """Read the layout out of an array's zarr metadata, refusing what streamdr does not write."""
+    """Return the layout in the zarr metadata of an array. Refuse metadata that streamdr does not write."""
     file = where / ROOT
     if not isinstance(metadata, dict):
         raise StoreError(f"{file}: has no array metadata; write it again")
@@ -155,13 +155,13 @@ def parse_layout(metadata: Any, where: Path) -> ArrayLayout:
 
 
 def decode_chunk(raw: bytes, layout: ArrayLayout, region: Index) -> Array:
-    """The part of the array in one chunk's file, as a view of its bytes without the padding."""
+    """Return the values in the file of a chunk, as a view of its bytes without the padding."""
     values = np.frombuffer(raw, layout.dtype.newbyteorder("<"), math.prod(layout.chunks))
     return values.reshape(layout.chunks)[tuple(slice(s.stop - s.start) for s in region)]
 
 
 def encode_chunk(values: Array, layout: ArrayLayout) -> Array:
-    """The bytes of one chunk's file. Values at the edge do not fill it: the rest reads as never written."""
+    """Return the bytes of the file of a chunk. A chunk at the edge is padded with the fill value."""
     raw = np.empty(layout.file_bytes, np.uint8)
     content, checksum = raw[:-CHECKSUM_BYTES], raw[-CHECKSUM_BYTES:]
     chunk = content.view(layout.dtype.newbyteorder("<")).reshape(layout.chunks)
@@ -173,7 +173,7 @@ def encode_chunk(values: Array, layout: ArrayLayout) -> Array:
 
 
 def chunk_fault(file: Path, layout: ArrayLayout) -> str | None:
-    """What is wrong with a chunk's file (missing, truncated, corrupt, not a file), or None."""
+    """Return what is wrong with the file of a chunk (missing, truncated, corrupt, not a file), or None."""
     try:
         return content_fault(read_regular(file, layout.file_bytes), layout)
     except FileNotFoundError:
@@ -183,7 +183,7 @@ def chunk_fault(file: Path, layout: ArrayLayout) -> str | None:
 
 
 def content_fault(raw: bytes | None, layout: ArrayLayout) -> str | None:
-    """What is wrong with what a chunk's file holds (None: there is no file), or None."""
+    """Return what is wrong with the content of a chunk (`raw` is None if there is no file), or None."""
     if raw is None:
         return "is missing"
     if len(raw) != layout.file_bytes:

@@ -1,8 +1,8 @@
-"""The verbs for an output, whatever it is kept in.
+"""The operations on an output, in files or in an object store.
 
-A backend is one output at one place. `LocalBackend` keeps outputs in files, `ObjectBackend` in an object
-store, and `streamdr.store.open_backend` chooses between them. What both do in the same way is written here,
-in terms of what each does in its own way.
+A backend is one output at one location. `LocalBackend` keeps outputs in files, `ObjectBackend` in an object
+store, and `streamdr.store.open_backend` chooses between them. The code that both share is in the protocol. It
+calls the abstract methods that each backend implements.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from streamdr.store.record import Group, OutputKind, to_json
 from streamdr.store.rows import SealedRows, lay_out, sealed_layout
 
 GROUP_MARKERS = (".zgroup", ".zarray", ".zmetadata", record.ROOT)
-"""The files by which a zarr group or array is known."""
+"""The files that mark a directory as a zarr group or array."""
 
 SizeOf = Callable[[str], int | None]
 
@@ -40,8 +40,8 @@ SizeOf = Callable[[str], int | None]
 class Backend(Protocol):
     """One output: a model, an embedding or other rows, finished or staged.
 
-    Whatever fails is a StoreError that names the output. A backend pickles small, so that a task can write
-    rows wherever it runs.
+    Every failure is a StoreError that names the output. The pickle of a backend is small, so that a task can
+    write rows on any worker.
 
     Attributes
     ----------
@@ -57,39 +57,39 @@ class Backend(Protocol):
     def __str__(self) -> str:
         return str(self.place)
 
-    # What is there.
+    # Looking at the output.
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether there is anything at the place."""
+        """Return whether anything exists at the location."""
 
     @abstractmethod
     def sizes(self) -> dict[str, int]:
-        """The bytes of each file of the output, by name."""
+        """Return the size of each file of the output in bytes, by name."""
 
     @abstractmethod
     def size_of(self) -> SizeOf:
-        """A function of a file's name that returns its bytes, or None where there is no such file."""
+        """Return a function that maps the name of a file to its size, or to None if it does not exist."""
 
     def stored_bytes(self) -> int:
-        """What the output takes where it is."""
+        """Return the size of the whole output in bytes."""
         return sum(self.sizes().values())
 
     @abstractmethod
     def metadata(self, *arrays: str) -> AbstractContextManager[Path]:
-        """A folder on this machine with the root `zarr.json`, and those of some arrays, if they are there."""
+        """Provide a local folder with the root `zarr.json` and those of some arrays, if they exist."""
 
     def draft(self) -> dict[str, Any] | None:
-        """The record as it stands, finished or not and unverified, or None where there is none to be read."""
+        """Return the record, finished or not and unverified, or None if none can be read."""
         with self.metadata() as folder:
             return record.draft(folder)
 
     def read_group(self, kind: OutputKind | None = None) -> Group:
-        """The record of a finished output, which is neither damaged, nor unfinished, nor of another kind."""
+        """Return the record of a finished output. Refuse one that is damaged or of another kind."""
         with self.metadata() as folder:
             return replace(record.read_group(folder, kind), path=self.place)
 
-    # Before anything is written, and after.
+    # Checks before writing, staging, leases and cleaning up.
 
     def check_output(
         self,
@@ -99,7 +99,7 @@ class Backend(Protocol):
         overwrite: bool,
         other_outputs: Sequence[Location] = (),
     ) -> None:
-        """Refuse, before anything is read, a target that could not or should not be written."""
+        """Refuse a target that cannot or must not be written, before anything is read."""
         self.destination()
         for root in map(self.group_around, inputs):
             if self.lies_in(root):
@@ -115,44 +115,44 @@ class Backend(Protocol):
 
     @abstractmethod
     def destination(self) -> Location:
-        """Where the output is written, links being followed. StoreError where there can be none."""
+        """Return the location with links resolved. Raise StoreError where no output can be written."""
 
     @abstractmethod
     def contains(self, other: Location) -> bool:
-        """Whether another place is this one, or lies below it."""
+        """Return whether another location is this one, or lies below it."""
 
     @abstractmethod
     def lies_in(self, other: Location) -> bool:
-        """Whether this place is another one, or lies below it."""
+        """Return whether this location is another one, or lies below it."""
 
     @abstractmethod
     def group_around(self, source: Location) -> Location:
-        """The outermost zarr group around a source that is kept in this way; any other source as it is."""
+        """Return the outermost zarr group around a source of the same storage; other sources unchanged."""
 
     @abstractmethod
     def require_writable(self, kind: OutputKind, overwrite: bool) -> None:
-        """Refuse a place that cannot be written to, or that holds what is not to be replaced."""
+        """Refuse a location that cannot be written, or whose content must not be replaced."""
 
     @abstractmethod
     def require_space(self, nbytes: int) -> None:
-        """Refuse to begin writing `nbytes` where there is no room for them."""
+        """Refuse to write `nbytes` where there is too little space."""
 
     def stage(
         self, *, kind: OutputKind, overwrite: bool, key: str | None = None, fence: Fence | None = None
     ) -> StagedOutput[Any]:
-        """A place beside the target for work that becomes the target, or leaves no trace.
+        """Return a staging area beside the target, which is published as the target or removed.
 
-        See `StagedOutput` for what the parameters mean.
+        The parameters are those of `StagedOutput`.
         """
         return self.staging(self.place, kind=kind, overwrite=overwrite, key=key, fence=fence)
 
     @abstractmethod
     def lease_file(self) -> CompareAndSwap:
-        """The slot of the output's lease: a hidden file, or object, beside it."""
+        """Return the compare-and-swap file of the lease: a hidden file, or object, beside the output."""
 
     @abstractmethod
     def sweep(self) -> None:
-        """Remove what killed runs left beside an output that is complete."""
+        """Remove what killed runs left beside a complete output."""
 
     # Models.
 
@@ -169,22 +169,22 @@ class Backend(Protocol):
         extra: Mapping[str, Any] | None = None,
         fence: Fence | None = None,
     ) -> Location:
-        """Save a model, all or nothing.
+        """Save a model atomically.
 
         Parameters
         ----------
         model
             A dataclass of arrays (fields with `dims` in their metadata) and scalars.
         method, parameters
-            What it was fitted by.
+            The name and the parameters of the method that fitted it.
         feature_names, input_fingerprint, n_rows
-            What it was fitted to.
+            The input that it was fitted to.
         overwrite
-            Whether a model that is there is replaced.
+            Whether an existing model is replaced.
         extra
-            What else is recorded with it.
+            Other entries of the record.
         fence
-            The check of a lease, which is asked in the step that publishes.
+            The check of a lease, which is called in the step that publishes.
 
         Returns
         -------
@@ -205,26 +205,26 @@ class Backend(Protocol):
         return self.place
 
     def load_model(self, *, models: Mapping[str, type] | None = None) -> SavedModel:
-        """Load a model, every bit of which is checked. No code is run.
+        """Load a model after checking the digest of every file. No code is run.
 
         Parameters
         ----------
         models
-            The class of each method's models; those of streamdr's own methods if it is not given.
+            The model class of each method, by name. The default is the registry of streamdr.
 
         Raises
         ------
         StoreError
-            Where there is no model, or one that is damaged or of an unknown method.
+            If there is no model, or it is damaged, or its method is unknown.
         """
         with self.model_files() as folder:
             return read_model(folder, models)
 
     @abstractmethod
     def model_files(self) -> AbstractContextManager[Path]:
-        """A folder on this machine with the files of a model, as far as they are there."""
+        """Provide a local folder with those files of a model that exist."""
 
-    # Rows, which are laid out, written and finished where they are staged, and opened once published.
+    # Rows: created, written and finished in the staging area, and opened when they are published.
 
     def create_rows(
         self,
@@ -237,11 +237,11 @@ class Backend(Protocol):
         output_names: Sequence[str] | None = None,
         attributes: Mapping[str, Any],
     ) -> None:
-        """Lay out an array where it is staged, keeping the rows that a killed run of the same left there.
+        """Create a staged array without rows, or keep the rows that a killed run of the same output wrote.
 
-        `shape` begins with the number of rows; each is in one chunk. `attributes` go into the record. Rows
-        are kept only if all attributes are the same as before, so they must include whatever decides the
-        values: the model's digest, the input's fingerprint.
+        `shape` begins with the number of rows. Each row lies in one chunk. `attributes` go into the record.
+        Rows are kept only if all attributes are equal. So the attributes must include everything that
+        determines the values, such as the digest of the model and the fingerprint of the input.
         """
         layout = ArrayLayout(shape, (min(chunk_rows, shape[0]), *shape[1:]), np.dtype(dtype), dims)
         names = None if output_names is None else list(output_names)
@@ -260,7 +260,7 @@ class Backend(Protocol):
         output_names: Sequence[str] | None = None,
         attributes: Mapping[str, Any],
     ) -> None:
-        """The same for an embedding."""
+        """Create a staged embedding. See `create_rows`."""
         self.create_rows(
             "embedding",
             shape=(n_rows, n_outputs),
@@ -273,58 +273,58 @@ class Backend(Protocol):
 
     @abstractmethod
     def laying_out(self, kind: RowKind) -> AbstractContextManager[Path]:
-        """A folder on this machine with the metadata of rows, which becomes that of the output.
+        """Provide a local folder whose metadata of rows becomes that of the output.
 
-        Where the metadata is changed in the block, rows that were written before are removed.
+        If the metadata is changed inside the context, rows that were written before are removed.
         """
 
     @abstractmethod
     def adopt_rows(self, earlier: Location, rows: int, kind: RowKind = "embedding") -> None:
-        """Take over the chunks of an earlier output beside it that hold nothing but the first `rows` rows."""
+        """Reuse the chunks of an earlier output beside it that contain only the first `rows` rows."""
 
     @abstractmethod
     def existing_chunks(self, kind: RowKind = "embedding") -> set[int]:
-        """The chunks that need not be written again: there, whole, and with the right checksum."""
+        """Return the numbers of the chunks that exist and have the correct size and checksum."""
 
     @abstractmethod
     def write_rows(self, start: int, values: Array, kind: RowKind = "embedding") -> None:
-        """Write whole chunks of rows. Doing so twice, or while other processes write others, is harmless."""
+        """Write whole chunks of rows. Several processes may write, and a chunk may be written twice."""
 
     @abstractmethod
     def finish(self, kind: RowKind = "embedding") -> None:
-        """See that every chunk is as it was written, and only then record that the output is complete."""
+        """Check every chunk, and then record that the output is complete."""
 
     def open_rows(self, kind: RowKind) -> SealedRows:
-        """Open a finished output for reading, all of its chunks being there."""
+        """Open a finished output for reading, after checking that every chunk exists."""
         with self.metadata(kind) as folder:
             layout = sealed_layout(folder, kind)
         require_chunks(self.place, kind, layout, self.size_of())
         return SealedRows(self.place, self.open_array(kind))
 
     def open_embedding(self) -> SealedRows:
-        """Open a finished embedding for reading, all of its chunks being there."""
+        """Open a finished embedding for reading. See `open_rows`."""
         return self.open_rows("embedding")
 
     @abstractmethod
     def open_array(self, name: str) -> Any:
-        """The zarr array of a name, to be read."""
+        """Return the zarr array of a name, opened for reading."""
 
 
 def chunks_of(kind: RowKind, layout: ArrayLayout) -> Iterator[tuple[str, Span]]:
-    """The name of each chunk of rows, in order, and its rows."""
+    """Yield the name of each chunk of rows, in order, and its rows."""
     for key, (rows, *_) in layout.files():
         yield f"{kind}/{key}", Span(rows.start, rows.stop)
 
 
 def full_chunks(kind: RowKind, layout: ArrayLayout, rows: int) -> Iterator[str]:
-    """The names of the chunks that hold nothing but the first `rows` rows, and are not padded."""
+    """Return the names of the chunks that contain only the first `rows` rows and are not padded."""
     return (name for name, _ in islice(chunks_of(kind, layout), rows // layout.chunks[0]))
 
 
 def require_chunks(place: Location, kind: RowKind, layout: ArrayLayout, size_of: SizeOf) -> None:
-    """Refuse an output of which a chunk is missing or cut short.
+    """Refuse an output with a missing or truncated chunk.
 
-    It ends at the first such chunk: metadata may declare any number of them.
+    Stop at the first such chunk: metadata may declare any number of them.
     """
     for name, rows in chunks_of(kind, layout):
         size = size_of(name)
@@ -334,5 +334,5 @@ def require_chunks(place: Location, kind: RowKind, layout: ArrayLayout, size_of:
 
 
 def bad_chunk(file: Location, fault: str, rows: Span) -> StoreError:
-    """The error that says what is wrong with a chunk of rows."""
+    """Return the error for a bad chunk of rows."""
     return StoreError(f"{file}: {fault} (rows {rows.start}-{rows.stop - 1}); transform again")

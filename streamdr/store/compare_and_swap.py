@@ -1,4 +1,4 @@
-"""A slot: one small object that is replaced only by those who know what is in it."""
+"""Compare-and-swap files: small files or objects that are replaced only if the content is as expected."""
 
 from __future__ import annotations
 
@@ -15,46 +15,47 @@ from streamdr.store.locking import locked
 from streamdr.store.remote import ConflictError, open_objects
 
 Version = str
-"""What tells one content of a slot from every other. It is compared, and means nothing."""
+"""An opaque identifier of one content. Versions are only compared for equality."""
 
 
 LARGEST_BYTES = 64 * 1024
-"""Of what a slot holds. Anything larger was put there by somebody else."""
+"""The largest size of a compare-and-swap file. Anything larger was not written by streamdr."""
 
-_TELLING = 8
-"""The bytes at its beginning by which a file that a killed run was writing is known: all begin alike."""
+_PREFIX_BYTES = 8
+"""The length of the prefix by which the unfinished file of a killed run is recognised."""
 
 
-class Conflict(Exception):  # noqa: N818  (it is an answer, and its asker looks again)
-    """The slot does not hold what was expected."""
+class Conflict(Exception):  # noqa: N818  (not a failure: the caller reads again)
+    """The content is not the expected one."""
 
 
 class CompareAndSwap(Protocol):
-    """Compare and swap. Of several processes that expect the same and act at once, one succeeds.
+    """A file or object that supports compare-and-swap.
 
-    What fails for other reasons, and may go well at the next try, is an OSError or a StoreError. So is
-    something else, or something larger, in the place of a slot: it is neither read nor replaced.
+    If several processes expect the same version and act at once, one of them succeeds. Other failures, which
+    may be transient, are an OSError or a StoreError. Something else in this place, or something larger, is a
+    StoreError too. It is neither read nor replaced.
     """
 
     def read(self) -> tuple[bytes, Version] | None:
-        """The content and its version, or None when the slot is empty."""
+        """Return the content and its version, or None if there is none."""
         ...
 
     def replace(self, data: bytes, expected: Version | None) -> Version:
-        """Put `data` in the place of the expected version (None: of nothing), or raise Conflict."""
+        """Replace the expected version (None: nothing) by `data`, or raise Conflict."""
         ...
 
     def remove(self, expected: Version) -> None:
-        """Empty the slot of the expected version, or raise Conflict."""
+        """Remove the expected version, or raise Conflict."""
         ...
 
 
 class CompareAndSwapFile:
-    """A slot that is a file.
+    """A compare-and-swap file on a disk.
 
-    The directory is locked from the comparison to the rename. File systems on which directories cannot be
-    locked (NFS is one) leave a moment between the two, in which a second process may do the same: the
-    content of the last one stands, and the others find it when they read the slot again.
+    The directory is locked from the comparison to the rename. Some file systems, such as NFS, cannot lock
+    directories. There, two processes may both succeed: the content of the last one stays, and the others
+    notice that when they read the file again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,30 +63,30 @@ class CompareAndSwapFile:
         self._made: list[Path] = []
 
     def read(self) -> tuple[bytes, Version] | None:
-        """The content and its version, or None when there is no such file."""
+        """Return the content and its version, or None if there is no such file."""
         data = _content(self.path)
         return None if data is None else (data, _version(data))
 
     def replace(self, data: bytes, expected: Version | None) -> Version:
-        """Replace the file in one step. It is not synced: no lease outlives the machine's own end."""
+        """Replace the file in one step. It is not synced: no lease outlives a crash of the machine."""
         above = (self.path.parent, *self.path.parent.parents)
         self._made += [directory for directory in above if not directory.exists()]
         with locked(self.path.parent):
             self._require(expected)
-            # One name for all writers, who write one after the other: what a killed one left is used up.
+            # All writers use this name, one after the other. The file that a killed writer left is replaced.
             beside = self.path.with_name(f"{self.path.name}.new")
             if (left := _content(beside)) is not None:
-                telling = min(_TELLING, len(left), len(data))
-                if left.strip(b"\0") and left[:telling] != data[:telling]:
+                length = min(_PREFIX_BYTES, len(left), len(data))
+                if left.strip(b"\0") and left[:length] != data[:length]:
                     raise StoreError(
-                        f"{beside}: streamdr did not write it, and is to write there; move it elsewhere"
+                        f"{beside}: streamdr did not write it, but needs this path; move the file elsewhere"
                     )
                 beside.unlink()
             try:
                 write_new(beside, data)
                 os.replace(beside, self.path)
             except FileExistsError:
-                raise Conflict(beside) from None  # a writer that no lock keeps away
+                raise Conflict(beside) from None  # another writer, where directories cannot be locked
             except OSError:
                 with suppress(OSError):
                     beside.unlink()
@@ -93,11 +94,11 @@ class CompareAndSwapFile:
         return _version(data)
 
     def remove(self, expected: Version) -> None:
-        """Remove the file, and the directories that were made for it alone."""
+        """Remove the file, and the directories that were created for it."""
         with locked(self.path.parent):
             self._require(expected)
             self.path.unlink()
-        with suppress(OSError):  # others have put something into one of them
+        with suppress(OSError):  # one of them is in use
             for directory in self._made:
                 directory.rmdir()
 
@@ -111,10 +112,10 @@ class CompareAndSwapFile:
 
 
 class CompareAndSwapObject:
-    """A slot that is an object: the store itself compares before it swaps.
+    """A compare-and-swap file in an object store, which compares and replaces in one request.
 
-    Object stores write on a condition but remove without one: between the look and the removal there is a
-    moment in which another process may have taken the slot over.
+    Object stores have conditional writes but no conditional removal. Between the read and the removal,
+    another process may have replaced the object.
     """
 
     def __init__(self, address: Address) -> None:
@@ -122,21 +123,21 @@ class CompareAndSwapObject:
         self._objects = open_objects(address.parent)
 
     def read(self) -> tuple[bytes, Version] | None:
-        """The content and its version, or None when there is no such object."""
+        """Return the content and its version, or None if there is no such object."""
         try:
             return self._objects.get_versioned(self.address.name, LARGEST_BYTES)
         except FileTooLargeError as error:
             raise StoreError(f"{self.address}: {error}, and was not written by streamdr; remove it") from None
 
     def replace(self, data: bytes, expected: Version | None) -> Version:
-        """Put `data` in the place of the expected version (None: of nothing), or raise Conflict."""
+        """Replace the expected version (None: nothing) by `data`, or raise Conflict."""
         try:
             return self._objects.put_if(self.address.name, data, expected)
         except ConflictError:
             raise Conflict(self.address) from None
 
     def remove(self, expected: Version) -> None:
-        """Remove the object of the expected version, or raise Conflict."""
+        """Remove the expected version of the object, or raise Conflict."""
         found = self.read()
         if found is None or found[1] != expected:
             raise Conflict(self.address)
@@ -147,7 +148,7 @@ class CompareAndSwapObject:
 
 
 def _content(path: Path) -> bytes | None:
-    """What a small file holds, or None where there is none. Links are not followed."""
+    """Return the content of a small file, or None if it does not exist. Links are refused."""
     try:
         if path.is_symlink():
             raise StoreError(f"{path}: a link is in the place of a file that streamdr writes; remove it")

@@ -1,4 +1,4 @@
-"""A few files under one name, each replaced whole or not at all: what the ledger is kept in."""
+"""Key-value folders: files by name, each replaced atomically. The ledger is kept in one."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ _PARTIAL = "partial"
 
 
 class Item(NamedTuple):
-    """A file of a folder."""
+    """The name and the size of a file."""
 
     name: str
     size: int
 
 
 class KeyValueFolder(Protocol):
-    """Files by name. Whatever goes wrong is an OSError.
+    """Files by name. Every failure is an OSError.
 
-    Other files may lie in the same place. They are listed, and left alone by whoever does not know them.
+    The folder may contain other files. They are listed too, so the caller has to recognise its own.
     """
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The name for error messages."""
 
     def open(self, name: str) -> AbstractContextManager[BinaryIO | None]:
-        """A file to be read, in any order, or None where there is none."""
+        """Open a file for reading, with random access. The result is None if it does not exist."""
 
     def beginning(self, name: str, length: int) -> bytes:
-        """The first bytes of a file."""
+        """Return the first `length` bytes of a file."""
 
     def write(self, name: str, fill: Callable[[BinaryIO], None]) -> None:
         """Replace a file, in one step, by what `fill` writes."""
 
     def delete(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
 
     def items(self) -> list[Item]:
-        """The files, the one that was written or touched longest ago first."""
+        """Return the files, sorted by when they were last written or touched, oldest first."""
 
     def touch(self, name: str) -> None:
-        """Note that a file was of use."""
+        """Record that a file was used."""
 
 
 class LocalKeyValueFolder:
-    """A directory, made when the first file is."""
+    """A directory, which is created with the first file."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -68,7 +68,7 @@ class LocalKeyValueFolder:
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO | None]:
-        """A regular file to be read, or None where there is none."""
+        """Open a regular file for reading. The result is None if it does not exist."""
         if os.path.lexists(self.root) and not self.root.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "is not a directory", str(self.root))
         try:
@@ -80,17 +80,17 @@ class LocalKeyValueFolder:
             yield file
 
     def beginning(self, name: str, length: int) -> bytes:
-        """The first bytes of a file."""
+        """Return the first `length` bytes of a file."""
         with open_regular(self.root / name, buffering=0) as file:
             return file.read(length)
 
     def write(self, name: str, fill: Callable[[BinaryIO], None]) -> None:
-        """Write beside the file, make it durable, and rename."""
+        """Write a temporary file beside it, make it durable, and rename it."""
         self.root.mkdir(parents=True, exist_ok=True)
         self._sweep()
         writer = Process.here()
-        one = f"{name}-{secrets.token_hex(4)}"  # a process may have several threads that write
-        partial = self.root / f".{one}.{writer.host}.{writer.pid}-{writer.started}.{_PARTIAL}"
+        unique = f"{name}-{secrets.token_hex(4)}"  # several threads of a process may write
+        partial = self.root / f".{unique}.{writer.host}.{writer.pid}-{writer.started}.{_PARTIAL}"
         try:
             with create_file(partial) as file:
                 fill(file)
@@ -102,27 +102,27 @@ class LocalKeyValueFolder:
                 partial.unlink(missing_ok=True)
 
     def delete(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         (self.root / name).unlink(missing_ok=True)
 
     def items(self) -> list[Item]:
-        """The regular files, oldest first. Links are none."""
+        """Return the regular files, oldest first. Links are not listed."""
         found = []
         with suppress(FileNotFoundError), os.scandir(self.root) as entries:
             for entry in entries:
                 if not entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
-                    with suppress(FileNotFoundError):  # another run was faster
+                    with suppress(FileNotFoundError):  # another run has removed it
                         status = entry.stat(follow_symlinks=False)
                         found.append((status.st_mtime_ns, Item(entry.name, status.st_size)))
         return [item for _, item in sorted(found)]
 
     def touch(self, name: str) -> None:
-        """Set the time of the file to now."""
-        with suppress(OSError):  # somebody else's file, or a medium that is not to be written to
+        """Set the modification time of the file to now."""
+        with suppress(OSError):  # a file of another user, or a read-only file system
             os.utime(self.root / name)
 
     def _sweep(self) -> None:
-        """Remove what processes of this machine were writing when they were killed."""
+        """Remove the unfinished files of processes that were killed on this machine."""
         here = Process.here()
         pattern = re.compile(rf"\..+\.{re.escape(here.host)}\.(\d{{1,9}})-(\d{{1,18}})\.{_PARTIAL}")
         for path in self.root.iterdir():

@@ -1,4 +1,4 @@
-"""Labels that a table brings along: one a row, text or numbers, in an array beside the matrix."""
+"""Labels of ingested tables: one per row, text or numbers, in an array beside the matrix."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CHUNK_ROWS = 65_536
 
 
 def as_labels(values: Sequence[Any], kind: LabelKind) -> Array:
-    """Labels of one kind, as an array."""
+    """Return labels of one kind as an array."""
     if kind == "text":
         return np.array([str(value) for value in values], dtype=object)
     return np.array(values, dtype=kind)
 
 
 class LabelWriter:
-    """Appends labels to an array of unknown length, a whole chunk at a time, the last one excepted."""
+    """Appends labels to an array of unknown length. It writes whole chunks, except for the last one."""
 
     def __init__(self, group: Path, kind: LabelKind) -> None:
         self._array = zarr.create_array(
@@ -40,21 +40,21 @@ class LabelWriter:
             config={"write_empty_chunks": True},
         )
         self._kind = kind
-        self._waiting: list[Any] = []
+        self._pending: list[Any] = []
 
     def append(self, labels: Array) -> None:
-        """Take more labels."""
-        self._waiting.extend(labels.tolist())
-        while len(self._waiting) >= CHUNK_ROWS:
+        """Append labels."""
+        self._pending.extend(labels.tolist())
+        while len(self._pending) >= CHUNK_ROWS:
             self._write(CHUNK_ROWS)
 
     def finish(self) -> None:
         """Write the labels that do not fill a chunk."""
-        if self._waiting:
-            self._write(len(self._waiting))
+        if self._pending:
+            self._write(len(self._pending))
 
     def _write(self, count: int) -> None:
         start = self._array.shape[0]
         self._array.resize((start + count,))
-        self._array[start:] = as_labels(self._waiting[:count], self._kind)
-        del self._waiting[:count]
+        self._array[start:] = as_labels(self._pending[:count], self._kind)
+        del self._pending[:count]

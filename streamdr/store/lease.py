@@ -1,9 +1,9 @@
-"""Leases: of all the runs that would write an output one does, for as long as it can prove its right to.
+"""Leases: one run at a time writes an output.
 
-A lease is a small file beside the output that says who writes it. Whoever comes second is refused. The
-holder renews its lease as long as it lives; a lease that is not renewed is taken over. The old holder may
-only have been asleep, so each lease has a token, and `Lease.check`, called in the very step that publishes,
-compares it with the file's: a run that was taken over cannot replace what its successor wrote.
+A lease is a small file beside the output that names the run that writes it. A second run is refused. The
+holder renews its lease while it is alive. A lease that is not renewed is taken over. The old holder may only
+have been suspended, so each lease has a fencing token. `Lease.check`, called in the step that publishes,
+compares it with the token in the file. A run that was taken over cannot replace what its successor wrote.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from streamdr.store.record import loads
 
 LEASE_SECONDS = 30.0
 LONGEST_SECONDS = 300.0
-"""What a lease may claim: nobody waits longer for one that says more."""
+"""The longest time that a lease is watched, whatever duration it claims."""
 _RENEWALS = 3
-"""How often a lease is renewed before it would run out: one late renewal is no reason to lose it."""
+"""The number of renewals in the duration of a lease. One late renewal must not lose it."""
 
-_LOOKS = 30
-"""How often a lease is looked at, at least, in the time that it takes to run out."""
-_LOOK_SECONDS = 1.0
+_POLLS = 30
+"""The least number of times that a watched lease is read before it counts as expired."""
+_POLL_SECONDS = 1.0
 
 _LONGEST_TEXT = 1024
 _BEGINNING = b'{\n  "token": '
@@ -43,24 +43,24 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Claim:
-    """What a lease says: who holds it, and by when it is to be renewed."""
+    """The content of a lease: its holder, and how long it is valid without renewal."""
 
     token: int
     holder: Process
     since: str
     clock: float
-    """The holder's monotonic clock at the last renewal, which all processes of one machine share."""
+    """The monotonic clock of the holder at the last renewal. All processes of a machine share this clock."""
     seconds: float
 
     @classmethod
     def after(cls, token: int, seconds: float) -> Claim:
-        """A claim by this process, later than the one with the given token."""
+        """Return a claim by this process, with a larger token than the given one."""
         since = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(max(token + 1, time.time_ns()), Process.here(), since, time.monotonic(), seconds)
 
     @classmethod
     def parse(cls, data: bytes) -> Claim | None:
-        """The claim in a lease file, or None if the file is damaged, or says what no lease can."""
+        """Return the claim in a lease file, or None if the file is damaged or has impossible values."""
         try:
             entries = loads(data)
             if entries.pop("digest") != json_digest(entries):
@@ -72,7 +72,7 @@ class Claim:
 
     @property
     def _is_possible(self) -> bool:
-        """Whether everything is of the type, and in the range, that it can be."""
+        """Whether all values have a possible type and lie in a possible range."""
         numbers, texts = (self.clock, self.seconds), (self.since, self.holder.host, self.holder.realm)
         return (
             type(self.token) is int
@@ -87,15 +87,15 @@ class Claim:
         )
 
     def encode(self) -> bytes:
-        """The lease file, sealed with a digest."""
+        """Return the content of the lease file, with a digest."""
         entries = asdict(self)
         return json.dumps({**entries, "digest": json_digest(entries)}, indent=2).encode("ascii")
 
     @property
     def is_over(self) -> bool | None:
-        """Whether the holder has ended or was stopped for too long; None when that cannot be told from here.
+        """Whether the holder has ended or was stopped for too long; None if this process cannot find out.
 
-        One that is silent and not stopped is at work: LAPACK keeps Python's lock for a whole decomposition,
+        A holder that is silent but not stopped is working: LAPACK holds the GIL for a whole decomposition,
         which may take an hour, and nothing can be renewed meanwhile.
         """
         if not self.holder.is_near:
@@ -106,7 +106,7 @@ class Claim:
 
     @property
     def patience(self) -> float:
-        """For how long a lease that is not renewed is left to its holder."""
+        """The seconds after which a lease that was not renewed may be taken over."""
         return min(self.seconds, LONGEST_SECONDS)
 
     def __str__(self) -> str:
@@ -116,14 +116,14 @@ class Claim:
 class Hold:
     """The lease of one target, held by this process."""
 
-    def __init__(self, target: Location, slot: CompareAndSwap, claim: Claim) -> None:
+    def __init__(self, target: Location, lease_file: CompareAndSwap, claim: Claim) -> None:
         self.target = target
         self.claim = claim
-        self._slot = slot
+        self._lease_file = lease_file
 
     def check(self) -> None:
-        """Raise StoreError unless the lease is this run's."""
-        found = self._slot.read()
+        """Raise StoreError unless this run still holds the lease."""
+        found = self._lease_file.read()
         current = None if found is None else Claim.parse(found[0])
         if current is not None and current.token == self.claim.token:
             return
@@ -131,26 +131,26 @@ class Hold:
         raise StoreError(f"{self.target}: was taken over, {fate}; nothing of this run was published to it")
 
     def renew(self) -> bool:
-        """Say that this run is alive. False when the lease has become another's.
+        """Renew the lease. Return False if another run holds it.
 
-        A damaged file is written anew. It is nobody else's: taking over is writing a whole one.
+        A damaged file is written again. It is not the lease of another run: a takeover writes a whole file.
         """
-        found = self._slot.read()
-        current = None if found is None else _parsed(self._slot, found[0])
+        found = self._lease_file.read()
+        current = None if found is None else _parsed(self._lease_file, found[0])
         if found is None or (current is not None and current.token != self.claim.token):
             return False
         renewed = replace(self.claim, clock=time.monotonic())
-        with suppress(Conflict):  # whoever was faster is seen at the next renewal, or by `check`
-            self._slot.replace(renewed.encode(), found[1])
+        with suppress(Conflict):  # a concurrent takeover is noticed at the next renewal, or by `check`
+            self._lease_file.replace(renewed.encode(), found[1])
         return True
 
     def release(self) -> None:
-        """Remove the lease, if it is still this run's."""
-        found = self._slot.read()
+        """Remove the lease, if this run still holds it."""
+        found = self._lease_file.read()
         current = None if found is None else Claim.parse(found[0])
         if found is not None and current is not None and current.token == self.claim.token:
             with suppress(Conflict):
-                self._slot.remove(found[1])
+                self._lease_file.remove(found[1])
 
 
 class Lease:
@@ -158,22 +158,22 @@ class Lease:
 
     def __init__(self) -> None:
         self.lost = threading.Event()
-        """Set when a renewal has found that another run took over."""
+        """Set when a renewal finds that another run has taken over."""
         self._holds: list[Hold] = []
 
     @property
     def token(self) -> int:
-        """A number that is larger than that of every run before, as long as nobody sets the clock back."""
+        """The fencing token: larger than that of every earlier run, unless the clock is set back."""
         return max(hold.claim.token for hold in self._holds)
 
     def check(self) -> None:
-        """Raise StoreError when another run has taken over: the fence before everything that is published."""
+        """Raise StoreError if another run has taken over. This is the fence before publishing."""
         for hold in self._holds:
             hold.check()
 
     @contextmanager
     def hold(self, hold: Hold) -> Iterator[None]:
-        """Renew one target's lease in the background, and release it at the end."""
+        """Renew the lease of one target in the background, and release it at the end."""
         self._holds.append(hold)
         done = threading.Event()
         renewing = threading.Thread(
@@ -185,12 +185,12 @@ class Lease:
         finally:
             done.set()
             renewing.join()
-            with suppress(OSError, StoreError):  # what is done is done: the lease ends with this process
+            with suppress(OSError, StoreError):  # the work is done, and the lease ends with this process
                 hold.release()
 
     def _renew(self, hold: Hold, done: threading.Event) -> None:
         while not done.wait(hold.claim.seconds / _RENEWALS):
-            # A disk that fails now may do better next time. Until somebody takes over, nothing is lost.
+            # A failure of the disk may be transient. Nothing is lost until another run takes over.
             with suppress(OSError, StoreError):
                 if not hold.renew():
                     self.lost.set()
@@ -205,73 +205,73 @@ def leased(
     stop: threading.Event | None = None,
     say: Say = lambda text: None,
 ) -> Iterator[Lease]:
-    """Be the one run that writes the targets, or raise BusyError.
+    """Hold the leases of all targets, or raise BusyError.
 
-    A lease whose holder ran on this machine and has ended is taken over at once; that of one that is stopped,
-    when it was not renewed for its `seconds`. Of a holder elsewhere, or of a damaged file, nothing can be
-    told but by watching: the lease is taken over when it has not changed for so long. The clocks of two
-    machines are never compared. `say` is told of the wait, and `stop` ends it.
+    If the holder ran on this machine and has ended, its lease is taken over at once. If it is stopped, its
+    lease is taken over when it was not renewed for its `seconds`. A holder on another machine, or a damaged
+    file, is watched: the lease is taken over when it has not changed for that time. The clocks of two
+    machines are never compared. `say` is called with a message before the wait, and `stop` ends the wait.
     """
     lease, stop = Lease(), stop or threading.Event()
     with ExitStack() as held:
-        # In one order for all runs, so that of two that share outputs one gets them all.
+        # All runs use the same order, so that of two runs that share outputs one gets all of them.
         outputs = {output.destination(): output for output in map(open_backend, targets)}
         for target in sorted(outputs, key=str):
-            slot = outputs[target].lease_file()
+            lease_file = outputs[target].lease_file()
             try:
-                claim = _acquire(target, slot, seconds, stop, say)
+                claim = _acquire(target, lease_file, seconds, stop, say)
             except OSError as error:
                 raise StoreError(
                     f"{target}: cannot be written ({error.strerror or error}); choose another path"
                 ) from error
-            held.enter_context(lease.hold(Hold(target, slot, claim)))
+            held.enter_context(lease.hold(Hold(target, lease_file, claim)))
         yield lease
 
 
 def is_abandoned(target: Output) -> bool:
-    """Whether a run on this machine has ended, by force, with the lease of a target in its hands."""
+    """Return whether a run on this machine was killed while it held the lease of a target."""
     found = open_backend(target).lease_file().read()
     claim = None if found is None else Claim.parse(found[0])
     return claim is not None and claim.holder.is_near and not claim.holder.is_running
 
 
 def _acquire(
-    target: Location, slot: CompareAndSwap, seconds: float, stop: threading.Event, say: Say
+    target: Location, lease_file: CompareAndSwap, seconds: float, stop: threading.Event, say: Say
 ) -> Claim:
     while True:
         token, version = 0, None
-        if (found := slot.read()) is not None:
+        if (found := lease_file.read()) is not None:
             data, version = found
-            current = _parsed(slot, data)
+            current = _parsed(lease_file, data)
             over = None if current is None else current.is_over
             if over is False:
                 raise _busy(target, current)
             if over is None:
-                # A damaged file is watched as well: its run may be alive, and will mend it.
+                # A damaged file is watched too: its run may be alive, and would write it again.
                 wait = seconds if current is None else current.patience
                 say(f"{target}: watching for {wait:g} seconds whether another run lives ({_name(current)})")
-                _watch(target, slot, version, wait, stop)
+                _watch(target, lease_file, version, wait, stop)
             token = 0 if current is None else current.token
         claim = Claim.after(token, seconds)
-        with suppress(Conflict):  # another run was faster: see who
-            version = slot.replace(claim.encode(), version)
+        with suppress(Conflict):  # another run was faster: read its claim
+            version = lease_file.replace(claim.encode(), version)
             if found is None:
-                # An empty slot does not tell how many runs came and went since it was looked at, with tokens
-                # later than this one. A token that is taken now is later than all of theirs.
+                # Since the file was found missing, other runs may have come and gone, with larger tokens than
+                # this one. A token that is drawn now is larger than all of theirs.
                 claim = Claim.after(claim.token, seconds)
-                slot.replace(claim.encode(), version)
+                lease_file.replace(claim.encode(), version)
             return claim
 
 
 def _watch(
-    target: Location, slot: CompareAndSwap, version: Version, wait: float, stop: threading.Event
+    target: Location, lease_file: CompareAndSwap, version: Version, wait: float, stop: threading.Event
 ) -> None:
-    """Return when a lease has not changed for so long, or is gone. BusyError when it is renewed."""
+    """Return when a lease is removed, or unchanged for `wait` seconds. Raise BusyError if it changes."""
     deadline = time.monotonic() + wait
     while time.monotonic() < deadline:
-        if stop.wait(min(wait / _LOOKS, _LOOK_SECONDS)):
+        if stop.wait(min(wait / _POLLS, _POLL_SECONDS)):
             raise Interrupted("stopped while another run's lease was watched")
-        found = slot.read()
+        found = lease_file.read()
         if found is None:
             return
         if found[1] != version:
@@ -286,15 +286,17 @@ def _name(claim: Claim | None) -> str:
     return "its lease is damaged" if claim is None else str(claim)
 
 
-def _parsed(slot: CompareAndSwap, data: bytes) -> Claim | None:
-    """The claim in a lease file, None if it is damaged, or StoreError where it never was a lease."""
+def _parsed(lease_file: CompareAndSwap, data: bytes) -> Claim | None:
+    """Return the claim in a lease file, or None if it is damaged. Raise StoreError if it is no lease."""
     claim = Claim.parse(data)
-    if claim is None and not _is_remains(data):
-        raise StoreError(f"{slot}: is not a lease of streamdr, and is in the place of one; move it elsewhere")
+    if claim is None and not _is_damaged_lease(data):
+        raise StoreError(
+            f"{lease_file}: is not a lease of streamdr, but has the name of one; move it elsewhere"
+        )
     return claim
 
 
-def _is_remains(data: bytes) -> bool:
-    """Whether a file that holds no claim may have held one: cut short, empty, or with some bytes damaged."""
+def _is_damaged_lease(data: bytes) -> bool:
+    """Return whether a file without a claim may have been a lease: truncated, empty, or partly damaged."""
     begun = data[: len(_BEGINNING)] == _BEGINNING[: len(data)]
     return begun or not data.strip(b"\0") or b'"token"' in data or b'"digest"' in data

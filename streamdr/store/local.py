@@ -35,16 +35,16 @@ class LocalBackend(Backend):
         self.place: Path = path
 
     def exists(self) -> bool:
-        """Whether there is a directory, or anything else."""
+        """Return whether there is a directory, or anything else."""
         return os.path.lexists(self.place)
 
     def sizes(self) -> dict[str, int]:
-        """The bytes of each regular file."""
+        """Return the size of each regular file."""
         files = (file for file in self.place.rglob("*") if file.is_file())
         return {file.relative_to(self.place).as_posix(): file.stat().st_size for file in files}
 
     def size_of(self) -> SizeOf:
-        """A look at one file at a time."""
+        """Return a function that looks at one file at a time."""
 
         def size(name: str) -> int | None:
             file = self.place / name
@@ -53,27 +53,27 @@ class LocalBackend(Backend):
         return size
 
     def metadata(self, *arrays: str) -> AbstractContextManager[Path]:
-        """The directory itself."""
+        """Provide the directory itself."""
         return nullcontext(self.place)
 
     def model_files(self) -> AbstractContextManager[Path]:
-        """The directory itself."""
+        """Provide the directory itself."""
         return nullcontext(self.place)
 
     def destination(self) -> Path:
-        """The path without links."""
+        """Return the path without links."""
         return resolved(self.place)
 
     def contains(self, other: Location) -> bool:
-        """Whether another path is this one, or lies below it."""
+        """Return whether another path is this one, or lies below it."""
         return isinstance(other, Path) and Path(realpath(other)).is_relative_to(realpath(self.place))
 
     def lies_in(self, other: Location) -> bool:
-        """Whether this path is another one, or lies below it."""
+        """Return whether this path is another one, or lies below it."""
         return isinstance(other, Path) and Path(realpath(self.place)).is_relative_to(realpath(other))
 
     def group_around(self, source: Location) -> Location:
-        """The outermost directory of which a marker says that it is a zarr group."""
+        """Return the outermost directory around a source that a marker shows to be a zarr group."""
         if isinstance(source, Path):
             source = resolved(source)
             while any((source.parent / marker).is_file() for marker in GROUP_MARKERS):
@@ -81,21 +81,21 @@ class LocalBackend(Backend):
         return source
 
     def require_writable(self, kind: OutputKind, overwrite: bool) -> None:
-        """Refuse a path that cannot be written to, or that holds what is not to be replaced."""
+        """Refuse a path that cannot be written, or whose content must not be replaced."""
         path = resolved(self.place)
         try:
             require_replaceable(path, kind, overwrite)
             parent = next(above for above in path.parents if above.exists())
             if not parent.is_dir():
                 raise StoreError(f"{self}: cannot be written, since {parent} is a file; choose another path")
-            # Permissions, read-only mounts and quotas have one honest test, which is to write: where it can
-            # be had, a file without a name, of which a kill leaves nothing.
+            # Only writing shows whether permissions, mounts and quotas allow it. Where possible, the file has
+            # no name, so that a kill leaves nothing.
             tempfile.TemporaryFile(dir=parent).close()
         except OSError as error:
             raise unwritable(self.place, error) from error
 
     def require_space(self, nbytes: int) -> None:
-        """Refuse to begin writing `nbytes` to a filesystem that has no room for them."""
+        """Refuse to write `nbytes` to a filesystem with too little space."""
         path = resolved(self.place)
         free = shutil.disk_usage(next(p for p in (path, *path.parents) if p.exists())).free
         if free < nbytes:
@@ -105,7 +105,7 @@ class LocalBackend(Backend):
             )
 
     def lease_file(self) -> CompareAndSwap:
-        """A hidden file beside the directory."""
+        """Return a hidden file beside the directory."""
         path = self.destination()
         return CompareAndSwapFile(path.with_name(f".{path.name}.lease"))
 
@@ -114,12 +114,12 @@ class LocalBackend(Backend):
         publish.sweep(self.place)
 
     def laying_out(self, kind: RowKind) -> AbstractContextManager[Path]:
-        """The directory itself."""
+        """Provide the directory itself."""
         return nullcontext(self.place)
 
     def adopt_rows(self, earlier: Location, rows: int, kind: RowKind = "embedding") -> None:
-        """Link to the chunks. No file of an output is ever changed, so one file may well belong to two."""
-        assert isinstance(earlier, Path)  # what is staged is beside what it replaces
+        """Link to the chunks. The files of an output never change, so two outputs may share them."""
+        assert isinstance(earlier, Path)  # work is staged beside the output that it replaces
         layout = read_layout(self.place, kind)
         if read_layout(earlier, kind).chunks != layout.chunks:
             raise StoreError(f"{earlier}: has chunks of another shape than {self}; transform all of it again")
@@ -133,7 +133,7 @@ class LocalBackend(Backend):
                     shutil.copyfile(old, file)
 
     def existing_chunks(self, kind: RowKind = "embedding") -> set[int]:
-        """The chunks whose files have the right checksum."""
+        """Return the numbers of the chunks whose files have the correct checksum."""
         layout = read_layout(self.place, kind)
         files = (self.place / name for name, _ in chunks_of(kind, layout))
         return {number for number, file in enumerate(files) if chunk_fault(file, layout) is None}
@@ -152,18 +152,18 @@ class LocalBackend(Backend):
             if (fault := chunk_fault(file, layout)) is not None:
                 raise bad_chunk(file, fault, rows)
         for file in (self.place / kind / "c").rglob("*"):
-            # A killed write's temporary file. What streamdr did not write is found when this is published.
+            # The temporary file of a killed write. Foreign files are detected when this is published.
             if file not in chunks and ours.is_own(file.relative_to(self.place).as_posix()) and file.is_file():
                 file.unlink()
         seal(self.place, kind)
 
     def open_array(self, name: str) -> Any:
-        """The zarr array of a name, to be read."""
+        """Return the zarr array of a name, opened for reading."""
         return zarr.open_array(self.place / name, mode="r")
 
 
 def _writable_array(path: Path, kind: RowKind) -> zarr.Array[Any]:
-    """The array, opened once a process: opening costs more than writing a chunk."""
+    """Return the array, opened once per process: opening costs more than writing a chunk."""
     try:
         status = (path / kind / ROOT).stat()
     except FileNotFoundError:
@@ -173,5 +173,5 @@ def _writable_array(path: Path, kind: RowKind) -> zarr.Array[Any]:
 
 @lru_cache(maxsize=8)
 def _opened(array: Path, inode: int, modified: int) -> zarr.Array[Any]:
-    # The last two arguments are there to be part of the cache's key: a staging may be made anew.
+    # The last two arguments are part of the key of the cache: a staging directory may be created again.
     return zarr.open_array(array, mode="r+", config={"write_empty_chunks": True})

@@ -1,4 +1,4 @@
-"""Locks on directories: they vanish with whoever held them, and leave no file behind."""
+"""Locks on directories. The kernel releases them when their process ends, and they leave no file behind."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 from streamdr.errors import BusyError
 
 PATIENCE_SECONDS = 60.0
-"""Directories are locked for a moment. Who holds one for longer was stopped, and may never go on."""
+"""Directories are locked briefly. A process that holds a lock for longer was stopped, perhaps for good."""
 
-_LOOK_SECONDS = 0.005
+_POLL_SECONDS = 0.005
 
 Identity = tuple[int, int]
 
 
 def identity(path: Path) -> Identity | None:
-    """What lies at a path, as a file system knows it, or None."""
+    """Return the device and inode of a path, or None if it does not exist."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -29,9 +29,9 @@ def identity(path: Path) -> Identity | None:
 
 
 def try_lock(directory: Path) -> int:
-    """An open descriptor that holds the directory, or BlockingIOError when another process does.
+    """Return an open descriptor that locks the directory. Raise BlockingIOError if another process has it.
 
-    What is not a directory, a link to one included, is an OSError: nothing is waited for.
+    Anything that is not a directory, including a link to one, is an OSError. This function does not wait.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -40,13 +40,13 @@ def try_lock(directory: Path) -> int:
         os.close(descriptor)
         raise
     except OSError:
-        pass  # a file system without locks on directories: nothing is guarded, and runs must not collide
+        pass  # a file system without locks on directories: there is no protection against concurrent runs
     return descriptor
 
 
 @contextmanager
 def locked(directory: Path, *, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
-    """Hold a directory, which is made if need be, while what is looked at in it must not change."""
+    """Lock a directory inside the context. It is created if necessary."""
     descriptor = _lock(directory, time.monotonic() + patience)
     try:
         yield
@@ -66,9 +66,9 @@ def _lock(directory: Path, deadline: float) -> int:
                     f"{directory}: has long been locked by another process, which was perhaps stopped in the "
                     "middle of its work; end that process (`lslocks` lists it) and run again"
                 ) from None
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         else:
             status = os.fstat(descriptor)
             if (status.st_dev, status.st_ino) == identity(directory):
                 return descriptor
-            os.close(descriptor)  # it was removed, and perhaps made again, since it was opened
+            os.close(descriptor)  # it was removed, and perhaps created again, since it was opened

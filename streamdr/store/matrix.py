@@ -1,4 +1,4 @@
-"""The store that data is brought into: one array X, compressed and checksummed, chunked for streaming."""
+"""The store of ingested data: one array X, compressed, with checksums, in chunks for streaming."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from streamdr.store.arrays import CHUNK_BYTES, ArrayLayout, Index
 NAME = "X"
 LARGEST_CHUNK_BYTES = 4 * CHUNK_BYTES
 LARGEST_BAND_BYTES = 2**29
-"""What may be held of a table that is read in bands of whole rows but written in pieces of them."""
+"""The most memory for a band of whole rows, where a table is read by rows but stored in parts of rows."""
 
 _WIDE = 8
 _ENDLESS = 2**62
 
 
 def is_wide(shape: Sequence[int]) -> bool:
-    """Whether there are so many more columns than rows that the data will be read by column."""
+    """Return whether there are so many more columns than rows that the data will be read by column."""
     return math.prod(shape[1:]) >= _WIDE * shape[0]
 
 
@@ -40,11 +40,11 @@ def plan_layout(
     chunk_rows: int | None = None,
     grain: Sequence[int] | None = None,
 ) -> ArrayLayout:
-    """Cut an array into chunks of about 16 MB: whole rows where it is tall, whole columns where it is wide.
+    """Return a layout with chunks of about 16 MB: whole rows of a tall array, whole columns of a wide one.
 
-    One row (or column) that is too large for a chunk is cut as well, one dimension after the other.
-    `grain` is the chunk shape of the file that is copied. Where they can, chunks are multiples of it,
-    and a wide file that is stored by rows is cut into tiles, so that few of its chunks are read twice.
+    A row (or column) that is too large for a chunk is divided too, one dimension after the other.
+    `grain` is the chunk shape of the file that is copied. Chunks are multiples of it where possible. A wide
+    file that is stored by rows is divided into tiles, so that few of its chunks are read twice.
     """
     if chunk_rows is not None and not 1 <= chunk_rows <= LARGEST_CHUNK_BYTES // dtype.itemsize:
         limit = LARGEST_CHUNK_BYTES // dtype.itemsize
@@ -75,24 +75,24 @@ def plan_layout(
 def create_matrix(
     group: Path, layout: ArrayLayout, feature_names: Sequence[str] | None = None, *, name: str = NAME
 ) -> zarr.Array[Any]:
-    """Create the array, without data, in the directory that will be its group."""
+    """Create the array, without data, in the directory of its group."""
     return zarr.create_array(
         group / name,
         shape=layout.shape,
         chunks=layout.chunks,
         dtype=layout.dtype,
-        # The checksum is of the compressed bytes: a flipped bit is noticed before it is decompressed.
+        # The checksum covers the compressed bytes: a flipped bit is detected before decompression.
         compressors=[BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"), Crc32cCodec()],
         fill_value=math.nan if layout.dtype.kind == "f" else 0,
         dimension_names=layout.dims,
         attributes={} if feature_names is None else {"feature_names": list(feature_names)},
-        # A chunk of zeros is written like any other, so that a chunk that is not there is known to be lost.
+        # Chunks of zeros are written too, so that a missing chunk is known to be lost.
         config={"write_empty_chunks": True},
     )
 
 
 def rows_from(path: Path, start: int) -> Array:
-    """The rows of an array from one on. Its metadata must be known to be our own."""
+    """Return the rows of an array from `start` on. The caller must have checked its metadata."""
     return np.asarray(zarr.open_array(path, mode="r")[start:])
 
 
@@ -103,7 +103,7 @@ def fill(
     label: str,
     progress: Progress,
 ) -> None:
-    """Write every chunk of the array, each from a call of `values` with its region, a few at a time."""
+    """Write every chunk of the array, several in parallel. `values` returns the values of a region."""
     axis = 1 if layout.grid[0] == 1 and math.prod(layout.grid) > 1 else 0
     per_line = math.prod(layout.shape[2:]) if axis else 1
     total = layout.shape[axis] * per_line
@@ -124,13 +124,13 @@ def fill(
         for lines in workers.map(write, (region for _, region in layout.files())):
             progress.advance(lines)
     finally:
-        # Nothing may still be writing when the caller removes what was written.
+        # No thread may still write when the caller removes the files.
         workers.shutdown(cancel_futures=True)
         progress.finish()
 
 
 class RowWriter:
-    """Appends rows to a matrix of unknown length. Only whole chunks are written, the last one excepted."""
+    """Appends rows to a matrix of unknown length. It writes whole chunks, except for the last one."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class RowWriter:
         feature_names: Sequence[str] | None = None,
         chunks: tuple[int, ...] | None = None,
     ) -> None:
-        """Write into a group; `chunks` are those of the array that the rows will become a part of."""
+        """Write into a group. `chunks` is the chunk shape of the array that the rows will be appended to."""
         self._fixed = chunks is not None
         self.layout = replace(
             plan_layout((_ENDLESS, n_cols), dtype, chunk_rows=chunk_rows), shape=(0, n_cols)
@@ -163,11 +163,11 @@ class RowWriter:
 
     @property
     def n_rows(self) -> int:
-        """How many rows were appended so far."""
+        """The number of rows that were appended so far."""
         return self.layout.shape[0] + self._filled
 
     def append(self, values: Array) -> None:
-        """Take more rows, of the matrix's dtype."""
+        """Append rows of the dtype of the matrix."""
         while len(values):
             taken = values[: len(self._buffer) - self._filled]
             self._buffer[self._filled : self._filled + len(taken)] = taken
@@ -185,7 +185,7 @@ class RowWriter:
         start, n_cols = self.layout.shape
         self.layout = replace(self.layout, shape=(start + self._filled, n_cols))
         if self._array is None:
-            # Only now is it known whether there is a whole chunk: a shorter matrix gets a shorter one.
+            # Only now is it known whether the matrix fills a chunk. A shorter matrix gets a shorter chunk.
             if not self._fixed:
                 self.layout = replace(self.layout, chunks=(self._filled, self.layout.chunks[1]))
             self._array = create_matrix(self._group, self.layout, self._feature_names)

@@ -1,4 +1,7 @@
-"""Models as files: a zarr group of a dataclass's arrays, its scalars in the record. Loading runs no code."""
+"""Models as files: a zarr group with the arrays of a dataclass, and its scalars in the record.
+
+Loading a model runs no code.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ from streamdr.store.arrays import (
 from streamdr.store.record import ROOT, Group, read_group, write_record
 
 _LARGEST_METADATA = 2**20
-"""Of the zarr.json of an array, which holds a shape, and no names."""
+"""The largest zarr.json of an array. It contains a shape, but no names of features."""
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A model as it was saved, with what was said about it."""
+    """A saved model, with its method, its parameters and its input."""
 
     model: Any
     method: str
@@ -48,7 +51,7 @@ def write_model(
 ) -> None:
     """Write a dataclass of arrays (fields with `dims` in their metadata) and scalars into an empty folder.
 
-    `about` is what `SavedModel` has besides the model, and `extra` what else is to be recorded.
+    `about` contains the fields of `SavedModel` other than the model. `extra` contains further entries.
     """
     scalars, layouts = {}, {}
     for field in _fields(type(model)):
@@ -63,7 +66,7 @@ def write_model(
 
 
 def read_model(folder: Path, models: Mapping[str, type] | None = None) -> SavedModel:
-    """Read a model, every bit of which is checked, as the class that `models` has for its method."""
+    """Read a model, with the digest of every file checked, as the class that `models` has for its method."""
     group = read_group(folder, "model")
     record = group.record
     classes = _registered() if models is None else models
@@ -96,16 +99,16 @@ def read_model(folder: Path, models: Mapping[str, type] | None = None) -> SavedM
 
 
 def _require_sound(model: Any) -> None:
-    """Refuse, by an error of any kind, what has a seal and cannot be a model of one of the methods."""
+    """Raise an error of any kind if a sealed record does not hold a possible model of its method."""
     for field in _fields(type(model)):
         if np.iscomplexobj(getattr(model, field.name)):
             raise TypeError(f"{field.name!r} holds complex numbers")
     with np.errstate(all="ignore"):
-        model.summary()  # which computes with what was loaded
+        model.summary()  # computes with the loaded arrays
 
 
 def _values(path: Path, group: Group, model: type) -> Iterator[tuple[str, Any]]:
-    """The fields of the model, by name, read and checked."""
+    """Yield the name and the checked value of each field of the model."""
     arrays = {name: _read_array(path, group, name) for name in group.arrays}
     _require_agreement(path, {name: layout for name, (layout, _) in arrays.items()})
     scalars, hints = group.record["scalars"], _hints(model)
@@ -141,7 +144,7 @@ def _read_array(path: Path, group: Group, name: str) -> tuple[ArrayLayout, Array
     directory = path / name
     layout = parse_layout(group.arrays[name], directory)
     digests = {key: value for key, value in group.record["files"].items() if key.startswith(f"{name}/c")}
-    # Metadata may declare anything. What is allocated is what lies on the disk, and every chunk must.
+    # Metadata may declare any shape. Memory is allocated only if every chunk is on the disk.
     if len(digests) != math.prod(layout.grid):
         raise StoreError(f"{directory}: {len(digests)} chunks are recorded for the shape {layout.shape}")
     for key, _ in layout.files():
@@ -176,7 +179,7 @@ def _require_agreement(path: Path, layouts: Mapping[str, ArrayLayout]) -> None:
 
 
 def _verify(path: Path, group: Group, file: str, limit: int) -> bytes:
-    """The content of a file of the group, of so many bytes at most, if it is what was saved."""
+    """Return the content of a file of the group, if it has at most `limit` bytes and the recorded digest."""
     try:
         raw = read_regular(path / file, limit)
     except OSError as error:
@@ -190,7 +193,7 @@ def _verify(path: Path, group: Group, file: str, limit: int) -> bytes:
 
 
 def _digests(group: Path) -> dict[str, str]:
-    """The sha256 of every file so far. Not crc32c: of a chunk that ends in its own, that is a constant."""
+    """Return the sha256 of every file. The crc32c of a chunk that ends in its own crc32c is a constant."""
     files = sorted(path for path in group.rglob("*") if path.is_file())
     return {
         file.relative_to(group).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
@@ -198,15 +201,15 @@ def _digests(group: Path) -> dict[str, str]:
 
 
 def _hints(model: type) -> Mapping[str, Any]:
-    """What the fields of a model are declared as, as far as that can be told."""
+    """Return the declared types of the fields of a model, or none if they cannot be resolved."""
     try:
         return get_type_hints(model)
-    except NameError:  # of a class within a function
+    except NameError:  # the class is defined inside a function
         return {}
 
 
 def _suits(value: Any, hint: Any) -> bool:
-    """Whether a value out of JSON may be what a field of a model is declared as. What is not known may be."""
+    """Return whether a JSON value may have the declared type of a field. An unknown type allows any value."""
     if isinstance(hint, UnionType) or get_origin(hint) is Union:
         return any(_suits(value, one) for one in get_args(hint))
     if get_origin(hint) is Literal:
@@ -221,7 +224,7 @@ def _suits(value: Any, hint: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether this is a list of words, where there could be an array of numbers."""
+    """Return whether this is a list of strings rather than an array of numbers."""
     return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 

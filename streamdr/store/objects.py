@@ -1,4 +1,4 @@
-"""Outputs in an object store: chunks are objects; what is small is brought here and handled as files are."""
+"""Outputs in an object store: chunks are objects. Metadata and models are downloaded and handled as files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from streamdr.store.transfers import AT_ONCE, download, store_errors, upload, wo
 
 
 class ObjectBackend(Backend):
-    """An output that is the objects below an address."""
+    """An output that consists of the objects below an address."""
 
     staging = RemoteStaging
 
@@ -39,29 +39,29 @@ class ObjectBackend(Backend):
         return open_objects(self.place)
 
     def exists(self) -> bool:
-        """Whether there is any object."""
+        """Return whether there is any object."""
         with store_errors(self.place, "read"):
             return next(self._objects.listed(), None) is not None
 
     def sizes(self) -> dict[str, int]:
-        """The bytes of each object, by one listing."""
+        """Return the size of each object, from one listing."""
         with store_errors(self.place, "read"):
             return {item.key: item.size for item in self._objects.listed()}
 
     def size_of(self) -> SizeOf:
-        """A look at one listing."""
+        """Return a function that looks sizes up in one listing."""
         return self.sizes().get
 
     @contextmanager
     def metadata(self, *arrays: str) -> Iterator[Path]:
-        """A folder that they are brought to."""
+        """Provide a temporary folder with the downloaded metadata."""
         with workspace(self.place) as here:
             download(self.place, here, [ROOT, *(f"{array}/{ROOT}" for array in arrays)])
             yield here
 
     @contextmanager
     def model_files(self) -> Iterator[Path]:
-        """A folder that they are brought to. What the record does not list is left where it is."""
+        """Provide a temporary folder with the downloaded files of the model that its record lists."""
         with self.metadata() as here:
             listed = record.read_group(here, "model").record["files"]
             sizes = self.sizes()
@@ -71,21 +71,21 @@ class ObjectBackend(Backend):
             yield here
 
     def destination(self) -> Address:
-        """The address, which has to name something in a bucket."""
+        """Return the address. Refuse a whole bucket."""
         if self.place.parent == self.place:
             raise StoreError(f"{self}: is a whole bucket; give the output a name in it")
         return self.place
 
     def contains(self, other: Location) -> bool:
-        """Whether another address is this one, or lies below it."""
+        """Return whether another address is this one, or lies below it."""
         return isinstance(other, Address) and self.place.contains(other)
 
     def lies_in(self, other: Location) -> bool:
-        """Whether this address is another one, or lies below it."""
+        """Return whether this address is another one, or lies below it."""
         return isinstance(other, Address) and other.contains(self.place)
 
     def group_around(self, source: Location) -> Location:
-        """The outermost address of which a marker says that it is a zarr group."""
+        """Return the outermost address around a source that a marker shows to be a zarr group."""
         while isinstance(source, Address) and source.parent != source:
             above = open_objects(source.parent)
             if not any(above.size(marker) is not None for marker in GROUP_MARKERS):
@@ -94,20 +94,20 @@ class ObjectBackend(Backend):
         return source
 
     def require_writable(self, kind: OutputKind, overwrite: bool) -> None:
-        """Refuse an address that cannot be written to, or that holds what is not to be replaced."""
+        """Refuse an address that cannot be written, or whose content must not be replaced."""
         with store_errors(self.place, "written"):
             require_replaceable(self.place, kind, overwrite)
-            # What one may do in a bucket has one honest test, which is to do it.
+            # Only writing and deleting show whether the bucket allows it.
             probe = f".streamdr-{secrets.token_hex(8)}"
             beside = open_objects(self.place.parent)
             beside.put(probe, b"")
             beside.delete([probe])
 
     def require_space(self, nbytes: int) -> None:
-        """Buckets have no end."""
+        """Check nothing: buckets have no limit on their size."""
 
     def lease_file(self) -> CompareAndSwap:
-        """A hidden object beside the output."""
+        """Return a hidden object beside the output."""
         address = self.destination()
         return CompareAndSwapObject(address.with_name(f".{address.name}.lease"))
 
@@ -118,14 +118,14 @@ class ObjectBackend(Backend):
 
     @contextmanager
     def laying_out(self, kind: RowKind) -> Iterator[Path]:
-        """A folder that the metadata is brought to, and sent from if it was changed."""
+        """Provide a temporary folder with the metadata, which is uploaded if it was changed."""
         with self.metadata(kind) as here:
             before = _contents(here, kind)
             yield here
             if _contents(here, kind) == before:
                 return
             with store_errors(self.place, "written"):
-                # The record goes first and comes last: with it, chunks are taken for this output's.
+                # The record is removed first and written last: it declares the chunks to be of this output.
                 objects = self._objects
                 objects.delete([ROOT])
                 objects.delete([found.key for found in objects.listed() if ours.is_own(found.key)])
@@ -133,21 +133,21 @@ class ObjectBackend(Backend):
             _layout.cache_clear()
 
     def adopt_rows(self, earlier: Location, rows: int, kind: RowKind = "embedding") -> None:
-        """Have the store copy the chunks."""
-        assert isinstance(earlier, Address)  # what is staged is beside what it replaces
+        """Let the store copy the chunks."""
+        assert isinstance(earlier, Address)  # work is staged beside the output that it replaces
         layout = _layout(self.place, kind)
         with ObjectBackend(earlier).metadata(kind) as here:
             if sealed_layout(here, kind).chunks != layout.chunks:
                 raise StoreError(f"{earlier}: has chunks of another shape; transform all of it again")
-        beside, there = open_objects(self.place.parent), self.sizes()
-        missing = [name for name in full_chunks(kind, layout, rows) if name not in there]
+        beside, existing = open_objects(self.place.parent), self.sizes()
+        missing = [name for name in full_chunks(kind, layout, rows) if name not in existing]
         with store_errors(self.place, "written"):
             in_parallel(
                 lambda name: beside.copy(f"{earlier.name}/{name}", f"{self.place.name}/{name}"), missing
             )
 
     def existing_chunks(self, kind: RowKind = "embedding") -> set[int]:
-        """The chunks that, brought here, have the right checksum."""
+        """Download the chunks, and return the numbers of those with the correct checksum."""
         layout = _layout(self.place, kind)
         names = [name for name, _ in chunks_of(kind, layout)]
         sizes = self.sizes()
@@ -172,10 +172,10 @@ class ObjectBackend(Backend):
                 self._objects.put(name, encode_chunk(part, layout))
 
     def finish(self, kind: RowKind = "embedding") -> None:
-        """See that every chunk is there, and only then record that the output is complete.
+        """Check that every chunk exists, and then record that the output is complete.
 
-        Chunks are not read back: the store compared each with the digest that its request was signed with,
-        and those of an earlier run were read when they were found.
+        Chunks are not read back. The store has compared each of them with the digest in its signed request,
+        and the chunks of an earlier run were read by `existing_chunks`.
         """
         layout, sizes = _layout(self.place, kind), self.sizes()
         require_chunks(self.place, kind, layout, sizes.get)
@@ -188,7 +188,7 @@ class ObjectBackend(Backend):
             upload(here, self.place, [ROOT])
 
     def open_array(self, name: str) -> Any:
-        """The zarr array of a name, to be read."""
+        """Return the zarr array of a name, opened for reading."""
         with store_errors(self.place, "read"):
             return self._objects.open_array(name, 3)
 
@@ -202,17 +202,17 @@ def _contents(here: Path, kind: RowKind) -> dict[str, bytes]:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a name leads to a file below, and nowhere else."""
+    """Return whether a name is a relative path without `..` and without hidden parts."""
     return re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", name) is not None
 
 
 def _chunk_name(kind: RowKind, layout: ArrayLayout, number: int) -> str:
-    """The chunk of some rows, whole along all other dimensions."""
+    """Return the name of a chunk of rows, which is whole along all other dimensions."""
     return "/".join([kind, "c", str(number), *["0"] * (len(layout.shape) - 1)])
 
 
 @lru_cache(maxsize=8)
 def _layout(address: Address, kind: RowKind) -> ArrayLayout:
-    """How an output is cut, asked for once a process: the key in a staging's name stands for it, too."""
+    """Return the layout of an output, read once per process: the key in the staged name determines it."""
     with ObjectBackend(address).metadata(kind) as here:
         return read_layout(here, kind)

@@ -1,4 +1,4 @@
-"""Which backend an output has, and the verbs of backends as functions of a place."""
+"""The choice of a backend by its location, and the operations of backends as functions of a location."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Output: TypeAlias = str | Location | Backend
 
 
 def open_backend(output: Output) -> Backend:
-    """The backend of an output.
+    """Return the backend of an output.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def open_backend(output: Output) -> Backend:
     Returns
     -------
     Backend
-        Files for a path, objects for an address. Nothing is read.
+        A `LocalBackend` for a path, an `ObjectBackend` for an address. Nothing is read.
     """
     if not isinstance(output, str | Path | Address):
         return output
@@ -35,17 +35,17 @@ def open_backend(output: Output) -> Backend:
     return ObjectBackend(place) if isinstance(place, Address) else LocalBackend(place)
 
 
-def _function(verb: Callable[Concatenate[Backend, P], R]) -> Callable[Concatenate[Output, P], R]:
-    """A verb as a function whose first argument is where the output is."""
+def _function(method: Callable[Concatenate[Backend, P], R]) -> Callable[Concatenate[Output, P], R]:
+    """Return a method of backends as a function whose first argument is the location of the output."""
 
-    def act(output: Output, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        done: R = getattr(open_backend(output), verb.__name__)(*args, **kwargs)
-        return done
+    def call(output: Output, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = getattr(open_backend(output), method.__name__)(*args, **kwargs)
+        return result
 
-    # Under its own name it can be pickled, and sent to where tasks run.
-    act.__name__ = act.__qualname__ = verb.__name__
-    act.__doc__ = verb.__doc__
-    return act
+    # With the name of the method it can be pickled, and sent to workers.
+    call.__name__ = call.__qualname__ = method.__name__
+    call.__doc__ = method.__doc__
+    return call
 
 
 adopt_rows = _function(Backend.adopt_rows)

@@ -1,8 +1,8 @@
-"""What streamdr writes into the folder of an output, told from everything else that may lie there.
+"""Which files in the folder of an output streamdr has written, and which are foreign.
 
-Nothing is deleted by the name of its folder alone. An output is replaced when its record is of the same kind,
-and when all that its folder holds is what streamdr writes there; and of what it replaces, only files of such
-names are removed. Names are relative to the folder, with slashes, so that they are keys of objects, too.
+Nothing is deleted by the name of its folder alone. An output is replaced only if its record has the same
+kind, and if its folder contains only files that streamdr writes. Of a replaced output, only files with such
+names are removed. Names are relative to the folder, with slashes, so they are also keys of objects.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streamdr.store.record import ROOT, OutputKind, arrays_in, find_record, is_s
 
 _ARRAY = r"[A-Za-z_]\w*"
 _KILLED = r"\.[0-9a-f]{32}\.partial"
-"""What zarr adds to a file's name while it writes it."""
+"""The suffix that zarr adds to the name of a file while it writes it."""
 _FILE = re.compile(
     rf"zarr\.json|\.zarr\.json\.partial|(?P<array>{_ARRAY})/(?:zarr\.json|zarr{_KILLED}|c(?:/\d+)*(?:{_KILLED})?)",
     re.ASCII,
@@ -38,8 +38,8 @@ _WORDS = {
 }
 
 
-def objection(record: dict[str, Any] | None, kind: OutputKind) -> str | None:
-    """Why what has this record is not replaced by an output of a kind, as words; None when it may be."""
+def kind_reason(record: dict[str, Any] | None, kind: OutputKind) -> str | None:
+    """Return why an output with this record must not be replaced by one of a kind, or None if it may be."""
     if record is None:
         return "it is not a streamdr output"
     there = record.get("kind")
@@ -49,16 +49,16 @@ def objection(record: dict[str, Any] | None, kind: OutputKind) -> str | None:
 
 
 def how_to_replace(kind: OutputKind) -> str:
-    """What to do to have an output of a kind replaced, in the words of those who make such outputs."""
+    """Return which option allows an output of a kind to be replaced, for error messages."""
     if kind == "ingested":
         return "pass --overwrite (in Python, overwrite=True)"
     return "set output.overwrite: true (in Python, save with overwrite=True)"
 
 
 def own_arrays(document: dict[str, Any], record: dict[str, Any]) -> set[str]:
-    """The names of the arrays that streamdr wrote into a group.
+    """Return the names of the arrays that streamdr wrote into a group.
 
-    A record that was edited since, as by zarr when somebody adds an array, is not asked: then they are those
+    If the record was edited since, for example by zarr when a user added an array, the result is the arrays
     that outputs of this kind have.
     """
     files = record.get("files")
@@ -75,17 +75,17 @@ def own_arrays(document: dict[str, Any], record: dict[str, Any]) -> set[str]:
 
 
 def is_own(name: str, arrays: Collection[str] | None = None) -> bool:
-    """Whether streamdr writes a file of this name; `arrays` are those that there are (None: any)."""
+    """Return whether streamdr writes a file of this name. `arrays` are its arrays' names (None: any)."""
     return _matches(_FILE, name, arrays)
 
 
-def strange_names(names: Iterable[str], arrays: Collection[str] | None = None) -> list[str]:
-    """Of the names of files, those that streamdr does not write."""
+def foreign_names(names: Iterable[str], arrays: Collection[str] | None = None) -> list[str]:
+    """Return the names of files that streamdr does not write."""
     return sorted(name for name in names if not is_own(name, arrays))
 
 
-def strangers(folder: Path, arrays: Collection[str] | None = None) -> list[str]:
-    """What streamdr did not write in a folder: other files and folders, links, devices."""
+def foreign_files(folder: Path, arrays: Collection[str] | None = None) -> list[str]:
+    """Return what streamdr did not write in a folder: other files and folders, links, devices."""
     found: list[str] = []
     for directory, names, files in os.walk(folder):
         here = "" if directory == str(folder) else f"{Path(directory).relative_to(folder).as_posix()}/"
@@ -101,16 +101,16 @@ def strangers(folder: Path, arrays: Collection[str] | None = None) -> list[str]:
     return sorted(found)
 
 
-def staged_strangers(folder: Path, kind: OutputKind) -> list[str]:
-    """What streamdr did not write in a folder where an output of a kind is, or was, staged."""
-    found = strangers(folder)
+def foreign_in_staging(folder: Path, kind: OutputKind) -> list[str]:
+    """Return what streamdr did not write in a folder where an output of a kind is, or was, staged."""
+    found = foreign_files(folder)
     if not found and os.path.lexists(folder / ROOT) and not is_staged_root(_parsed(folder / ROOT), kind):
         return [ROOT]
     return found
 
 
 def is_staged_root(document: Any, kind: OutputKind) -> bool:
-    """Whether a root, parsed, may be that of an output of a kind that was staged: None if it is damaged."""
+    """Return whether a parsed root (None if it is damaged) may belong to a staged output of a kind."""
     if document is None:
         return True
     record = find_record(document)[1]
@@ -125,30 +125,30 @@ def _parsed(root: Path) -> Any:
 
 
 def foreign_content(target: Path, kind: OutputKind) -> str | None:
-    """Why what lies at a path is not replaced by an output of a kind, as words; None when it may be."""
+    """Return why the content of a path must not be replaced by an output of a kind, or None if it may be."""
     document, record = peek(target)
-    reason = objection(record, kind)
+    reason = kind_reason(record, kind)
     if reason is not None or record is None:
         return reason
     arrays = own_arrays(document, record)
-    found = strangers(target, arrays)
+    found = foreign_files(target, arrays)
     if found:
-        return in_words(found)
+        return foreign_reason(found)
     metadata = {None: document} | {name: _parsed(target / name / ROOT) for name in sorted(arrays)}
-    notes = (noted(found, name) for name, found in metadata.items() if isinstance(found, dict))
+    notes = (attribute_reason(found, name) for name, found in metadata.items() if isinstance(found, dict))
     return next(filter(None, notes), None)
 
 
-def noted(document: dict[str, Any], array: str | None = None) -> str | None:
-    """The reason that attributes are which somebody has added to a group, or to an array in it."""
+def attribute_reason(document: dict[str, Any], array: str | None = None) -> str | None:
+    """Return a reason that names an attribute added by a user to a group or an array, or None."""
     attributes = document.get("attributes")
     found = sorted(set(attributes) - _ATTRIBUTES) if isinstance(attributes, dict) else []
     where = "" if array is None else f" of {array!r}"
     return f"it also holds the attribute{where} {found[0]!r}, which streamdr did not write" if found else None
 
 
-def in_words(found: list[str]) -> str:
-    """The reason that strange names are."""
+def foreign_reason(found: list[str]) -> str:
+    """Return a reason that names foreign files."""
     more = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
     names = ", ".join(map(repr, found[:_NAMED]))
     return f"it also holds {names}{more}, which streamdr did not write"
@@ -164,7 +164,7 @@ def remove(folder: Path) -> None:
 def clear(folder: Path) -> None:
     """Remove what streamdr wrote in a folder.
 
-    What cannot be removed stays. Links are not followed, whoever puts one there meanwhile.
+    What cannot be removed stays. Links are not followed, even if they are created meanwhile.
     """
     with suppress(OSError):
         for directory, names, files, descriptor in os.fwalk(folder, topdown=False, follow_symlinks=False):

@@ -1,4 +1,4 @@
-"""The atomic publish: an output appears whole, in one step, or not at all."""
+"""The atomic publish: an output appears completely, in one step, or not at all."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
 Fence = Callable[[], None]
-"""Raises StoreError when another run has the right to publish, and this one has not any more."""
+"""Raises StoreError if another run has taken over the right to publish."""
 
 
 LocationT = TypeVar("LocationT", Path, Address)
 
 
 class StagedOutput(ABC, Generic[LocationT]):
-    """A hidden place beside the target for work that becomes the target, or leaves no trace.
+    """A hidden staging area beside the target, which is published as the target or removed.
 
         with Staging(target, kind="model", overwrite=False) as staging:
             write_everything(staging.path)
             staging.publish()
 
-    With a `key`, which must stand for all that decides the content, unfinished work is left in place
-    for the next run of the same key to continue. Of several runs that publish to one target, the first
-    wins and the others get a StoreError: `overwrite` replaces what was there at the start, nothing newer.
-    It replaces only an output of the same `kind`, in whose folder is nothing that streamdr did not write.
-    With a `fence`, the check of a lease on the target, nothing is published once the lease is another's.
+    With a `key`, which must depend on everything that determines the content, unfinished work stays, and
+    the next run with the same key continues it. If several runs publish to one target, the first wins and the
+    others get a StoreError: `overwrite` replaces what existed at the start, nothing newer. It replaces
+    only an output of the same `kind`, whose folder contains nothing that streamdr did not write. With a
+    `fence`, the check of a lease on the target, nothing is published after another run has taken over.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class StagedOutput(ABC, Generic[LocationT]):
         key: str | None = None,
         fence: Fence | None = None,
     ) -> None:
-        # A dot in the key would make the staging of `a` look like one of `a.b`.
+        # With a dot in the key, the staging area of `a` could be mistaken for one of `a.b`.
         if key is not None and not re.fullmatch(r"[\w-]+", key):
             raise ValueError(f"a staging key is made of letters, digits, - and _, not {key!r}")
         self.target: LocationT = resolved(target)
@@ -75,16 +75,16 @@ class StagedOutput(ABC, Generic[LocationT]):
 
     @abstractmethod
     def filling(self) -> AbstractContextManager[Path]:
-        """A folder on this machine whose files are staged at the end of the block."""
+        """Provide a local folder whose files are staged at the end of the context."""
 
     @abstractmethod
     def publish(self) -> None:
-        """Make what was staged the target, replacing only what was there at the start."""
+        """Make the staged work the target, replacing only what existed at the start."""
 
     def _sibling(self, key: str) -> LocationT:
         return self.target.with_name(f".{self.target.name}.{key}.partial")
 
-    def _late(self) -> StoreError:
+    def _too_late(self) -> StoreError:
         return StoreError(
             f"{self.target}: was written by another run meanwhile, and is left as that run made it"
         )
@@ -126,19 +126,19 @@ class Staging(StagedOutput[Path]):
 
     @contextmanager
     def filling(self) -> Iterator[Path]:
-        """The staging directory itself."""
+        """Provide the staging directory itself."""
         with renamed(self.path, self.target):
             yield self.path
 
     def publish(self) -> None:
-        """Make what was staged durable, then the target, replacing only what was there at the start."""
-        # What is not streamdr's may have been put into either folder since.
+        """Make the staged work durable, then make it the target, replacing only what existed at the start."""
+        # Foreign files may have been added to either folder since.
         self._require_own_staging()
         if self._replaces is not None:
             require_replaceable(self.target, self._kind, overwrite=True)
         sync_tree(self.path)
         try:
-            # Leases change hands under this lock, too: a fence that was passed holds until the rename.
+            # Leases are taken over under the same lock, so the result of the fence is valid until the rename.
             with locked(self.target.parent):
                 if self._fence is not None:
                     self._fence()
@@ -146,17 +146,17 @@ class Staging(StagedOutput[Path]):
         except BusyError:
             raise
         except StoreError:
-            ours.remove(self.path)  # the output is another run's
+            ours.remove(self.path)  # another run has written the output
             raise
         self._published = True
         try:
             sync(self.target.parent)
         finally:
-            sweep(self.target)  # of what was replaced: no later run would look for it
+            sweep(self.target)  # remove the replaced output, since no later run may do so
 
     def _become_target(self) -> None:
         if identity(self.target) != self._replaces:
-            raise self._late()
+            raise self._too_late()
         if self._replaces is not None:
             self._replace_target()
             return
@@ -164,12 +164,12 @@ class Staging(StagedOutput[Path]):
             self.path.rename(self.target)
         except OSError as error:
             if error.errno in _OCCUPIED:
-                raise self._late() from error
+                raise self._too_late() from error
             raise
 
     def _replace_target(self) -> None:
-        # A kill must not leave the replaced output where a run of the same key would take it for unfinished
-        # work of its own.
+        # A kill must not leave the replaced output where a run with the same key would mistake it for its
+        # unfinished work.
         ready = self._sibling(secrets.token_hex(8))
         self.path.rename(ready)
         try:
@@ -179,15 +179,15 @@ class Staging(StagedOutput[Path]):
             raise
 
     def _require_own_staging(self) -> None:
-        """Refuse to continue, and later to publish, what somebody has put among the unfinished work."""
-        if found := ours.staged_strangers(self.path, self._kind):
+        """Refuse to continue or to publish work with foreign files in it."""
+        if found := ours.foreign_in_staging(self.path, self._kind):
             raise StoreError(
-                f"{self.path}: is not continued, since {ours.in_words(found)}; move that elsewhere, or "
+                f"{self.path}: is not continued, since {ours.foreign_reason(found)}; move that elsewhere, or "
                 "remove the folder to begin anew"
             )
 
     def _claim_path(self) -> int:
-        """Make the staging directory and hold it: two runs of one key must not write over each other."""
+        """Create and lock the staging directory, so that two runs with one key do not both write to it."""
         while True:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -200,13 +200,13 @@ class Staging(StagedOutput[Path]):
                     raise BusyError(
                         f"{self.target}: another run is writing it; wait for it or stop it"
                     ) from None
-                # This run has the lease. The other has lost it, and only does not know: work apart from it.
+                # This run has the lease. The other one has lost it without noticing: use another directory.
                 self.path, self._resumable = self._sibling(secrets.token_hex(8)), False
                 continue
             except FileNotFoundError:
-                continue  # its owner published it since we looked, and again below
+                continue  # its owner has published it in the meantime
             except OSError as error:
-                raise unwritable(self.target, error) from error  # a link, or anything else but a folder
+                raise unwritable(self.target, error) from error  # it is a link, or not a folder
             held = os.fstat(claim)
             if (held.st_dev, held.st_ino) == identity(self.path):
                 return claim
@@ -214,9 +214,9 @@ class Staging(StagedOutput[Path]):
 
 
 def sweep(target: Path) -> None:
-    """Remove what killed runs left beside an output that is complete: none of it is of use any more.
+    """Remove what killed runs left beside a complete output, since nothing needs it any more.
 
-    A folder of such a name that holds anything else, or an output of another kind, is not touched.
+    A folder with such a name that contains foreign files, or an output of another kind, is not touched.
     """
     place = resolved(target)
     record = draft(place)
@@ -225,22 +225,22 @@ def sweep(target: Path) -> None:
     staged = re.compile(re.escape(f".{place.name}.") + r"[\w-]+\.partial(\.old)?")
     for path in place.parent.iterdir():
         if staged.fullmatch(path.name):
-            with suppress(OSError):  # it is in use, or gone, or no folder
+            with suppress(OSError):  # it is in use, or removed, or not a folder
                 claim = try_lock(path)
-                if not ours.staged_strangers(path, record["kind"]):
+                if not ours.foreign_in_staging(path, record["kind"]):
                     ours.remove(path)
                 os.close(claim)
 
 
 def unwritable(target: Path, error: OSError) -> StoreError:
-    """The error that says why nothing can be written at a target."""
+    """Return the error that says why nothing can be written at a target."""
     return StoreError(
         f"{target}: cannot be written ({error.strerror}: {error.filename}); choose another path"
     )
 
 
 def resolved(place: LocationT) -> LocationT:
-    """The place without links, or StoreError where they lead in a circle."""
+    """Return the location without links, or raise StoreError if they form a circle."""
     try:
         return place.resolve()
     except (OSError, RuntimeError) as error:
@@ -249,7 +249,7 @@ def resolved(place: LocationT) -> LocationT:
 
 @contextmanager
 def renamed(folder: Path, place: Location) -> Iterator[None]:
-    """Let errors that name a folder, in which files stand for those of an output, name the output instead."""
+    """Replace a temporary folder by the location of its output in the messages of errors."""
     try:
         yield
     except StoreError as error:
@@ -257,7 +257,7 @@ def renamed(folder: Path, place: Location) -> Iterator[None]:
 
 
 def require_replaceable(target: Path, kind: OutputKind, overwrite: bool) -> None:
-    """Refuse to replace what streamdr did not write, an output of another kind, or one that is to stay."""
+    """Refuse to replace foreign content, an output of another kind, or anything without `overwrite`."""
     if not os.path.lexists(target):
         return
     reason = ours.foreign_content(target, kind)
@@ -273,19 +273,19 @@ def require_replaceable(target: Path, kind: OutputKind, overwrite: bool) -> None
 
 
 def _exchange(one: Path, other: Path) -> None:
-    """Swap two directories, in one step where the system has one."""
+    """Swap two directories, in one step where the system supports that."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         _exchange_by_renames(one, other)
     elif renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) != 0:
         code = ctypes.get_errno()
-        if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):  # the filesystem cannot
+        if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):  # not supported by the filesystem
             raise OSError(code, os.strerror(code), str(other))
         _exchange_by_renames(one, other)
 
 
 def _exchange_by_renames(one: Path, other: Path) -> None:
-    """Swap two directories where a kill midway may leave `other` missing, but nothing half-written."""
+    """Swap two directories by renames. A kill midway may leave `other` missing, but nothing half-written."""
     aside = one.with_name(f"{one.name}.old")
     other.rename(aside)
     try:
@@ -305,7 +305,7 @@ def sync_tree(root: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make a file durable, or the names in a folder."""
+    """Make a file, or the entries of a directory, durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The record: what the root zarr.json of every output says of itself, sealed by a digest."""
+"""The record: metadata about an output in its root zarr.json, sealed by a digest."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ ROOT = "zarr.json"
 OutputKind = Literal["model", "ingested", "synthetic", "example"] | RowKind
 
 LARGEST_BYTES = 256 * 2**20
-"""Of a file of JSON. The longest hold the names of some millions of features."""
+"""The largest JSON file. The largest ones contain the names of some millions of features."""
 _DEEPEST = 64
 _MOST_VALUES = 16_000_000
-"""Of a file of JSON: each becomes an object of Python, and three bytes a value would be gigabytes."""
+"""The most values in a JSON file. Each becomes a Python object, so many small values need gigabytes."""
 _EVERY = {"kind": str, "version": str, "created": str}
 _MODEL = {
     "method": str,
@@ -46,7 +46,7 @@ _DATA = ("ingested", "synthetic", "example")
 
 @dataclass(frozen=True)
 class Group:
-    """A finished output whose metadata is as it was written. Its arrays have not been looked at."""
+    """A finished output with intact metadata. Its arrays have not been checked."""
 
     path: Location
     record: dict[str, Any]
@@ -55,7 +55,7 @@ class Group:
 
 
 def write_record(group: Path, kind: OutputKind, entries: Mapping[str, Any], *, complete: bool) -> None:
-    """Write the root zarr.json of a group whose arrays are in place, replacing an earlier one in one step."""
+    """Write the root zarr.json of a group whose arrays exist, replacing an earlier one in one step."""
     record = {
         "schema": SCHEMA,
         "kind": kind,
@@ -67,8 +67,8 @@ def write_record(group: Path, kind: OutputKind, entries: Mapping[str, Any], *, c
     arrays = {path.parent.name: parse_json(path) for path in sorted(group.glob(f"*/{ROOT}"))}
     document: dict[str, Any] = {"zarr_format": 3, "node_type": "group", "attributes": {"streamdr": record}}
     if kind in _DATA:
-        # Rows may be appended, and zarr does not look at an array's own metadata where there is a copy of it:
-        # the next append would begin where the first one did.
+        # Rows may be appended. zarr ignores the metadata of an array if the root has a copy of it, so the
+        # next append would start where the first one started.
         record["arrays"] = list(arrays)
     else:
         document["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": arrays}
@@ -77,13 +77,13 @@ def write_record(group: Path, kind: OutputKind, entries: Mapping[str, Any], *, c
 
 
 def forget_copies(group: Path) -> None:
-    """Remove the copy of its arrays' metadata from a group of data, whoever wrote it; keep all else."""
+    """Remove the consolidated metadata from a group of data, and keep everything else."""
     document, record = _peek(group)
     if record is None or "consolidated_metadata" not in document:
         return
     sealed, names = is_sealed(document), list(arrays_in(document))
     del document["consolidated_metadata"]
-    if sealed:  # then nobody but streamdr has added an array to it
+    if sealed:  # then only streamdr has added arrays to it
         record["arrays"] = names
         record["digest"] = seal_of(document)
     _write_root(group, document)
@@ -92,13 +92,13 @@ def forget_copies(group: Path) -> None:
 def _write_root(group: Path, document: dict[str, Any]) -> None:
     beside = group / f".{ROOT}.partial"
     if os.path.lexists(beside):
-        beside.unlink()  # a killed run's
+        beside.unlink()  # the file of a killed run
     write_new(beside, json.dumps(document, indent=2).encode("ascii"))
     os.replace(beside, group / ROOT)
 
 
 def read_group(path: Path, kind: OutputKind | None = None) -> Group:
-    """Read the record of a finished output, refusing one that is damaged, unfinished or of another kind."""
+    """Read the record of a finished output. Refuse one that is damaged, unfinished or of another kind."""
     if not path.exists():
         raise StoreError(f"{path}: no such file or directory; check the path")
     document, record = _peek(path)
@@ -123,12 +123,12 @@ def read_group(path: Path, kind: OutputKind | None = None) -> Group:
 
 
 def draft(path: Path) -> dict[str, Any] | None:
-    """The record as it stands, finished or not and unverified, or None where there is none to be read."""
+    """Return the record, finished or not and unverified, or None if none can be read."""
     return peek(path)[1]
 
 
 def is_as_written(path: Path) -> bool:
-    """Whether none of an output's metadata, finished or not, was damaged or edited since."""
+    """Return whether the metadata of an output, finished or not, is neither damaged nor edited."""
     try:
         document, record = _peek(path)
         return (
@@ -141,12 +141,12 @@ def is_as_written(path: Path) -> bool:
 
 
 def is_sealed(document: dict[str, Any]) -> bool:
-    """Whether a document with a record is as streamdr wrote it, by its digest."""
+    """Return whether a document with a record matches its digest."""
     return bool(document["attributes"]["streamdr"].get("digest") == seal_of(document))
 
 
 def parse_json(path: Path) -> Any:
-    """The JSON in a file, or a StoreError that names it."""
+    """Return the JSON in a file, or raise a StoreError that names the file."""
     try:
         return loads(read_regular(path, LARGEST_BYTES))
     except OSError as error:
@@ -156,7 +156,7 @@ def parse_json(path: Path) -> Any:
 
 
 def loads(data: bytes) -> Any:
-    """Parse JSON, which is not nested deeply. Whatever is wrong with it is a ValueError."""
+    """Parse JSON that is not nested deeply. Every fault is a ValueError."""
     if data.count(b",") + data.count(b"[") + data.count(b"{") > _MOST_VALUES:
         raise ValueError(f"it has more than {_MOST_VALUES:,} values")
     try:
@@ -173,7 +173,7 @@ def loads(data: bytes) -> Any:
 
 
 def to_json(value: Any) -> Any:
-    """Parameters and scalars as JSON that reads back to the same bits: JSON has no inf and no nan."""
+    """Return parameters and scalars as JSON that restores the same bits. JSON has no inf and no nan."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
@@ -188,7 +188,7 @@ def to_json(value: Any) -> Any:
         name = getattr(value, "__qualname__", repr(value))
         raise StoreError(
             f"{name}: a function cannot be saved, since loading never runs code; keep the fitted estimator "
-            "in memory, or fit to what the function gives (kernel='precomputed')"
+            "in memory, or fit to the values of the function (kernel='precomputed')"
         )
     raise StoreError(
         f"cannot record a {type(value).__name__}: only numbers, strings, lists and mappings of them"
@@ -196,7 +196,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Undo `to_json`, tuples excepted: they come back as lists."""
+    """Undo `to_json`, except that tuples become lists."""
     if isinstance(value, list):
         return [from_json(item) for item in value]
     if not isinstance(value, dict):
@@ -207,7 +207,7 @@ def from_json(value: Any) -> Any:
 
 
 def peek(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The root document and the record in it, unverified; nothing, and None, where none can be read."""
+    """Return the root document and its record, unverified, or `({}, None)` if none can be read."""
     try:
         return _peek(path)
     except StoreError:
@@ -219,7 +219,7 @@ def _peek(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
 
 
 def find_record(document: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The root document of a group with the record in it; nothing, and None, where there is no record."""
+    """Return the root document of a group and its record, or `({}, None)` if there is no record."""
     attributes = document.get("attributes") if isinstance(document, dict) else None
     record = attributes.get("streamdr") if isinstance(attributes, dict) else None
     named = isinstance(record, dict) and isinstance(record.get("kind"), str)
@@ -227,14 +227,14 @@ def find_record(document: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
 
 
 def arrays_in(document: dict[str, Any]) -> dict[str, Any]:
-    """The metadata of the arrays in a group, as its root zarr.json has it."""
+    """Return the metadata of the arrays in a group, from its root zarr.json."""
     consolidated = document.get("consolidated_metadata")
     arrays = consolidated.get("metadata") if isinstance(consolidated, dict) else None
     return arrays if isinstance(arrays, dict) else {}
 
 
 def _require_entries(path: Path, record: dict[str, Any]) -> None:
-    """Refuse a record that has a seal, but not what streamdr writes into the records of its kind."""
+    """Refuse a sealed record without the entries that streamdr writes for its kind."""
     kind = record["kind"]
     own = _MODEL if kind == "model" else {} if kind in _DATA else _ROWS
     for name, wanted in {**_EVERY, **own}.items():
@@ -247,7 +247,7 @@ def _require_entries(path: Path, record: dict[str, Any]) -> None:
 
 
 def seal_of(document: dict[str, Any]) -> str:
-    """The sha256 of the document in canonical JSON, without the digest that it may carry."""
+    """Return the sha256 of the document in canonical JSON, without the digest that it may contain."""
     attributes = document["attributes"]
     record = {key: value for key, value in attributes["streamdr"].items() if key != "digest"}
     bare = {**document, "attributes": {**attributes, "streamdr": record}}

@@ -1,10 +1,10 @@
-"""Publishing to an object store, which has no rename: the root of a group goes first, and comes back last.
+"""Publishing to an object store, which has no rename: the root of a group is removed first and written last.
 
-Work is staged under a hidden prefix beside the target. To publish is to remove the target's root, without
-which there is no group to be read, to copy the rest over, and to write the new root on the condition that
-nobody else has. A mark says, while there is no root, that what is there is streamdr's own, and of which kind.
-Whoever is killed in between leaves the staged work, and the next run publishes it again. Objects that
-streamdr does not write are never removed, wherever they are: a target that holds some is refused.
+Work is staged under a hidden prefix beside the target. Publishing removes the root of the target, without
+which there is no group to read. Then it copies the other objects, and writes the new root on the condition
+that there is none. While there is no root, a marker object shows that the rest was written by streamdr, and
+of which kind it is. A run that is killed in between leaves the staged work, and the next run publishes it
+again. Objects that streamdr does not write are never removed: a target that contains some is refused.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from streamdr.store.transfers import store_errors, upload, workspace
 MARK = ".streamdr-publishing"
 _LARGEST_MARK = 1024
 _BATCH = 64
-"""The objects that are copied between two looks at the lease."""
+"""The number of objects that are copied between two checks of the lease."""
 
 
 class RemoteStaging(StagedOutput[Address]):
-    """Work staged at an address, and copied to the target by the store."""
+    """Work staged at an address, which the store copies to the target."""
 
     _replaces: Version | None = None
     _arrays: set[str] | None = None
@@ -46,12 +46,12 @@ class RemoteStaging(StagedOutput[Address]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._resumable:
-            with suppress(OSError):  # a store that was lost is told of already
+            with suppress(OSError):  # a lost connection was reported already
                 _clear(self._beside, self.path.name)
 
     @contextmanager
     def filling(self) -> Iterator[Path]:
-        """A folder that is sent to where work is staged."""
+        """Provide a temporary folder, which is uploaded to the staging address."""
         with workspace(self.target) as here:
             here.mkdir()
             yield here
@@ -59,32 +59,32 @@ class RemoteStaging(StagedOutput[Address]):
             upload(here, self.path, files)
 
     def publish(self) -> None:
-        """Replace the target by what was staged, unless it is not any more what was there at the start."""
+        """Replace the target by the staged work, unless the target has changed since the start."""
         beside, new, old = self._beside, f"{self.path.name}/", f"{self.target.name}/"
         with store_errors(self.target, "written"):
             root = beside.get(new + ROOT)
             names = sorted({found.key.removeprefix(new) for found in beside.listed(self.path.name)} - {ROOT})
-            self._require_ours()
+            self._require_lease()
             if self._root_version() != self._replaces:
-                raise self._late()
-            there = {found.key.removeprefix(old) for found in beside.listed(self.target.name)}
-            _require_no_strangers(self.target, ours.strange_names(there - {MARK}, self._arrays))
+                raise self._too_late()
+            existing = {found.key.removeprefix(old) for found in beside.listed(self.target.name)}
+            _require_nothing_foreign(self.target, ours.foreign_names(existing - {MARK}, self._arrays))
             beside.put(old + MARK, self._kind.encode("ascii"))
             beside.delete([old + ROOT])
             for first in range(0, len(names), _BATCH):
-                # Copying may take long, and a run that was asleep meanwhile must not go on.
-                self._require_ours()
+                # Copying may take long, and a run that was suspended meanwhile must not continue.
+                self._require_lease()
                 in_parallel(lambda name: beside.copy(new + name, old + name), names[first : first + _BATCH])
-            beside.delete(old + name for name in there.difference(names, {ROOT, MARK}))
-            self._require_ours()
+            beside.delete(old + name for name in existing.difference(names, {ROOT, MARK}))
+            self._require_lease()
             try:
                 beside.put_if(old + ROOT, bytes(root or b""), None)
             except ConflictError:
-                raise self._late() from None
+                raise self._too_late() from None
             beside.delete([old + MARK])
             _clear(beside, self.path.name)
 
-    def _require_ours(self) -> None:
+    def _require_lease(self) -> None:
         if self._fence is not None:
             self._fence()
 
@@ -98,7 +98,7 @@ class RemoteStaging(StagedOutput[Address]):
 
 
 def sweep(target: Address) -> None:
-    """Remove what killed runs left beside an output that is complete: none of it is of use any more."""
+    """Remove what killed runs left beside a complete output, since nothing needs it any more."""
     beside = open_objects(target.parent)
     staged = re.compile(re.escape(f".{target.name}.") + r"[\w-]+\.partial")
     record = find_record(_parsed(beside.get(f"{target.name}/{ROOT}")))[1]
@@ -110,29 +110,29 @@ def sweep(target: Address) -> None:
 
 
 def require_replaceable(target: Address, kind: OutputKind, overwrite: bool) -> set[str] | None:
-    """The names of the arrays that may be replaced at a target (None: whatever is there), or StoreError."""
+    """Return the names of the arrays that may be replaced at a target (None: any), or raise StoreError."""
     objects = open_objects(target)
     names = set(objects.children())
     if not names:
         return set()
     if MARK in names and ROOT not in names:
-        # A run was killed while it published. Marks were empty before they told of which kind.
-        being = bytes(objects.get(MARK, _LARGEST_MARK) or b"").decode("ascii", "replace") or kind
+        # A run was killed while it published. The markers of earlier versions are empty and name no kind.
+        marked = bytes(objects.get(MARK, _LARGEST_MARK) or b"").decode("ascii", "replace") or kind
         document: dict[str, Any] = {}
-        record: dict[str, Any] | None = {"kind": being}
+        record: dict[str, Any] | None = {"kind": marked}
         arrays = None
     else:
         document, record = find_record(_parsed(objects.get(ROOT, LARGEST_BYTES)))
         arrays = None if record is None else ours.own_arrays(document, record)
-    reason = ours.objection(record, kind) or ours.noted(document)
+    reason = ours.kind_reason(record, kind) or ours.attribute_reason(document)
     if reason is not None:
-        raise _never(target, reason)
-    # Two levels of names, each of which is one request. What lies deeper is looked at before it is replaced.
+        raise _never_overwritten(target, reason)
+    # Two levels of names, each of which is one request. Deeper levels are checked before they are replaced.
     folders = sorted(name for name in names - {ROOT, MARK} if arrays is None or name in arrays)
     within = zip(folders, in_parallel(objects.children, folders), strict=True)
     below = [f"{folder}/{name}" for folder, found in within for name in found]
-    _require_no_strangers(
-        target, [*names.difference(folders, {ROOT, MARK}), *ours.strange_names(below, arrays)]
+    _require_nothing_foreign(
+        target, [*names.difference(folders, {ROOT, MARK}), *ours.foreign_names(below, arrays)]
     )
     if not overwrite and ROOT in names:
         raise StoreError(
@@ -141,12 +141,12 @@ def require_replaceable(target: Address, kind: OutputKind, overwrite: bool) -> s
     return arrays
 
 
-def _require_no_strangers(target: Address, found: Iterable[str]) -> None:
+def _require_nothing_foreign(target: Address, found: Iterable[str]) -> None:
     if names := sorted(found):
-        raise _never(target, ours.in_words(names))
+        raise _never_overwritten(target, ours.foreign_reason(names))
 
 
-def _never(target: Address, reason: str) -> StoreError:
+def _never_overwritten(target: Address, reason: str) -> StoreError:
     return StoreError(
         f"{target}: exists and is never overwritten, since {reason}; move that elsewhere, or choose "
         "another path"
@@ -161,7 +161,7 @@ def _parsed(root: Any) -> Any:
 
 
 def _clear(beside: Objects, prefix: str) -> None:
-    """Remove what streamdr staged below a prefix, unless there is anything else."""
+    """Remove the staged work below a prefix, unless there are foreign objects."""
     keys = [found.key for found in beside.listed(prefix)]
-    if not ours.strange_names(key.removeprefix(f"{prefix}/") for key in keys):
+    if not ours.foreign_names(key.removeprefix(f"{prefix}/") for key in keys):
         beside.delete(keys)

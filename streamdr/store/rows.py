@@ -1,4 +1,4 @@
-"""Embeddings and the like as files: one array that many tasks write, whole chunks each, and then sealed."""
+"""Embeddings and other rows as files: one array, written by many tasks in whole chunks, and then sealed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from streamdr.store.record import ROOT, draft, is_as_written, parse_json, read_g
 
 
 class SealedRows:
-    """The array of a finished output, to be read. A chunk that fails its checksum is a StoreError."""
+    """The array of a finished output, for reading. A chunk that fails its checksum is a StoreError."""
 
     def __init__(self, place: Location, array: zarr.Array[Any]) -> None:
         self.shape: tuple[int, ...] = array.shape
         self.chunks: tuple[int, ...] = array.chunks
         self.dtype: np.dtype[Any] = array.dtype
-        metadata: Any = array.metadata  # of version 3, which has names
+        metadata: Any = array.metadata  # zarr version 3, which has dimension names
         self.dims: tuple[str, ...] = tuple(metadata.dimension_names or ())
         self._place = place
         self._array = array
@@ -38,7 +38,7 @@ class SealedRows:
 
     @property
     def nbytes(self) -> int:
-        """What all of it takes in memory."""
+        """The size of the whole array in memory, in bytes."""
         return prod(self.shape) * self.dtype.itemsize
 
     def __getitem__(self, part: Any) -> Array:
@@ -57,7 +57,7 @@ class SealedRows:
 
 
 def lay_out(folder: Path, kind: RowKind, layout: ArrayLayout, entries: Mapping[str, Any]) -> None:
-    """Create an array without rows in a folder, keeping the rows that a killed run of the same left there."""
+    """Create an array without rows in a folder. Keep the rows that a killed run of the same output wrote."""
     if _continues(folder, kind, entries, layout):
         return
     (folder / ROOT).unlink(missing_ok=True)
@@ -69,7 +69,7 @@ def lay_out(folder: Path, kind: RowKind, layout: ArrayLayout, entries: Mapping[s
 def require_whole_chunks(
     name: str, shape: tuple[int, ...], chunks: tuple[int, ...], start: int, values: Array
 ) -> None:
-    """Refuse rows that are not whole chunks of an array, or not of its width."""
+    """Refuse rows that are not whole chunks of an array, or that have another shape."""
     n_rows, chunk_rows, stop = shape[0], chunks[0], start + len(values)
     if start % chunk_rows or not (stop == n_rows or (stop < n_rows and stop % chunk_rows == 0)):
         raise StoreError(
@@ -89,7 +89,7 @@ def seal(path: Path, kind: RowKind) -> None:
 
 
 def sealed_layout(path: Path, kind: RowKind) -> ArrayLayout:
-    """The layout of a finished output, if its metadata is as it was written."""
+    """Return the layout of a finished output. Refuse metadata that was damaged or edited."""
     group = read_group(path, kind)
     metadata = group.arrays.get(kind)
     layout = parse_layout(metadata, path / kind)
@@ -102,7 +102,7 @@ def sealed_layout(path: Path, kind: RowKind) -> ArrayLayout:
 
 
 def _continues(path: Path, kind: RowKind, entries: Mapping[str, Any], layout: ArrayLayout) -> bool:
-    """Whether what lies at the path is the same output, begun by this version and whole so far."""
+    """Return whether the path holds the same output, begun by this version and undamaged."""
     record = draft(path)
     return (
         record is not None
@@ -115,11 +115,11 @@ def _continues(path: Path, kind: RowKind, entries: Mapping[str, Any], layout: Ar
 
 
 def _entries(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What the caller and the layout said of an output, without what every writing says anew."""
-    anew = {"schema", "kind", "version", "created", "complete", "digest"}
-    return {key: value for key, value in record.items() if key not in anew}
+    """Return the entries of a record without those that `write_record` adds."""
+    added = {"schema", "kind", "version", "created", "complete", "digest"}
+    return {key: value for key, value in record.items() if key not in added}
 
 
 def read_layout(path: Path, kind: RowKind) -> ArrayLayout:
-    """How an output, finished or not, is cut into chunks."""
+    """Return the layout of an output, finished or not."""
     return parse_layout(parse_json(path / kind / ROOT), path / kind)

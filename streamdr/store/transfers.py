@@ -1,4 +1,4 @@
-"""Files on this machine that stand for objects at an address: brought here, or sent there."""
+"""Downloads and uploads: temporary local files for the objects at an address."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from streamdr.store.record import LARGEST_BYTES, ROOT
 from streamdr.store.remote import RemoteError, in_parallel, open_objects
 
 AT_ONCE = 4
-"""The objects that are held in memory at a time."""
+"""The number of objects that are held in memory at a time."""
 
 
 @contextmanager
 def workspace(address: Address) -> Iterator[Path]:
-    """A path for files that stand for objects. Errors that name them name the objects instead."""
+    """Provide a temporary path for copies of objects. Errors name the objects instead of the copies."""
     with tempfile.TemporaryDirectory(prefix="streamdr-") as directory:
         here = Path(directory) / address.name
         with renamed(here, address):
@@ -29,7 +29,7 @@ def workspace(address: Address) -> Iterator[Path]:
 
 
 def download(address: Address, here: Path, names: Iterable[str]) -> None:
-    """Bring the objects that are there, a few at a time."""
+    """Download the objects that exist, a few at a time."""
     objects = open_objects(address)
 
     def fetch(name: str) -> None:
@@ -44,7 +44,7 @@ def download(address: Address, here: Path, names: Iterable[str]) -> None:
 
 
 def upload(here: Path, address: Address, names: Iterable[str]) -> None:
-    """Write files as objects, the root after all others."""
+    """Upload files as objects, the root last."""
     objects = open_objects(address)
     with store_errors(address, "written"):
         rest = [name for name in names if name != ROOT]
@@ -54,14 +54,15 @@ def upload(here: Path, address: Address, names: Iterable[str]) -> None:
 
 @contextmanager
 def store_errors(place: Address, what: str) -> Iterator[None]:
-    """Turn what went wrong with a store into an error that says with which."""
+    """Turn a failure of a store into a StoreError that names the location."""
     try:
         yield
     except RemoteError as error:
         raise StoreError(f"{place}: cannot be {what}: {error}") from error
     except FileTooLargeError as error:
         raise StoreError(
-            f"{place}: cannot be {what}: of an object in it, {error}: streamdr did not write it, so remove it"
+            f"{place}: cannot be {what}: an object in it is too large ({error}): streamdr did not write it, "
+            "so remove it"
         ) from error
     except FileNotFoundError:
         raise StoreError(f"{place}: cannot be {what}: there is no such bucket; check the address") from None

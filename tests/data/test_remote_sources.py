@@ -1,4 +1,4 @@
-"""Input in an object store: read like files, with few requests, and with errors that say what to do."""
+"""Input in an object store is read like files, with few requests, and with clear errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "v2": {"zarr_format": 2},
     "with checksums": {"compressors": [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()]},
     "sharded": {"zarr_format": 3, "shards": (20, 6)},
-    "through zarr": {"zarr_format": 2, "filters": [numcodecs.Shuffle(4)]},
+    "with a filter": {"zarr_format": 2, "filters": [numcodecs.Shuffle(4)]},
 }
 
 
@@ -60,14 +60,14 @@ def test_arrays_in_groups_are_found(bucket, tmp_path):
         open_source(url)
 
 
-def test_weights_come_from_an_address_too(bucket, stored, tmp_path):
+def test_weights_are_read_from_an_address(bucket, stored, tmp_path):
     weights = np.arange(53.0)
     zarr.create_array(tmp_path / "w.zarr", data=weights)
     source = open_source(stored, weights=bucket.upload(tmp_path / "w.zarr"))
     assert np.array_equal(present(source.block(Span(5, 9)).weights), weights[5:9])
 
 
-def test_a_mask_comes_from_an_address_too(bucket, stored, tmp_path):
+def test_a_mask_is_read_from_an_address(bucket, stored, tmp_path):
     missing = np.random.default_rng(1).random(VALUES.shape) < 0.5
     write_store(tmp_path / "m.zarr", missing)
     source = open_source(stored, mask=bucket.upload(tmp_path / "m.zarr"))
@@ -75,7 +75,7 @@ def test_a_mask_comes_from_an_address_too(bucket, stored, tmp_path):
     assert np.array_equal(everything(source), np.where(missing, np.nan, VALUES), equal_nan=True)
 
 
-def test_the_fingerprint_tells_a_changed_object(bucket, stored):
+def test_the_fingerprint_changes_with_an_object(bucket, stored):
     before = open_source(stored).fingerprint()
     assert open_source(stored).fingerprint() == before
     chunks = bucket.contents("x.zarr/c")
@@ -85,33 +85,35 @@ def test_the_fingerprint_tells_a_changed_object(bucket, stored):
     assert open_source(stored).fingerprint() == before
 
 
-def test_all_chunks_are_stamped_by_one_listing(bucket, stored):
+def test_the_stamps_of_all_chunks_come_from_one_listing(bucket, stored):
     source = open_source(stored)
-    so_far = len(bucket.server.requests())
+    before = len(bucket.server.requests())
     source.fingerprint()
     source.validate()
-    asked = bucket.server.requests()[so_far:]
-    assert len([request for request in asked if "list-type=2" in request]) == 2
-    # The metadata is looked at anew: whether it still says what the chunks mean.
-    assert all(request.split()[1].endswith("zarr.json") for request in asked if "list-type=2" not in request)
+    requests = bucket.server.requests()[before:]
+    assert len([request for request in requests if "list-type=2" in request]) == 2
+    # The metadata is read again, to check that it has not changed.
+    assert all(
+        request.split()[1].endswith("zarr.json") for request in requests if "list-type=2" not in request
+    )
 
 
 def test_reading_a_chunk_is_one_request(bucket, stored):
     source = open_source(stored)
-    so_far = len(bucket.server.requests())
+    before = len(bucket.server.requests())
     source.read(Span(10, 30), Span(0, 6))
-    asked = bucket.server.requests()[so_far:]
-    assert [request.split()[1].rpartition("x.zarr/")[2] for request in asked] == ["c/1/0", "c/2/0"]
+    requests = bucket.server.requests()[before:]
+    assert [request.split()[1].rpartition("x.zarr/")[2] for request in requests] == ["c/1/0", "c/2/0"]
 
 
-def test_of_a_shard_only_the_parts_that_are_needed_are_read(bucket, tmp_path):
+def test_only_the_needed_parts_of_a_shard_are_read(bucket, tmp_path):
     wide = np.random.default_rng(1).normal(size=(64, 256))
     write_store(tmp_path / "x.zarr", wide, chunks=(8, 256), shards=(64, 256), compressors=None)
     source = open_source(bucket.upload(tmp_path / "x.zarr"))
-    so_far = len(bucket.server.requests())
+    before = len(bucket.server.requests())
     assert np.array_equal(source.read(Span(8, 16), Span(0, 256)), wide[8:16])
-    asked = [request.split()[0] for request in bucket.server.requests()[so_far:]]
-    assert asked == ["HEAD", "GET", "GET"]  # its size, its index, and one chunk of eight
+    requests = [request.split()[0] for request in bucket.server.requests()[before:]]
+    assert requests == ["HEAD", "GET", "GET"]  # its size, its index, and one chunk of eight
 
 
 def test_a_missing_chunk_is_found_before_anything_is_read(bucket, stored):
@@ -130,7 +132,7 @@ def test_a_damaged_chunk_is_named(bucket, stored):
 
 
 @pytest.mark.parametrize("name", ["nothing.zarr", "x.zarr/nothing"])
-def test_an_address_with_nothing_there_is_named(bucket, stored, name):
+def test_an_address_without_data_is_named(bucket, stored, name):
     with pytest.raises(DataError, match=f"{bucket.url}/{name}: there is nothing at this address; check it"):
         open_source(f"{bucket.url}/{name}")
 
@@ -150,7 +152,7 @@ def test_an_endpoint_that_does_not_answer_is_named(bucket):
         open_source("s3://bucket/x.zarr")
 
 
-def test_denied_access_is_said_without_the_keys(bucket, tmp_path):
+def test_denied_access_is_reported_without_the_keys(bucket, tmp_path):
     with (
         serve(tmp_path, {"INITIAL_NO_AUTH_ACTION_COUNT": "0"}) as strict,
         storage_options({"endpoint": strict.url}),
@@ -162,7 +164,7 @@ def test_denied_access_is_said_without_the_keys(bucket, tmp_path):
     assert str(refusal.value) == f"s3://bucket/x.zarr: cannot be read: {advice}"
 
 
-def test_a_server_that_is_lost_in_the_middle_names_the_chunk(bucket, tmp_path, monkeypatch):
+def test_a_server_that_stops_during_a_read_is_an_error_that_names_the_chunk(bucket, tmp_path, monkeypatch):
     write_store(tmp_path / "x.zarr", VALUES)
     with serve(tmp_path) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
@@ -177,7 +179,7 @@ def test_a_server_that_is_lost_in_the_middle_names_the_chunk(bucket, tmp_path, m
     assert can_pass(lost.value)
 
 
-def test_what_a_store_says_survives_the_way_from_a_worker():
+def test_remote_errors_can_be_pickled():
     error = pickle.loads(pickle.dumps(RemoteError("the server does not answer", 5)))
     assert (str(error), error.errno) == ("the server does not answer", 5)
 
@@ -189,7 +191,7 @@ def test_a_source_pickles_small_and_opens_its_own_store(stored):
     assert np.array_equal(everything(pickle.loads(pickled)), VALUES)
 
 
-def test_options_travel_with_the_source_and_are_not_shown(bucket, stored, monkeypatch):
+def test_options_are_pickled_with_the_source_and_not_shown(bucket, stored, monkeypatch):
     for name in bucket.server.environment:
         monkeypatch.delenv(name)
     options = {"endpoint": bucket.server.url, "access_key_id": KEY, "secret_access_key": SECRET}
@@ -208,7 +210,7 @@ def test_keys_in_the_address_work_and_are_not_shown(bucket, stored, monkeypatch)
     assert source.name == stored
 
 
-def test_an_option_that_is_not_known_is_refused_by_name_only():
+def test_an_unknown_option_is_refused_without_its_value():
     with pytest.raises(ConfigError, match=r"s3://bucket/x.zarr: .*sekret_key") as refusal:
         open_source(f"s3://bucket/x.zarr?sekret_key={SECRET}")
     assert SECRET not in str(refusal.value)
@@ -219,17 +221,17 @@ def test_a_web_server_that_does_not_list_is_refused(tmp_path, monkeypatch):
     with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/x.zarr"
-        with pytest.raises(DataError, match=f"{url}: .*does not list what it has"):
+        with pytest.raises(DataError, match=f"{url}: .*does not list its files"):
             open_source(url)
         server.shutdown()
 
 
-def test_a_scheme_that_nobody_knows_is_refused():
+def test_an_unknown_scheme_is_refused():
     with pytest.raises(ConfigError, match=r"s4://bucket/x.zarr: s4:// is not known"):
         open_source("s4://bucket/x.zarr")
 
 
-def test_what_obstore_does_not_reach_fsspec_does(tmp_path):
+def test_schemes_that_obstore_does_not_support_use_fsspec(tmp_path):
     import fsspec
 
     write_store(tmp_path / "x.zarr", VALUES)
@@ -242,16 +244,16 @@ def test_what_obstore_does_not_reach_fsspec_does(tmp_path):
     assert open_source("memory://sources/x.zarr").fingerprint() != before
 
 
-def test_an_address_may_be_given_as_one(stored):
+def test_an_address_object_is_opened(stored):
     assert open_source(parse_location(stored)).name == stored
 
 
-def test_an_array_that_was_opened_with_obstore_is_stamped_by_one_listing_too(bucket, stored):
+def test_an_array_opened_with_obstore_gets_its_stamps_from_one_listing(bucket, stored):
     array = zarr.open_array(zarr.storage.ObjectStore(bucket.below("x.zarr")), mode="r")
     source = open_source(array)
-    so_far = len(bucket.server.requests())
+    before = len(bucket.server.requests())
     assert source.fingerprint() == open_source(array).fingerprint()
-    asked = bucket.server.requests()[so_far:]
-    assert len([request for request in asked if "/c/" in request]) == 0
+    requests = bucket.server.requests()[before:]
+    assert len([request for request in requests if "/c/" in request]) == 0
     assert np.array_equal(everything(pickle.loads(pickle.dumps(source))), VALUES)
     assert SECRET not in source.name + repr(source)

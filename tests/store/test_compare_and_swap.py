@@ -1,4 +1,4 @@
-"""A slot is replaced only by those who know what is in it, and by one of them at a time."""
+"""A compare-and-swap file is replaced only by a writer that expects its content, and by one at a time."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ from streamdr.store.locking import locked, try_lock
 
 
 @pytest.fixture
-def slot(tmp_path: Path) -> CompareAndSwapFile:
-    return CompareAndSwapFile(tmp_path / "made" / "for it" / "slot")
+def shared(tmp_path: Path) -> CompareAndSwapFile:
+    return CompareAndSwapFile(tmp_path / "created" / "for it" / "shared")
 
 
-def test_what_was_put_is_read_until_it_is_removed(slot: CompareAndSwapFile, tmp_path: Path) -> None:
-    assert slot.read() is None
-    first = slot.replace(b"one", None)
-    assert slot.read() == (b"one", first)
-    second = slot.replace(b"two", first)
-    assert slot.read() == (b"two", second)
-    assert [path.name for path in slot.path.parent.iterdir()] == ["slot"]
-    slot.remove(second)
-    assert slot.read() is None
+def test_the_content_is_read_until_the_file_is_removed(shared: CompareAndSwapFile, tmp_path: Path) -> None:
+    assert shared.read() is None
+    first = shared.replace(b"one", None)
+    assert shared.read() == (b"one", first)
+    second = shared.replace(b"two", first)
+    assert shared.read() == (b"two", second)
+    assert [path.name for path in shared.path.parent.iterdir()] == ["shared"]
+    shared.remove(second)
+    assert shared.read() is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whoever_expects_something_else_changes_nothing(slot: CompareAndSwapFile) -> None:
+def test_a_writer_that_expects_another_version_changes_nothing(shared: CompareAndSwapFile) -> None:
     with pytest.raises(Conflict):
-        slot.replace(b"new", "what never was")
-    old = slot.replace(b"one", None)
-    now = slot.replace(b"two", old)
+        shared.replace(b"new", "an unknown version")
+    old = shared.replace(b"one", None)
+    now = shared.replace(b"two", old)
     for expected in (None, old):
         with pytest.raises(Conflict):
-            slot.replace(b"three", expected)
+            shared.replace(b"three", expected)
     with pytest.raises(Conflict):
-        slot.remove(old)
-    assert slot.read() == (b"two", now)
+        shared.remove(old)
+    assert shared.read() == (b"two", now)
 
 
-def test_of_many_that_expect_the_same_one_succeeds(slot: CompareAndSwapFile) -> None:
+def test_one_of_many_writers_that_expect_the_same_version_succeeds(shared: CompareAndSwapFile) -> None:
     contestants = 8
     ready = threading.Barrier(contestants)
 
     def contest(number: int) -> bool:
         ready.wait()
         try:
-            CompareAndSwapFile(slot.path).replace(str(number).encode(), None)
+            CompareAndSwapFile(shared.path).replace(str(number).encode(), None)
         except Conflict:
             return False
         return True
@@ -61,41 +61,41 @@ def test_of_many_that_expect_the_same_one_succeeds(slot: CompareAndSwapFile) -> 
     with ThreadPoolExecutor(contestants) as pool:
         won = list(pool.map(contest, range(contestants)))
     assert sum(won) == 1
-    assert present(slot.read())[0] == str(won.index(True)).encode()
+    assert present(shared.read())[0] == str(won.index(True)).encode()
 
 
-def test_what_a_killed_writer_left_is_used_up(slot: CompareAndSwapFile) -> None:
-    slot.path.parent.mkdir(parents=True)
+def test_the_unfinished_file_of_a_killed_writer_is_replaced(shared: CompareAndSwapFile) -> None:
+    shared.path.parent.mkdir(parents=True)
     version = None
     for left in (b"", b"who", b"whole of an earlier one", bytes(10)):
-        slot.path.with_name("slot.new").write_bytes(left)
-        version = slot.replace(b"whole", version)
-        assert [path.name for path in slot.path.parent.iterdir()] == ["slot"]
+        shared.path.with_name("shared.new").write_bytes(left)
+        version = shared.replace(b"whole", version)
+        assert [path.name for path in shared.path.parent.iterdir()] == ["shared"]
 
 
-def test_what_somebody_put_where_a_writer_writes_is_left(slot: CompareAndSwapFile) -> None:
-    slot.path.parent.mkdir(parents=True)
-    slot.path.with_name("slot.new").write_bytes(b"notes")
-    with pytest.raises(StoreError, match=r"slot\.new: streamdr did not write it"):
-        slot.replace(b"whole", None)
-    assert slot.path.with_name("slot.new").read_bytes() == b"notes"
-    assert not slot.path.exists()
+def test_a_foreign_file_at_the_temporary_path_is_kept(shared: CompareAndSwapFile) -> None:
+    shared.path.parent.mkdir(parents=True)
+    shared.path.with_name("shared.new").write_bytes(b"notes")
+    with pytest.raises(StoreError, match=r"shared\.new: streamdr did not write it"):
+        shared.replace(b"whole", None)
+    assert shared.path.with_name("shared.new").read_bytes() == b"notes"
+    assert not shared.path.exists()
 
 
-def test_a_full_disk_keeps_the_old_content(slot: CompareAndSwapFile) -> None:
-    version = slot.replace(b"one", None)
+def test_a_full_disk_keeps_the_old_content(shared: CompareAndSwapFile) -> None:
+    version = shared.replace(b"one", None)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
-            slot.replace(bytes(1000), version)
+            shared.replace(bytes(1000), version)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert slot.read() == (b"one", version)
-    assert [path.name for path in slot.path.parent.iterdir()] == ["slot"]
+    assert shared.read() == (b"one", version)
+    assert [path.name for path in shared.path.parent.iterdir()] == ["shared"]
 
 
-def test_a_directory_that_stays_locked_is_an_error_and_no_endless_wait(tmp_path: Path) -> None:
+def test_a_directory_that_stays_locked_is_an_error_after_a_bounded_wait(tmp_path: Path) -> None:
     held = try_lock(tmp_path)
     with (
         pytest.raises(BusyError, match="has long been locked by another process"),
@@ -107,7 +107,7 @@ def test_a_directory_that_stays_locked_is_an_error_and_no_endless_wait(tmp_path:
         pass
 
 
-def test_a_lock_is_on_the_directory_that_is_there(tmp_path: Path) -> None:
+def test_a_lock_holds_the_directory_that_is_at_the_path_now(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
     held, entered = try_lock(place), threading.Event()

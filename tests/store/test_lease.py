@@ -1,4 +1,4 @@
-"""Of all the runs that would write an output one does, and a run that was taken over publishes nothing."""
+"""One run at a time writes an output, and a run that was taken over publishes nothing."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from streamdr.store.lease import Claim, _acquire
 from streamdr.store.process_identity import Process
 
 LONG = 1000.0
-"""So long that nothing in these tests can have waited for a lease to run out."""
+"""A duration so long that no test can have waited for such a lease to run out."""
 PATIENT = 10.0
-"""How long a lease is watched that is not expected to stay as it is."""
+"""The duration of a lease that is expected to change while it is watched."""
 SHORT = 0.3
 
 
@@ -68,20 +68,20 @@ def publish(target: Path, text: str, lease: Lease, *, key: str | None = None) ->
 
 
 def write_claim(target: Path, claim: Claim) -> None:
-    """Put a lease file where no process of this test has put it."""
+    """Write a lease file, as another process would."""
     target.parent.mkdir(exist_ok=True)
     lease_file(target).write_bytes(claim.encode())
 
 
 def claim_elsewhere(*, seconds: float) -> Claim:
-    """A claim by a process of another machine, with a number that is in use here and a clock of its own."""
+    """Return a claim by a process on another machine, whose PID is in use here, with a different clock."""
     there = Process("elsewhere", "another boot", os.getpid(), 1)
     return replace(Claim.after(0, seconds), holder=there, clock=1e9)
 
 
 @contextmanager
 def taken_over(target: Path) -> Iterator[Lease]:
-    """The lease of a target whose holder has fallen silent, or is about to."""
+    """Hold the lease of a target as soon as its holder has not renewed it for long enough."""
     while True:
         try:
             with leased([target], seconds=LONG) as lease:
@@ -91,7 +91,7 @@ def taken_over(target: Path) -> Iterator[Lease]:
             continue
 
 
-def test_the_second_run_is_told_who_the_first_is(target: Path) -> None:
+def test_the_error_of_the_second_run_names_the_first(target: Path) -> None:
     first = Holder(target, seconds=LONG)
     since = claim_in(target).since
     who = f"process {first.pid} on {socket.gethostname()}, since {since}"
@@ -104,12 +104,12 @@ def test_the_second_run_is_told_who_the_first_is(target: Path) -> None:
     assert contents(target.parent) == ["z.zarr"]
 
 
-def test_two_runs_in_one_process_are_two(target: Path) -> None:
+def test_two_runs_in_one_process_exclude_each_other(target: Path) -> None:
     with leased([target]), pytest.raises(BusyError, match=f"process {os.getpid()} "), leased([target]):
         pytest.fail("two runs hold one lease")
 
 
-def test_a_released_lease_leaves_nothing_not_even_the_directories_made_for_it(target: Path) -> None:
+def test_a_released_lease_removes_the_directories_that_were_created_for_it(target: Path) -> None:
     with leased([target]):
         assert contents(target.parent) == [".z.zarr.lease"]
     assert contents(target.parent.parent) == []
@@ -122,16 +122,16 @@ def test_a_failed_run_releases_its_lease(target: Path, error: BaseException) -> 
     assert not lease_file(target).exists()
 
 
-def test_directories_that_others_use_by_now_stay(target: Path) -> None:
+def test_directories_that_others_use_meanwhile_stay(target: Path) -> None:
     with leased([target]):
         (target.parent / "other").touch()
     assert contents(target.parent) == ["other"]
 
 
-def test_a_killed_runs_lease_and_leftovers_are_taken_over_at_once(target: Path) -> None:
+def test_the_lease_and_staged_work_of_a_killed_run_are_taken_over_at_once(target: Path) -> None:
     first = Holder(target, seconds=LONG)
     first.kill()
-    assert len(contents(target.parent)) == 2  # its lease, and what it had staged
+    assert len(contents(target.parent)) == 2  # its lease and its staging directory
     with leased([target]) as lease:
         assert lease.token > first.token
         publish(target, "second", lease)
@@ -139,7 +139,7 @@ def test_a_killed_runs_lease_and_leftovers_are_taken_over_at_once(target: Path) 
     assert contents(target.parent) == ["z.zarr"]
 
 
-def test_what_a_killed_run_had_staged_is_continued(target: Path) -> None:
+def test_the_staged_work_of_a_killed_run_is_continued(target: Path) -> None:
     Holder(target, seconds=LONG, key="k1").kill()
     with (
         leased([target]) as lease,
@@ -151,7 +151,7 @@ def test_what_a_killed_run_had_staged_is_continued(target: Path) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "k1"])
-def test_a_run_that_slept_past_its_lease_cannot_publish(target: Path, key: str | None) -> None:
+def test_a_run_that_was_suspended_past_its_lease_cannot_publish(target: Path, key: str | None) -> None:
     sleeper = Holder(target, seconds=SHORT, key=key)
     sleeper.signal(signal.SIGSTOP)
     with taken_over(target) as lease:
@@ -168,7 +168,7 @@ def test_a_run_that_slept_past_its_lease_cannot_publish(target: Path, key: str |
     assert contents(target.parent) == ["z.zarr"]
 
 
-def test_nor_can_it_when_the_run_after_it_is_long_done(target: Path) -> None:
+def test_a_suspended_run_cannot_publish_after_its_successor_has_ended(target: Path) -> None:
     sleeper = Holder(target, seconds=SHORT)
     sleeper.signal(signal.SIGSTOP)
     with taken_over(target) as lease:
@@ -180,7 +180,7 @@ def test_nor_can_it_when_the_run_after_it_is_long_done(target: Path) -> None:
     assert contents(target.parent) == ["z.zarr"]
 
 
-def test_a_run_that_slept_and_was_not_missed_goes_on(target: Path) -> None:
+def test_a_suspended_run_that_was_not_taken_over_continues(target: Path) -> None:
     sleeper = Holder(target, seconds=SHORT)
     sleeper.signal(signal.SIGSTOP)
     while not claim_in(target).is_over:
@@ -215,7 +215,7 @@ def test_a_lease_is_renewed_for_as_long_as_it_is_held(target: Path) -> None:
         assert not lease.lost.is_set()
 
 
-def test_a_process_that_has_another_ones_number_does_not_hold_its_lease(target: Path) -> None:
+def test_a_process_with_a_reused_pid_does_not_hold_the_lease(target: Path) -> None:
     before_us = replace(Process.here(), started=1)
     claim = replace(Claim.after(0, LONG), holder=before_us)
     write_claim(target, claim)
@@ -244,7 +244,7 @@ def test_a_silent_lease_of_another_machine_is_watched_until_it_has_run_out(targe
     ]
 
 
-def test_a_lease_that_another_machine_renews_is_its_own(target: Path) -> None:
+def test_a_lease_that_another_machine_renews_is_not_taken_over(target: Path) -> None:
     claim = claim_elsewhere(seconds=PATIENT)
     write_claim(target, claim)
 
@@ -261,7 +261,7 @@ def test_a_lease_that_is_released_while_it_is_watched_is_free(target: Path) -> N
         lease.check()
 
 
-def test_a_container_on_this_machine_is_another_machine(target: Path) -> None:
+def test_a_container_on_this_machine_counts_as_another_machine(target: Path) -> None:
     boot, namespace = Process.here().realm.split()
     there = replace(Process.here(), realm=f"{boot} another-{namespace}", pid=2**22 + 1)
     write_claim(target, replace(Claim.after(0, SHORT), holder=there))
@@ -279,7 +279,7 @@ def test_watching_ends_when_the_run_is_stopped(target: Path) -> None:
 
 
 def flip(data: bytes, *, place: bytes) -> bytes:
-    """The data with one bit of the byte after the place turned over."""
+    """Return the data with one bit flipped in the byte after `place`."""
     at = data.index(place) + len(place)
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
@@ -295,7 +295,7 @@ DAMAGE = {
 
 
 def sealed(data: bytes, **changes: object) -> bytes:
-    """The lease with other entries, and the seal that belongs to them."""
+    """Return the lease with changed entries and a matching digest."""
     entries = json.loads(data)
     del entries["digest"]
     for name, value in changes.items():
@@ -318,7 +318,7 @@ TAMPERED: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_a_damaged_lease_of_nobody_is_taken_over_when_it_does_not_change(target: Path, damage) -> None:
+def test_a_damaged_lease_without_a_holder_is_taken_over_when_it_does_not_change(target: Path, damage) -> None:
     write_claim(target, Claim.after(0, LONG))
     lease_file(target).write_bytes(damage(lease_file(target).read_bytes()))
     said: list[str] = []
@@ -329,7 +329,7 @@ def test_a_damaged_lease_of_nobody_is_taken_over_when_it_does_not_change(target:
 
 
 @pytest.mark.parametrize("name", TAMPERED)
-def test_a_lease_that_says_what_none_can_is_damaged(target: Path, name: str) -> None:
+def test_a_lease_with_impossible_values_is_damaged(target: Path, name: str) -> None:
     write_claim(target, replace(Claim.after(0, LONG), holder=replace(Process.here(), started=1)))
     whole = lease_file(target).read_bytes()
     assert Claim.parse(sealed(whole)) is not None
@@ -350,7 +350,7 @@ def test_a_lease_nested_too_deeply_is_damaged(target: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"[1, 2]", b"\xff\xfe\x00", b"notes of mine", b"x" * 100_000])
-def test_what_never_was_a_lease_is_not_replaced(target: Path, content: bytes) -> None:
+def test_a_file_that_never_was_a_lease_is_not_replaced(target: Path, content: bytes) -> None:
     target.parent.mkdir()
     lease_file(target).write_bytes(content)
     message = r"\.z\.zarr\.lease: (is not a lease|it has 100,000 bytes)"
@@ -370,7 +370,7 @@ def test_what_never_was_a_lease_is_not_replaced(target: Path, content: bytes) ->
 @pytest.mark.parametrize(
     "what", ["pipe", "link to a file", "link to a device", "loop", "broken", "directory"]
 )
-def test_whatever_else_is_in_its_place_is_left_there(target: Path, name: str, what: str) -> None:
+def test_a_pipe_link_or_directory_in_the_place_of_a_lease_is_kept(target: Path, name: str, what: str) -> None:
     target.parent.mkdir()
     path, elsewhere = target.parent / name, target.parent / "elsewhere"
     elsewhere.write_text("precious")
@@ -389,22 +389,22 @@ def test_whatever_else_is_in_its_place_is_left_there(target: Path, name: str, wh
     assert not (target.parent / "nowhere").exists()
 
 
-def test_nobody_waits_for_as_long_as_a_lease_can_say(target: Path) -> None:
+def test_the_wait_is_bounded_whatever_duration_a_lease_claims(target: Path) -> None:
     write_claim(target, claim_elsewhere(seconds=1e9))
     said: list[str] = []
     stop = threading.Event()
 
-    def hear_and_stop(text: str) -> None:
+    def record_and_stop(text: str) -> None:
         said.append(text)
         stop.set()
 
-    with pytest.raises(Interrupted), leased([target], stop=stop, say=hear_and_stop):
+    with pytest.raises(Interrupted), leased([target], stop=stop, say=record_and_stop):
         pytest.fail("the lease was taken from a run that may live")
     assert "watching for 300 seconds" in said[0]
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_a_damaged_lease_of_a_living_run_is_mended_by_it(target: Path, damage) -> None:
+def test_a_damaged_lease_of_a_living_run_is_written_again_by_that_run(target: Path, damage) -> None:
     with leased([target], seconds=SHORT) as lease:
         lease_file(target).write_bytes(damage(lease_file(target).read_bytes()))
         with pytest.raises(BusyError, match=f"process {os.getpid()} "), leased([target], seconds=PATIENT):
@@ -430,15 +430,15 @@ def test_many_runs_at_once_take_turns_and_the_dead_are_taken_over(target: Path, 
     assert [who for _, *who in starts] == [who for _, *who in stops]
     tokens = [int(token) for *_, token in starts]
     assert all(earlier < later for earlier, later in pairwise(tokens))
-    with leased([target]) as lease:  # the last of them ended with the lease in hand
+    with leased([target]) as lease:  # the last of them ended while it held the lease
         assert lease.token > tokens[-1]
 
 
-def test_a_run_that_was_slow_to_take_a_free_lease_has_a_later_token_than_those_who_came_and_went(
+def test_a_run_that_was_slow_to_take_a_free_lease_has_a_larger_token_than_runs_that_ended_meanwhile(
     target: Path,
 ) -> None:
     class Overtaken(CompareAndSwapFile):
-        """A slot in which another run comes and goes while this one makes up its mind."""
+        """A lease file that another run takes and releases just before this run writes it."""
 
         def replace(self, data: bytes, expected: str | None) -> str:
             if expected is None:
@@ -447,9 +447,9 @@ def test_a_run_that_was_slow_to_take_a_free_lease_has_a_later_token_than_those_w
             return super().replace(data, expected)
 
     tokens: list[int] = []
-    slot = Overtaken(lease_file(target))
+    overtaken = Overtaken(lease_file(target))
     said: list[str] = []
-    tokens.append(_acquire(target, slot, LONG, threading.Event(), said.append).token)
+    tokens.append(_acquire(target, overtaken, LONG, threading.Event(), said.append).token)
     assert not said
     assert tokens == sorted(set(tokens))
     assert claim_in(target).token == tokens[-1]
@@ -469,7 +469,7 @@ def test_a_run_holds_all_of_its_outputs_or_none(tmp_path: Path) -> None:
             both.check()
 
 
-def test_an_output_has_one_lease_whatever_it_is_called(tmp_path: Path) -> None:
+def test_an_output_has_one_lease_for_all_of_its_paths(tmp_path: Path) -> None:
     (tmp_path / "link.zarr").symlink_to(tmp_path / "z.zarr")
     with leased([tmp_path / "z.zarr", tmp_path / "link.zarr", tmp_path / "a" / ".." / "z.zarr"]):
         assert contents(tmp_path) == [".z.zarr.lease", "link.zarr"]
@@ -478,7 +478,7 @@ def test_an_output_has_one_lease_whatever_it_is_called(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["plain.txt/z.zarr", "/proc/streamdr/z.zarr"])
-def test_where_nothing_can_be_written_there_is_no_lease(tmp_path: Path, place: str) -> None:
+def test_a_lease_where_nothing_can_be_written_is_an_error(tmp_path: Path, place: str) -> None:
     (tmp_path / "plain.txt").touch()
     with (
         pytest.raises(StoreError, match=re.escape(f"{tmp_path / place}: cannot be written (")),
@@ -500,4 +500,4 @@ def test_models_and_embeddings_are_published_behind_the_fence(tmp_path: Path) ->
             save_model(targets[0], model, method="pca", **about, fence=lease.check)
         with pytest.raises(StoreError, match="was taken over, by another run"):
             fitting.transform(model, source, targets[1], execution, attributes={}, fence=lease.check)
-    assert contents(tmp_path) == [".model.zarr.lease", ".z.zarr.lease"]  # of those who took over
+    assert contents(tmp_path) == [".model.zarr.lease", ".z.zarr.lease"]  # of the runs that took over

@@ -1,4 +1,4 @@
-"""Commands lease what they write: one runs at a time, and none leaves a trace of those that were killed."""
+"""Commands lease their outputs: one runs at a time, and each removes what killed runs left."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def names(place: Path) -> set[str]:
 
 
 def leave(place: Path, holder: Process) -> None:
-    """What a run leaves that was killed, or elsewhere goes on, between publishing and letting go."""
+    """Create the files of a run that was killed, or is active elsewhere, before it released its leases."""
     for name in OUTPUTS:
         (place / "out" / f".{name}.lease").write_bytes(replace(Claim.after(0, 1000), holder=holder).encode())
         (place / "out" / f".{name}.0123456789abcdef.partial").mkdir()
@@ -49,7 +49,7 @@ def test_a_run_whose_output_another_run_writes_is_refused_and_reads_nothing(plac
     assert names(place) == WHOLE
 
 
-def test_runs_that_change_nothing_sweep_up_what_the_killed_have_left(place: Path) -> None:
+def test_runs_that_change_nothing_remove_what_killed_runs_left(place: Path) -> None:
     succeed("run", "config.yaml", cwd=place)
     ended = replace(Process.here(), started=1)
     leave(place, ended)
@@ -61,7 +61,7 @@ def test_runs_that_change_nothing_sweep_up_what_the_killed_have_left(place: Path
     assert names(place) == WHOLE
 
 
-def test_they_leave_alone_what_may_be_in_use_and_do_not_wait_for_it(place: Path) -> None:
+def test_runs_that_change_nothing_keep_what_may_be_in_use_and_do_not_wait_for_it(place: Path) -> None:
     succeed("run", "config.yaml", cwd=place)
     leave(place, replace(Process.here(), host="elsewhere", realm="another boot"))
     before = names(place)

@@ -1,4 +1,4 @@
-"""A process is known by more than its number, since numbers are given again and mean little elsewhere."""
+"""A process is identified by more than its PID, since PIDs are reused and differ between machines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamdr.store.process_identity import Process
 
 @pytest.fixture
 def child() -> Iterator[tuple[subprocess.Popen[str], Process]]:
-    """A process that waits, and what it says of itself."""
+    """A process that waits, and the identity that it reports."""
     code = (
         "from dataclasses import astuple\n"
         "from streamdr.store.process_identity import Process\n"
@@ -38,7 +38,7 @@ def test_this_process_is_near_and_runs() -> None:
     assert str(here) == f"process {os.getpid()} on {here.host}"
 
 
-def test_another_process_runs_until_it_ends_and_need_not_be_waited_for(child) -> None:
+def test_another_process_is_running_until_it_ends_even_if_it_is_not_reaped(child) -> None:
     popen, process = child
     assert process.pid == popen.pid
     assert process.is_near
@@ -55,10 +55,10 @@ def test_another_process_runs_until_it_ends_and_need_not_be_waited_for(child) ->
     assert not process.is_running
 
 
-def test_a_number_that_was_given_again_is_another_process() -> None:
+def test_a_process_with_a_reused_pid_is_another_process() -> None:
     assert not replace(Process.here(), started=1).is_running
 
 
-def test_what_another_machine_or_container_counts_means_nothing_here() -> None:
+def test_a_process_of_another_machine_or_container_is_not_near() -> None:
     assert not replace(Process.here(), realm="another boot").is_near
     assert not replace(Process.here(), realm="").is_near

@@ -1,4 +1,4 @@
-"""Outputs in an object store: whole or not at all, resumed, never mixed, and the same as files."""
+"""Outputs in an object store: published atomically, resumed, never mixed, and the same as files."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def place(bucket):
 
 
 def begin(place, **changes):
-    told = {"n_rows": 23, "n_outputs": 3, "dtype": "float64", "chunk_rows": 10, "attributes": {"model": "m"}}
-    store.create_embedding(place, **{**told, **changes})
+    given = {"n_rows": 23, "n_outputs": 3, "dtype": "float64", "chunk_rows": 10, "attributes": {"model": "m"}}
+    store.create_embedding(place, **{**given, **changes})
 
 
 def embed(target, rows=ROWS, *, overwrite=False, key="k", **changes):
-    """The whole of a transform but for the arithmetic."""
+    """Write an embedding as a transform does. Return the chunks that existed before."""
     with store.stage(target, kind="embedding", overwrite=overwrite, key=key) as staging:
         begin(staging.path, n_rows=len(rows), **changes)
         done = store.existing_chunks(staging.path)
@@ -50,7 +50,7 @@ def embed(target, rows=ROWS, *, overwrite=False, key="k", **changes):
     return done
 
 
-def test_a_model_comes_back_as_it_was(bucket, place, fitted):
+def test_a_loaded_model_equals_the_saved_one(bucket, place, fitted):
     fitted.save(str(place))
     loaded = streamdr.load_model(str(place))
     for name in ("components_", "mean_", "explained_variance_"):
@@ -64,7 +64,7 @@ def test_a_run_that_was_killed_while_publishing_is_published_by_the_next(bucket,
         begin(staging.path, attributes={"model": "new"})
         store.write_rows(staging.path, 0, -ROWS)
         store.finish(staging.path)
-    # This is how far it came: the root is gone, and one chunk of the new is among those of the old.
+    # The state when it was killed: the root is removed, and one new chunk is among the old ones.
     new = bucket.contents(f"out/{staging.path.name}")
     bucket.put(f"out/result.zarr/{MARK}", b"")
     bucket.delete("out/result.zarr/zarr.json")
@@ -137,7 +137,7 @@ def test_the_ledger_is_kept_at_an_address(bucket, place, fitted):
     assert [item.name for item in open_folder(place).items() if item.name.endswith(".npz")]
 
 
-def test_a_folder_of_fsspec_and_an_output_there(fitted):
+def test_models_embeddings_and_leases_work_through_fsspec(fitted):
     place = parse_location("memory://outputs/m.zarr")
     fitted.save(str(place))
     assert np.array_equal(streamdr.load_model(str(place)).components_, fitted.components_)
@@ -145,11 +145,11 @@ def test_a_folder_of_fsspec_and_an_output_there(fitted):
     embed(scores)
     embed(scores, -ROWS, overwrite=True, key="again")
     assert np.array_equal(store.open_embedding(scores)[:], -ROWS)
-    slot = store.open_backend(place).lease_file()
-    version = slot.replace(b"one", None)
+    lease_file = store.open_backend(place).lease_file()
+    version = lease_file.replace(b"one", None)
     with pytest.raises(Conflict):
-        slot.replace(b"two", None)
-    slot.remove(version)
+        lease_file.replace(b"two", None)
+    lease_file.remove(version)
 
 
 def test_rows_of_an_embedding_that_was_never_begun_are_refused(place):

@@ -1,4 +1,4 @@
-"""What every backend promises, asked of files and of an object store: the same list of checks for both."""
+"""The contract of backends: the same tests for files and for an object store."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def toy(number: float = 1.0) -> Toy:
 
 
 class Files:
-    """A folder, and the files in it as anybody sees them."""
+    """A folder, with direct access to its files."""
 
     backend = LocalBackend
 
@@ -76,7 +76,7 @@ class Files:
 
 
 class Objects:
-    """A bucket, and the objects in it as anybody sees them."""
+    """A bucket, with direct access to its objects."""
 
     backend = ObjectBackend
 
@@ -102,7 +102,7 @@ class Objects:
 
 @pytest.fixture(params=["files", "objects"])
 def home(request, tmp_path):
-    """Where outputs go: a folder that is not there yet, or an empty bucket."""
+    """The parent of the outputs: a folder that does not exist yet, or an empty bucket."""
     if request.param == "files":
         return Files(tmp_path / "home")
     return Objects(request.getfixturevalue("bucket"))
@@ -131,7 +131,7 @@ def fill(staged, rows=ROWS, skip=()):
 
 
 def embed(output, rows=ROWS, *, overwrite=False, key="k", **changes):
-    """The whole of a transform but for the arithmetic; the chunks that were there before."""
+    """Write an embedding as a transform does. Return the chunks that existed before."""
     with output.stage(kind="embedding", overwrite=overwrite, key=key) as staging:
         staged = open_backend(staging.path)
         begin(staged, n_rows=len(rows), **changes)
@@ -143,7 +143,7 @@ def embed(output, rows=ROWS, *, overwrite=False, key="k", **changes):
 
 
 def interrupted(output, rows=ROWS, *, key="k", **changes):
-    """A run that was killed when it had written these rows; where it staged them."""
+    """Write rows like a run that is killed afterwards. Return its staging."""
     with output.stage(kind="embedding", overwrite=False, key=key) as staging:
         staged = open_backend(staging.path)
         begin(staged, **changes)
@@ -152,7 +152,7 @@ def interrupted(output, rows=ROWS, *, key="k", **changes):
 
 
 def chunk(staged, number):
-    """The name of a chunk's file, from where the outputs are."""
+    """Return the name of the file of a chunk, relative to the parent of the outputs."""
     return f"out/{staged.place.name}/embedding/c/{number}/0"
 
 
@@ -170,28 +170,28 @@ def damage(home, name, how):
 
 
 def remains(home):
-    """What is beside the output."""
+    """Return the names of the files beside the output."""
     return [name for name in home.contents() if not name.startswith("out/result.zarr/")]
 
 
-# Which backend an address has
+# The choice of a backend
 
 
-def test_an_address_decides_which_backend_there_is(home, output):
+def test_the_address_determines_the_backend(home, output):
     assert type(output) is home.backend
     assert str(output) == str(output.place) == f"{home.url}/out/result.zarr"
     assert open_backend(output) is output
     assert open_backend(output.place).place == output.place
 
 
-def test_a_backend_can_be_sent_to_where_tasks_run(output):
+def test_a_backend_can_be_pickled(output):
     begin(output)
     fill(pickle.loads(pickle.dumps(output)))
     output.finish()
     assert np.array_equal(output.open_embedding()[:], ROWS)
 
 
-def test_every_verb_is_a_function_of_a_place_too(output):
+def test_every_method_is_also_a_function_of_a_location(output):
     store.save_model(output.place, toy(), **ABOUT)
     assert store.exists(str(output))
     assert store.load_model(output.place, models=TOYS).n_rows == 10
@@ -201,7 +201,7 @@ def test_every_verb_is_a_function_of_a_place_too(output):
 # Models
 
 
-def test_a_model_comes_back_as_it_was(home, output):
+def test_a_loaded_model_equals_the_saved_one(home, output):
     assert output.save_model(toy(), **ABOUT, extra={"why": "so"}) == output.place
     saved = output.load_model(models=TOYS)
     assert np.array_equal(saved.model.mean, toy().mean)
@@ -213,14 +213,14 @@ def test_a_model_comes_back_as_it_was(home, output):
     assert remains(home) == []
 
 
-def test_a_model_is_the_same_bytes_everywhere(home, output, tmp_path):
+def test_a_model_has_the_same_bytes_in_every_backend(home, output, tmp_path):
     output.save_model(toy(), **ABOUT)
     reference = tmp_path / "reference.zarr"
     open_backend(reference).save_model(toy(), **ABOUT)
     files = {file.relative_to(reference).as_posix(): file for file in reference.rglob("*")}
     there = home.contents()
     for name, file in files.items():
-        if file.is_file() and name != "zarr.json":  # which holds the time of writing
+        if file.is_file() and name != "zarr.json":  # it contains the time of writing
             assert there[f"out/result.zarr/{name}"] == file.read_bytes()
     recorded = output.read_group("model").record
     expected = open_backend(reference).read_group("model").record
@@ -241,7 +241,7 @@ def test_a_model_that_cannot_be_saved_leaves_no_trace(home, output):
 @pytest.mark.parametrize(
     ("how", "message"), [("missing", "is missing"), ("flipped", "is not what was saved")]
 )
-def test_a_damaged_model_is_noticed_and_named(home, output, how, message):
+def test_a_damaged_model_is_an_error_that_names_the_file(home, output, how, message):
     output.save_model(toy(), **ABOUT)
     damage(home, "out/result.zarr/mean/c/0", how)
     with pytest.raises(StoreError, match=re.escape(f"{output}/mean/c/0: {message}")):
@@ -257,10 +257,10 @@ def test_a_record_cannot_make_files_outside_of_it_be_read(home, output):
         output.load_model(models=TOYS)
 
 
-# What is there
+# What exists
 
 
-def test_nothing_is_said_to_be_there_when_there_is_nothing(output):
+def test_a_missing_output_is_reported_as_missing(output):
     nothing = pytest.raises(StoreError, match=re.escape(f"{output}: no such file or directory"))
     assert not output.exists()
     assert output.draft() is None
@@ -274,7 +274,7 @@ def test_nothing_is_said_to_be_there_when_there_is_nothing(output):
         output.read_group()
 
 
-def test_what_is_there_is_told(home, output):
+def test_an_existing_output_is_described(home, output):
     embed(
         output, output_names=["a", "b", "c"], attributes={"model": "m", "parameters": {"tol": float("inf")}}
     )
@@ -309,7 +309,7 @@ def test_xarray_opens_what_was_written(home, output):
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("chunk_rows", [1, 5, N_ROWS, 1000])
-def test_what_is_written_is_what_is_read(output, dtype, chunk_rows):
+def test_rows_are_read_as_they_were_written(output, dtype, chunk_rows):
     rows = ROWS.astype(dtype)
     begin(output, dtype=dtype, chunk_rows=chunk_rows)
     for start in reversed(range(0, N_ROWS, chunk_rows)):
@@ -319,10 +319,10 @@ def test_what_is_written_is_what_is_read(output, dtype, chunk_rows):
     assert (written.shape, written.dtype, written.dims) == (rows.shape, rows.dtype, ("sample", "component"))
     assert written[:].tobytes() == rows.tobytes()
     with pytest.raises(TypeError):
-        written[0] = 0  # it is to be read
+        written[0] = 0  # it is read-only
 
 
-def test_rows_are_the_same_bytes_everywhere(home, output, tmp_path):
+def test_rows_have_the_same_bytes_in_every_backend(home, output, tmp_path):
     embed(output)
     embed(open_backend(tmp_path / "reference.zarr"))
     for number in range(3):
@@ -406,7 +406,7 @@ def test_a_bad_chunk_stops_the_finish(home, output, how, message):
 @pytest.mark.parametrize(
     ("how", "message"), [("missing", "is missing"), ("truncated", "has 243 bytes, not 244")]
 )
-def test_opening_notices_a_chunk_that_went_missing(home, output, how, message):
+def test_opening_detects_a_missing_or_truncated_chunk(home, output, how, message):
     embed(output)
     damage(home, chunk(output, 1), how)
     with pytest.raises(StoreError, match=re.escape(f"{output}/embedding/c/1/0: {message} (rows 10-19)")):
@@ -423,7 +423,7 @@ def test_a_flipped_bit_in_the_data_is_an_error_when_it_is_read(home, output):
 
 
 @pytest.mark.parametrize("name", ["zarr.json", "embedding/zarr.json"])
-def test_edited_metadata_is_noticed(home, output, name):
+def test_edited_metadata_is_detected(home, output, name):
     embed(output)
     document = json.loads(home.contents()[f"out/result.zarr/{name}"])
     document["attributes"]["edited"] = True
@@ -432,7 +432,7 @@ def test_edited_metadata_is_noticed(home, output, name):
         output.open_embedding()
 
 
-def test_metadata_that_declares_endless_rows_costs_nothing(home, output):
+def test_metadata_that_declares_too_many_rows_is_refused_at_the_first_missing_chunk(home, output):
     embed(output)
     root = json.loads(home.contents()["out/result.zarr/zarr.json"])
     array = root["consolidated_metadata"]["metadata"]["embedding"]
@@ -452,7 +452,7 @@ def test_finishing_twice_is_harmless(output):
     assert np.array_equal(output.open_embedding()[:], ROWS)
 
 
-def test_what_killed_writes_left_is_not_published(home, output):
+def test_temporary_files_of_killed_writes_are_not_published(home, output):
     staged = interrupted(output)
     home.put(f"{chunk(staged, 2)}.{secrets.token_hex(16)}.partial", b"half")
     assert embed(output) == {0, 1, 2}
@@ -498,7 +498,7 @@ def test_a_staging_with_damaged_metadata_is_begun_again(home, output, name, how)
     assert output.existing_chunks() == set()
 
 
-def test_rows_that_did_not_change_are_taken_over(output):
+def test_unchanged_rows_of_an_earlier_output_are_reused(output):
     embed(output)
     longer = np.concatenate([ROWS, ROWS + 1])
     with output.stage(kind="embedding", overwrite=True, key="longer") as staging:
@@ -512,7 +512,7 @@ def test_rows_that_did_not_change_are_taken_over(output):
     assert np.array_equal(output.open_embedding()[:], longer)
 
 
-def test_rows_in_other_chunks_are_not_taken_over(output):
+def test_rows_in_chunks_of_another_shape_are_not_reused(output):
     embed(output)
     with output.stage(kind="embedding", overwrite=True, key="other") as staging:
         staged = open_backend(staging.path)
@@ -521,7 +521,7 @@ def test_rows_in_other_chunks_are_not_taken_over(output):
             staged.adopt_rows(output.place, N_ROWS)
 
 
-# Publishing: whole or not at all, once, and nobody else's
+# Publishing: atomic, once, and without touching foreign files
 
 
 def test_nothing_is_visible_before_it_is_published(home, output):
@@ -533,7 +533,7 @@ def test_nothing_is_visible_before_it_is_published(home, output):
     assert home.contents() == {}
 
 
-def test_what_exists_is_replaced_only_when_that_is_asked_for(home, output):
+def test_an_existing_output_is_replaced_only_with_overwrite(home, output):
     output.save_model(toy(), **ABOUT)
     with pytest.raises(StoreError, match=re.escape(f"{output}: exists; set output.overwrite: true")):
         output.save_model(toy(2), **ABOUT)
@@ -559,7 +559,7 @@ def test_a_shorter_embedding_leaves_nothing_of_a_longer_one(output):
         ({"zarr.json": b'{"zarr_format": 3, "node_type": "group"}'}, "it is not a streamdr output"),
     ],
 )
-def test_what_streamdr_did_not_write_is_never_replaced(home, output, there, message, overwrite):
+def test_foreign_content_is_never_replaced(home, output, there, message, overwrite):
     for name, data in there.items():
         home.put(f"out/result.zarr/{name}", data)
     before = home.contents()
@@ -570,7 +570,7 @@ def test_what_streamdr_did_not_write_is_never_replaced(home, output, there, mess
     assert home.contents() == before
 
 
-def test_an_output_with_notes_or_of_another_kind_is_never_replaced(home, output):
+def test_an_output_with_foreign_files_or_of_another_kind_is_never_replaced(home, output):
     output.save_model(toy(), **ABOUT)
     with pytest.raises(StoreError, match="never overwritten, since it is a model, and this would be"):
         embed(output, overwrite=True)
@@ -581,7 +581,7 @@ def test_an_output_with_notes_or_of_another_kind_is_never_replaced(home, output)
     assert output.load_model(models=TOYS).model.mean[1] == 1
 
 
-def test_of_two_that_publish_the_first_wins(output):
+def test_the_first_of_two_runs_to_publish_wins(output):
     with output.stage(kind="embedding", overwrite=False, key="slow") as slow:
         staged = open_backend(slow.path)
         begin(staged)
@@ -593,7 +593,7 @@ def test_of_two_that_publish_the_first_wins(output):
     assert np.array_equal(output.open_embedding()[:], ROWS)
 
 
-def test_a_fence_is_asked_before_anything_is_replaced(output):
+def test_the_fence_is_called_before_anything_is_replaced(output):
     def fence():
         raise StoreError("another run has taken over")
 
@@ -609,25 +609,25 @@ def test_a_fence_is_asked_before_anything_is_replaced(output):
 
 
 @pytest.mark.parametrize("key", ["a.b", "a/b", ""])
-def test_a_key_that_would_name_another_targets_staging_is_refused(output, key):
+def test_a_key_that_could_name_the_staging_of_another_target_is_refused(output, key):
     with pytest.raises(ValueError, match="staging key"):
         output.stage(kind="embedding", overwrite=False, key=key)
 
 
-# What killed runs leave
+# What killed runs leave behind
 
 
-def test_what_killed_runs_left_beside_a_complete_output_is_swept_up(home, output):
+def test_sweep_removes_what_killed_runs_left_beside_a_complete_output(home, output):
     embed(output)
-    mine = ["out/.result.zarr.a1.partial/embedding/c/0/0", "out/.result.zarr.b2.partial/zarr.json"]
-    home.put(mine[0], b"left")
-    home.put(mine[1], home.contents()["out/result.zarr/zarr.json"])
+    left = ["out/.result.zarr.a1.partial/embedding/c/0/0", "out/.result.zarr.b2.partial/zarr.json"]
+    home.put(left[0], b"left")
+    home.put(left[1], home.contents()["out/result.zarr/zarr.json"])
     others = {
-        "out/.result.zarr.c3.partial/notes.txt": b"somebody's",
+        "out/.result.zarr.c3.partial/notes.txt": b"of a user",
         "out/.other.zarr.d4.partial/embedding/c/0/0": b"of another output",
         "out/.result.zarr.zarr.e5.partial/embedding/c/0/0": b"of another output",
         "out/.result.zarr.lease": b"a lease",
-        "out/notes.txt": b"somebody's",
+        "out/notes.txt": b"of a user",
     }
     for name, data in others.items():
         home.put(name, data)
@@ -636,14 +636,14 @@ def test_what_killed_runs_left_beside_a_complete_output_is_swept_up(home, output
     assert np.array_equal(output.open_embedding()[:], ROWS)
 
 
-def test_what_a_killed_run_left_stays_until_the_output_is_complete(home, output):
+def test_sweep_keeps_staged_work_until_the_output_is_complete(home, output):
     interrupted(output)
     before = home.contents()
     output.sweep()
     assert home.contents() == before
 
 
-# Before anything is read
+# Checks before anything is read
 
 
 @pytest.mark.parametrize(
@@ -659,7 +659,7 @@ def test_what_a_killed_run_left_stays_until_the_output_is_complete(home, output)
         ("group", "overlaps another output"),
     ],
 )
-def test_outputs_in_the_way_of_others_are_refused(home, target, message):
+def test_overlapping_outputs_are_refused(home, target, message):
     for name in ("in.zarr/zarr.json", "in.zarr/X/zarr.json", "deep/in.zarr/zarr.json"):
         home.put(name, b"{}")
     before = home.contents()
@@ -676,7 +676,7 @@ def test_outputs_in_the_way_of_others_are_refused(home, target, message):
     assert home.contents() == before
 
 
-def test_a_free_place_is_accepted_and_nothing_is_left_there(home, output, tmp_path):
+def test_a_free_location_is_accepted_and_nothing_is_left_there(home, output, tmp_path):
     home.put("in.zarr/zarr.json", b"{}")
     elsewhere = [tmp_path / "elsewhere.zarr", parse_location("memory://elsewhere/out/result.zarr")]
     output.check_output(
@@ -688,7 +688,7 @@ def test_a_free_place_is_accepted_and_nothing_is_left_there(home, output, tmp_pa
     assert list(home.contents()) == ["in.zarr/zarr.json"]
 
 
-def test_an_output_that_may_be_replaced_is_known(output):
+def test_check_output_accepts_an_existing_output_only_with_overwrite(output):
     embed(output)
     with pytest.raises(StoreError, match=r"output\.overwrite: true"):
         output.check_output(kind="embedding", inputs=[], overwrite=False)
@@ -709,18 +709,18 @@ def test_one_run_holds_the_lease(home, output, tmp_path):
 
 
 def test_a_lease_is_replaced_only_by_compare_and_swap(output):
-    slot, rival = output.lease_file(), output.lease_file()
-    assert slot.read() is None
-    first = slot.replace(b"one", None)
-    assert slot.read() == (b"one", first)
+    lease_file, rival = output.lease_file(), output.lease_file()
+    assert lease_file.read() is None
+    first = lease_file.replace(b"one", None)
+    assert lease_file.read() == (b"one", first)
     with pytest.raises(Conflict):
         rival.replace(b"one, too", None)
     second = rival.replace(b"one, later", first)
-    assert slot.read() == (b"one, later", second)
-    for act in (lambda: slot.replace(b"one, late", first), lambda: slot.remove(first)):
+    assert lease_file.read() == (b"one, later", second)
+    for act in (lambda: lease_file.replace(b"one, late", first), lambda: lease_file.remove(first)):
         with pytest.raises(Conflict):
             act()
-    slot.remove(second)
-    assert slot.read() is None
+    lease_file.remove(second)
+    assert lease_file.read() is None
     with pytest.raises(Conflict):
-        slot.replace(b"one, again", second)
+        lease_file.replace(b"one, again", second)

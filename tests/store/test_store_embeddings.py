@@ -1,4 +1,4 @@
-"""An embedding is written by many tasks, in any order, and sealed when all of it is there."""
+"""An embedding is written by many tasks, in any order, and sealed when it is complete."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_writing_where_nothing_is_being_written_is_an_error(tmp_path: Path) -> N
         write_rows(tmp_path / "gone", 0, values())
 
 
-def test_a_staging_made_anew_is_not_confused_with_the_old_one(tmp_path: Path) -> None:
+def test_a_staging_directory_that_is_created_again_is_not_confused_with_the_old_one(tmp_path: Path) -> None:
     create(tmp_path)
     fill(tmp_path, values())
     create(tmp_path, n_outputs=2, dtype="f8")

@@ -1,4 +1,4 @@
-"""How data is cut into chunks: about 16 MB, along rows or columns, in step with the file it comes from."""
+"""Ingested data is stored in chunks of about 16 MB, by rows or columns, aligned with those of its file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MB = 2**20
         ((100, 10), (100, 10)),  # small: one chunk
         ((500, 2_000_000), (500, 8388)),  # wide: whole columns
         ((5_000_000, 5_000_000), (1, 5_000_000)),  # a row of 20 MB is a chunk
-        ((10**8, 10**8), (1, 2**22)),  # a row of 400 MB is cut
+        ((10**8, 10**8), (1, 2**22)),  # a row of 400 MB is divided
         ((10**8,), (2**22,)),
         ((10**6, 64, 64), (1024, 64, 64)),
         ((500, 1000, 2000), (500, 4, 2000)),  # wide, of many dimensions
@@ -45,13 +45,13 @@ def test_chunks_by_shape(shape, chunks):
     [
         ((400_000, 1024), (1000, 32), (4000, 1024)),  # the largest multiple in 16 MB
         ((400_000, 1024), (5000, 1), (5000, 1024)),  # one of the file's chunks is more than that
-        ((400_000, 1024), (100_000, 1), (4096, 1024)),  # too tall to line up with
+        ((400_000, 1024), (100_000, 1), (4096, 1024)),  # too tall to be aligned with
         ((500, 2_000_000), (500, 1000), (500, 8000)),
         ((500, 2_000_000), (1, 2_000_000), (67, 62601)),  # stored by rows: tiles
         ((3000, 10), (1000, 10), (3000, 10)),
     ],
 )
-def test_chunks_in_step_with_the_file(shape, grain, chunks):
+def test_chunks_are_aligned_with_those_of_the_file(shape, grain, chunks):
     assert plan_layout(shape, FLOAT32, grain=grain).chunks == chunks
 
 
@@ -63,7 +63,7 @@ def test_chunks_in_step_with_the_file(shape, grain, chunks):
         ((500, 2_000_000), 100, (100, 2**22 // 100)),  # 100 whole rows would be 800 MB
     ],
 )
-def test_chunks_of_so_many_rows(shape, rows, chunks):
+def test_chunks_with_a_given_number_of_rows(shape, rows, chunks):
     assert plan_layout(shape, FLOAT32, chunk_rows=rows).chunks == chunks
 
 
@@ -88,7 +88,7 @@ def test_chunks_are_never_too_large_nor_needlessly_small(shape, dtype, data):
 
 
 class Recorder(Silent):
-    """Adds up what it is told."""
+    """Records the calls."""
 
     def start(self, label, total_rows, done_rows=0, bytes_per_row=0.0, unit="rows"):
         self.total, self.unit, self.nbytes = total_rows, unit, total_rows * bytes_per_row
@@ -124,7 +124,7 @@ def test_fill_writes_every_chunk_and_counts_each_row_or_column_once(tmp_path, sh
     assert progress.finished == 1
 
 
-def test_fill_stops_where_values_cannot_be_had(tmp_path):
+def test_fill_stops_at_the_first_error(tmp_path):
     def values(region):
         if region[0].start >= 100:
             raise DataError("row 100 is unreadable")
@@ -139,7 +139,7 @@ def test_fill_stops_where_values_cannot_be_had(tmp_path):
 
 @settings(max_examples=25, deadline=None)
 @given(lengths=st.lists(st.integers(0, 7), max_size=8), chunk_rows=st.integers(1, 9))
-def test_rows_appended_in_any_pieces(tmp_path_factory, lengths, chunk_rows):
+def test_rows_may_be_appended_in_pieces_of_any_length(tmp_path_factory, lengths, chunk_rows):
     group = tmp_path_factory.mktemp("group")
     values = np.random.default_rng(0).standard_normal((sum(lengths), 3))
     writer = RowWriter(group, 3, FLOAT64, chunk_rows=chunk_rows)

@@ -1,4 +1,4 @@
-"""A model comes back bit for bit as it was saved, or not at all."""
+"""A model is loaded bit for bit as it was saved, or not at all."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def save(path: Path, model: Any, **changes: Any) -> Path:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal to the bit, NaN equal to itself, types included."""
+    """Return whether two values have the same type and the same bits. NaN equals itself."""
     if isinstance(one, np.ndarray):
         return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
     return type(one) is type(other) and repr(one) == repr(other)
@@ -84,7 +84,7 @@ def same_model(one: Any, other: Any) -> bool:
 
 
 def attempt(path: Path) -> SavedModel | str:
-    """The model, or the message of the error."""
+    """Return the loaded model, or the message of the error."""
     try:
         return load_model(path, models=MODELS)
     except StoreError as error:
@@ -92,7 +92,7 @@ def attempt(path: Path) -> SavedModel | str:
 
 
 def digest(document: dict[str, Any]) -> str:
-    """What the format says: sha256 over canonical JSON of the root without the digest."""
+    """Return the digest as the format defines it: sha256 of the canonical JSON of the root without it."""
     bare = json.loads(json.dumps(document))
     bare["attributes"]["streamdr"].pop("digest", None)
     return hashlib.sha256(json.dumps(bare, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -141,7 +141,7 @@ def test_a_float_scalar_round_trips_to_the_bit(tmp_path: Path, value: float) -> 
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
-def test_whatever_parameters_hold_survives_json(value: Any) -> None:
+def test_parameters_survive_json(value: Any) -> None:
     text = json.dumps(to_json(value), allow_nan=False)
     assert repr(from_json(json.loads(text))) == repr(value)
 
@@ -195,7 +195,9 @@ def test_arrays_of_any_shape_round_trip_over_many_chunks(tmp_path: Path, shape: 
 
 
 @pytest.mark.parametrize("view", [np.asfortranarray, lambda x: x[::-1, ::2], lambda x: x.T])
-def test_how_an_array_lies_in_memory_does_not_matter(tmp_path: Path, view: Callable[[Array], Array]) -> None:
+def test_the_memory_layout_of_an_array_does_not_matter(
+    tmp_path: Path, view: Callable[[Array], Array]
+) -> None:
     components = view(np.arange(24.0).reshape(4, 6))
     k, d = components.shape
     save(tmp_path / "m", Toy(np.zeros(d), components, k, 0.0, True, "x"))
@@ -221,7 +223,7 @@ def test_every_chunk_is_plain_bytes_and_its_checksum(tmp_path: Path) -> None:
         assert names == ["bytes", "crc32c"]
 
 
-def test_the_digest_is_what_the_format_says(tmp_path: Path) -> None:
+def test_the_digest_is_that_of_the_format(tmp_path: Path) -> None:
     save(tmp_path / "m", toy())
     document = json.loads((tmp_path / "m" / "zarr.json").read_text())
     assert document["attributes"]["streamdr"]["digest"] == digest(document)
@@ -233,7 +235,7 @@ def test_the_digest_is_what_the_format_says(tmp_path: Path) -> None:
     assert files == {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in on_disk.items()}
 
 
-def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
+def test_a_flipped_bit_anywhere_is_detected(tmp_path: Path) -> None:
     path = save(tmp_path / "m", toy(scaled=True), feature_names=["a", "b", "ü"])
     root = path / "zarr.json"
     saved = load_model(path, models=MODELS)
@@ -248,7 +250,7 @@ def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
             if isinstance(outcome, str):
                 assert outcome.startswith(str(path if file == root else file))
             else:
-                # JSON spells some values in several ways, é in two: the document is still the same.
+                # JSON has several spellings of some values, such as é: the document is still the same.
                 assert file == root
                 assert same_model(outcome.model, saved.model)
                 assert outcome.record == saved.record
@@ -257,7 +259,7 @@ def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
     assert flips > 400
 
 
-def test_chunks_that_changed_places_are_noticed(tmp_path: Path) -> None:
+def test_exchanged_chunks_are_detected(tmp_path: Path) -> None:
     path = save(tmp_path / "m", toy(scaled=True))
     shutil.copy(path / "scale" / "c" / "0", path / "mean" / "c" / "0")
     with pytest.raises(StoreError, match=re.escape(f"{path}/mean/c/0: is not what was saved")):
@@ -283,7 +285,7 @@ def test_a_truncated_file_is_named(tmp_path: Path) -> None:
         load_model(path, models=MODELS)
 
 
-def test_what_is_not_a_model_is_refused_with_what_it_is(tmp_path: Path) -> None:
+def test_anything_that_is_not_a_model_is_refused(tmp_path: Path) -> None:
     zarr.create_group(tmp_path / "group")
     zarr.create_array(tmp_path / "array", shape=(3,), dtype="f8")
     (tmp_path / "file").write_text("text")
@@ -362,7 +364,7 @@ def test_a_sealed_store_that_streamdr_would_not_write_is_refused(
     assert str(refusal.value).startswith(str(path))
 
 
-def test_an_absurd_chunk_is_refused_before_it_is_allocated(tmp_path: Path) -> None:
+def test_an_impossibly_large_chunk_is_refused_before_it_is_allocated(tmp_path: Path) -> None:
     path = save(tmp_path / "m", toy())
 
     def inflate(document: dict[str, Any], record: dict[str, Any]) -> None:
@@ -383,7 +385,7 @@ def test_a_field_added_with_a_default_leaves_older_models_loadable(tmp_path: Pat
     assert load_model(path, models={"toy": Newer}).model.added == 2.5
 
 
-def test_edited_metadata_is_noticed(tmp_path: Path) -> None:
+def test_edited_metadata_is_detected(tmp_path: Path) -> None:
     path = save(tmp_path / "m", toy())
     root = path / "zarr.json"
     root.write_text(root.read_text().replace('"n_rows": 10', '"n_rows": 11'))
@@ -402,7 +404,7 @@ def test_edited_metadata_is_noticed(tmp_path: Path) -> None:
         (Toy(np.zeros(3), np.zeros((2, 3)), {1}, 0.0, True, "x"), "cannot record a set"),  # type: ignore[arg-type]
     ],
 )
-def test_what_cannot_be_saved_leaves_nothing_behind(tmp_path: Path, model: Toy, message: str) -> None:
+def test_a_model_that_cannot_be_saved_leaves_nothing_behind(tmp_path: Path, model: Toy, message: str) -> None:
     with pytest.raises(StoreError, match=message):
         save(tmp_path / "m", model)
     assert list(tmp_path.iterdir()) == []
@@ -447,7 +449,7 @@ PEAK = """
 """
 
 
-def test_saving_and_loading_take_a_few_chunks_of_memory_beside_the_model(tmp_path: Path) -> None:
+def test_saving_and_loading_need_only_a_few_chunks_of_memory_besides_the_model(tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(PEAK), str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     saving, loading, size = map(int, result.stdout.split())

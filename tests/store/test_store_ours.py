@@ -15,7 +15,7 @@ from streamdr.core.progress import Silent
 from streamdr.data.ingest import ingest
 from streamdr.errors import StoreError
 from streamdr.store import Staging
-from streamdr.store.ours import clear, is_own, remove, strangers
+from streamdr.store.ours import clear, foreign_files, is_own, remove
 from streamdr.store.publish import sweep
 from streamdr.store.record import OutputKind, write_record
 
@@ -27,7 +27,7 @@ def save_model(path: Path, *, overwrite: bool = True) -> None:
 
 
 def embed(path: Path, *, overwrite: bool = True, notes: str | None = None) -> None:
-    """Write an embedding, in whose place somebody may put something while it is being written."""
+    """Write an embedding. With `notes`, a foreign file is put into the target just before publishing."""
     with store.stage(path, kind="embedding", overwrite=overwrite, key="k1") as staging:
         store.create_embedding(
             staging.path, n_rows=20, n_outputs=4, dtype="f8", chunk_rows=8, attributes={"model": "m"}
@@ -54,7 +54,7 @@ WRITERS = {"model": save_model, "embedding": embed, "ingested": bring_in}
 
 
 def census(directory: Path) -> dict[str, object]:
-    """Everything below a directory: what files hold, where links lead, what else there is."""
+    """Return everything below a directory: contents of files, targets of links, modes of the rest."""
     found: dict[str, object] = {}
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
@@ -100,7 +100,7 @@ def test_an_output_is_replaced_by_one_of_its_kind_only(tmp_path: Path, there: Ou
     ],
 )
 @pytest.mark.parametrize("kind", WRITERS)
-def test_nothing_vanishes_that_was_put_into_an_output(tmp_path: Path, kind: str, name: str) -> None:
+def test_foreign_files_in_an_output_are_kept(tmp_path: Path, kind: str, name: str) -> None:
     path = tmp_path / "out.zarr"
     WRITERS[kind](path)
     array = {"model": "components", "embedding": "embedding", "ingested": "X"}[kind]
@@ -116,7 +116,7 @@ def test_nothing_vanishes_that_was_put_into_an_output(tmp_path: Path, kind: str,
     assert census(path) == before
 
 
-def test_an_array_that_somebody_adds_with_zarr_is_theirs(tmp_path: Path) -> None:
+def test_an_array_that_a_user_adds_with_zarr_is_kept(tmp_path: Path) -> None:
     """zarr rewrites the root when it consolidates, and lists the new array among the others."""
     path = tmp_path / "x.zarr"
     bring_in(path)
@@ -131,7 +131,7 @@ def test_an_array_that_somebody_adds_with_zarr_is_theirs(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "what", ["folder", "link to a folder", "link to a file", "loop", "pipe", "chunk is a link"]
 )
-def test_neither_do_links_pipes_and_folders(tmp_path: Path, what: str) -> None:
+def test_links_pipes_and_folders_in_an_output_are_kept(tmp_path: Path, what: str) -> None:
     path, elsewhere = tmp_path / "out.zarr", tmp_path / "elsewhere"
     embed(path)
     elsewhere.mkdir()
@@ -157,14 +157,14 @@ def test_neither_do_links_pipes_and_folders(tmp_path: Path, what: str) -> None:
     assert {name: after[name] for name in before} == before
 
 
-def test_what_is_put_there_while_a_run_writes_is_kept(tmp_path: Path) -> None:
+def test_a_foreign_file_that_is_added_while_a_run_writes_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "out.zarr"
     embed(path)
     with pytest.raises(StoreError, match=r"never overwritten, since it also holds 'notes.txt'"):
         embed(path, notes="notes.txt")
     assert (path / "notes.txt").read_text() == "precious"
     (path / "notes.txt").unlink()
-    embed(path)  # what was staged is continued, and published
+    embed(path)  # the staged work is continued and published
     assert [item.name for item in tmp_path.iterdir()] == ["out.zarr"]
 
 
@@ -172,7 +172,7 @@ def test_what_is_put_there_while_a_run_writes_is_kept(tmp_path: Path) -> None:
     "name", [".out.zarr.k1.partial", ".out.zarr.other.partial", ".out.zarr.k1.partial.old"]
 )
 @pytest.mark.parametrize("what", ["files", "link", "pipe", "file"])
-def test_a_folder_of_somebody_with_the_name_of_a_staging_is_not_touched(
+def test_a_foreign_folder_with_the_name_of_a_staging_directory_is_not_touched(
     tmp_path: Path, name: str, what: str
 ) -> None:
     path, elsewhere = tmp_path / "out.zarr", tmp_path / "elsewhere"
@@ -198,12 +198,12 @@ def test_a_folder_of_somebody_with_the_name_of_a_staging_is_not_touched(
     assert {name: after[name] for name in before} == before
 
 
-def test_removing_leaves_what_is_not_ours_wherever_it_is(tmp_path: Path) -> None:
+def test_remove_keeps_foreign_files(tmp_path: Path) -> None:
     path = tmp_path / "out.zarr"
     embed(path)
     (path / "embedding/c/1/notes").write_text("precious")
     (path / "link").symlink_to(tmp_path)
-    assert strangers(path) == ["embedding/c/1/notes", "link"]
+    assert foreign_files(path) == ["embedding/c/1/notes", "link"]
     remove(path)
     assert [item.relative_to(path).as_posix() for item in sorted(path.rglob("*")) if item.is_file()] == [
         "embedding/c/1/notes"
@@ -211,7 +211,7 @@ def test_removing_leaves_what_is_not_ours_wherever_it_is(tmp_path: Path) -> None
     assert (path / "link").is_symlink()
 
 
-def test_clearing_leaves_the_folder(tmp_path: Path) -> None:
+def test_clear_keeps_the_folder_itself(tmp_path: Path) -> None:
     path = tmp_path / "out.zarr"
     embed(path)
     clear(path)
@@ -229,14 +229,14 @@ def test_a_circle_of_links_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x/zarr.json", "x/c", "x/c/0/12", f"x/c/0.{'a' * 32}.partial", "zarr.json"])
-def test_names_that_streamdr_writes_are_known(name: str) -> None:
+def test_names_that_streamdr_writes_are_recognised(name: str) -> None:
     assert is_own(name)
     assert is_own(name, {"x"})
     assert is_own(name, {"y"}) == (name == "zarr.json")
 
 
 class TestInABucket:
-    """The same holds of objects."""
+    """The same guarantees for objects."""
 
     @pytest.fixture
     def place(self, bucket):
@@ -254,7 +254,7 @@ class TestInABucket:
     @pytest.mark.parametrize(
         "name", ["notes.txt", "embedding/notes.txt", "embedding/c/0/notes", "mine/zarr.json"]
     )
-    def test_nothing_vanishes_that_was_put_into_an_output(self, bucket, place, name):
+    def test_foreign_objects_in_an_output_are_kept(self, bucket, place, name):
         embed(place)
         bucket.put(f"out/result.zarr/{name}", b"precious")
         before = bucket.contents("out/result.zarr")
@@ -263,7 +263,7 @@ class TestInABucket:
         assert bucket.contents("out/result.zarr") == before
 
     @pytest.mark.parametrize("kind", [b"model", b"embedding", b""])
-    def test_nor_when_a_run_was_killed_while_it_published(self, bucket, place, kind):
+    def test_foreign_objects_are_kept_after_a_run_was_killed_while_publishing(self, bucket, place, kind):
         embed(place)
         bucket.delete("out/result.zarr/zarr.json")
         bucket.put("out/result.zarr/.streamdr-publishing", kind)
@@ -278,7 +278,7 @@ class TestInABucket:
         embed(place)
         assert np.array_equal(store.open_embedding(place)[:], ROWS)
 
-    def test_a_prefix_of_somebody_with_the_name_of_a_staging_is_not_touched(self, bucket, place):
+    def test_a_foreign_prefix_with_the_name_of_a_staging_is_not_touched(self, bucket, place):
         bucket.put("out/.result.zarr.mine.partial/precious", b"precious")
         bucket.put("out/.result.zarr.left.partial/embedding/c/0/0", b"left")
         embed(place)

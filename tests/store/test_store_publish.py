@@ -1,4 +1,4 @@
-"""An output appears whole or not at all, and nobody's data is ever replaced by it."""
+"""An output appears completely or not at all, and never replaces foreign data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streamdr.store.record import write_record
 
 
 def write_output(path: Path, word: str) -> None:
-    """A minimal output, told apart by a word."""
+    """Write a minimal output, which is identified by a word."""
     write_record(path, "embedding", {"word": word}, complete=True)
 
 
@@ -75,7 +75,7 @@ def test_leaving_without_publishing_leaves_no_trace(tmp_path: Path) -> None:
     assert contents(tmp_path) == []
 
 
-def test_with_a_key_unfinished_work_waits_for_the_next_run(tmp_path: Path) -> None:
+def test_with_a_key_unfinished_work_is_continued_by_the_next_run(tmp_path: Path) -> None:
     target = tmp_path / "out.zarr"
     with pytest.raises(RuntimeError), Staging(target, kind="embedding", overwrite=False, key="k1") as staging:
         write_output(staging.path, "begun")
@@ -89,7 +89,7 @@ def test_with_a_key_unfinished_work_waits_for_the_next_run(tmp_path: Path) -> No
     assert contents(tmp_path) == ["out.zarr"]
 
 
-def test_two_runs_of_one_key_do_not_share_a_staging(tmp_path: Path) -> None:
+def test_two_runs_with_one_key_do_not_share_a_staging_directory(tmp_path: Path) -> None:
     target = tmp_path / "out.zarr"
     with Staging(target, kind="embedding", overwrite=False, key="k1") as first:
         write_output(first.path, "first")
@@ -99,7 +99,7 @@ def test_two_runs_of_one_key_do_not_share_a_staging(tmp_path: Path) -> None:
     assert word(target) == "first"
 
 
-def test_publishing_clears_what_killed_runs_left_beside_this_target_only(tmp_path: Path) -> None:
+def test_publishing_removes_what_killed_runs_left_beside_this_target_only(tmp_path: Path) -> None:
     for name in (".out.killed.partial", ".out.zarr.killed.partial", ".outer.killed.partial"):
         write = tmp_path / name / "embedding" / "c" / "0"
         write.parent.mkdir(parents=True)
@@ -115,7 +115,7 @@ def test_publishing_clears_what_killed_runs_left_beside_this_target_only(tmp_pat
         ]
 
 
-def test_what_a_run_left_that_was_killed_after_publishing_is_swept_up(tmp_path: Path) -> None:
+def test_sweep_removes_what_a_run_that_was_killed_after_publishing_left(tmp_path: Path) -> None:
     publish(tmp_path / "out", "done")
     for name in (".out.a1.partial", ".out.b2.partial.old", ".out.zarr.c3.partial", ".out.lease"):
         (tmp_path / name).mkdir()
@@ -125,13 +125,13 @@ def test_what_a_run_left_that_was_killed_after_publishing_is_swept_up(tmp_path: 
 
 
 @pytest.mark.parametrize("key", [None, "k1"])
-def test_a_fence_that_does_not_hold_keeps_the_output_as_it_is(tmp_path: Path, key: str | None) -> None:
+def test_a_fence_that_raises_leaves_the_output_unchanged(tmp_path: Path, key: str | None) -> None:
     target = tmp_path / "out.zarr"
     publish(target, "first")
 
     def fence() -> None:
         with pytest.raises(BlockingIOError):
-            try_lock(tmp_path)  # nobody else can publish between this look and the rename
+            try_lock(tmp_path)  # no other run can publish between this check and the rename
         raise StoreError("taken over")
 
     with (
@@ -144,7 +144,7 @@ def test_a_fence_that_does_not_hold_keeps_the_output_as_it_is(tmp_path: Path, ke
     assert contents(tmp_path) == ["out.zarr"]
 
 
-def test_whoever_has_the_lease_works_apart_from_whoever_lost_it(tmp_path: Path) -> None:
+def test_the_holder_of_the_lease_does_not_share_the_staging_of_a_run_that_lost_it(tmp_path: Path) -> None:
     target = tmp_path / "out.zarr"
     with Staging(target, kind="embedding", overwrite=False, key="k1") as lost:
         write_output(lost.path, "lost")
@@ -158,7 +158,7 @@ def test_whoever_has_the_lease_works_apart_from_whoever_lost_it(tmp_path: Path) 
     assert contents(tmp_path) == ["out.zarr"]
 
 
-def test_through_a_link_the_output_is_written_where_the_link_points(tmp_path: Path) -> None:
+def test_an_output_at_a_link_is_written_where_the_link_points(tmp_path: Path) -> None:
     real, link = tmp_path / "real.zarr", tmp_path / "link.zarr"
     link.symlink_to(real)
     publish(link, "first")
@@ -189,7 +189,7 @@ def make_foreign(target: Path, what: str) -> None:
     "what", ["file", "directory", "empty directory", "zarr group", "damaged metadata", "output with notes"]
 )
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_what_streamdr_did_not_write_is_never_replaced(tmp_path: Path, what: str, overwrite: bool) -> None:
+def test_foreign_content_is_never_replaced(tmp_path: Path, what: str, overwrite: bool) -> None:
     target = tmp_path / "out.zarr"
     make_foreign(target, what)
     before = sorted((path, path.is_file() and path.read_bytes()) for path in tmp_path.rglob("*"))
@@ -201,7 +201,7 @@ def test_what_streamdr_did_not_write_is_never_replaced(tmp_path: Path, what: str
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_of_many_publishers_exactly_one_wins(tmp_path: Path, overwrite: bool) -> None:
+def test_exactly_one_of_many_publishers_wins(tmp_path: Path, overwrite: bool) -> None:
     target = tmp_path / "out.zarr"
     if overwrite:
         publish(target, "old")
@@ -237,7 +237,7 @@ def test_directories_are_exchanged(tmp_path: Path, exchange: object) -> None:
     assert contents(tmp_path) == ["one", "other"]
 
 
-def test_a_failed_exchange_by_renames_puts_things_back(tmp_path: Path) -> None:
+def test_a_failed_exchange_by_renames_is_undone(tmp_path: Path) -> None:
     (tmp_path / "other" / "kept").mkdir(parents=True)
     with pytest.raises(FileNotFoundError):
         _exchange_by_renames(tmp_path / "gone", tmp_path / "other")
@@ -276,7 +276,7 @@ def test_a_full_disk_is_reported_and_nothing_is_published(tmp_path: Path, key: s
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_every_kind_of_full_is_a_store_error(tmp_path: Path, code: int) -> None:
+def test_a_full_disk_or_quota_is_a_store_error(tmp_path: Path, code: int) -> None:
     with (
         pytest.raises(StoreError, match=os.strerror(code)),
         Staging(tmp_path / "out", kind="embedding", overwrite=False),
@@ -312,7 +312,9 @@ def test_check_output_accepts_a_free_path_and_leaves_no_trace(tmp_path: Path) ->
         ("/proc/streamdr/out.zarr", "cannot be written"),
     ],
 )
-def test_check_output_refuses(tmp_path: Path, target: str, message: str) -> None:
+def test_check_output_refuses_overlapping_and_unwritable_paths(
+    tmp_path: Path, target: str, message: str
+) -> None:
     zarr.create_group(tmp_path / "in.zarr").create_array("X", shape=(3, 2), dtype="f8")
     (tmp_path / "link.zarr").symlink_to(tmp_path / "in.zarr")
     (tmp_path / "plain.txt").write_text("text")
@@ -336,7 +338,7 @@ def test_staging_where_nothing_can_be_written_is_a_store_error(tmp_path: Path, t
         Staging(tmp_path / target, kind="embedding", overwrite=False).__enter__()
 
 
-def test_space_is_required_where_the_path_will_be(tmp_path: Path) -> None:
+def test_space_is_checked_on_the_filesystem_of_the_path(tmp_path: Path) -> None:
     require_space(tmp_path / "a" / "b.zarr", 1)
     with pytest.raises(StoreError, match=r"needs 1e\+09 GB, but its filesystem has .* GB free"):
         require_space(tmp_path / "a" / "b.zarr", 10**18)

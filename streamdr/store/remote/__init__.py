@@ -1,4 +1,4 @@
-"""Stores somewhere else: `open_objects` turns an address into objects that can be read and written."""
+"""Remote stores: `open_objects` turns an address into objects that can be read and written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def opened_objects(store: Any) -> Objects:
-    """The objects of a store that somebody has opened with obstore."""
+    """Return the objects of a store that the caller has opened with obstore."""
     from streamdr.store.remote.object_store import ObjectStore
 
     return ObjectStore(store, str(store))
@@ -30,7 +30,7 @@ def opened_objects(store: Any) -> Objects:
 
 @lru_cache(maxsize=64)
 def open_objects(address: Address) -> Objects:
-    """The objects at an address. It is opened once a process: connections are kept, and used again."""
+    """Return the objects at an address. It is opened once per process, so that connections are reused."""
     if address.scheme not in BUCKET_SCHEMES:
         from streamdr.store.remote.file_system import FileSystem
 

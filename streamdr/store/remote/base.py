@@ -1,4 +1,4 @@
-"""What is asked of a store somewhere else: whole objects, parts of them, and lists of what there is."""
+"""The operations on a remote store: read objects or parts of them, list, write, copy and delete."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from errno import EACCES
 from typing import Any, Literal, NamedTuple, Protocol
 
 Version = str
-"""What a store calls one writing of an object: it changes with every put."""
+"""The identifier that a store gives to one version of an object. It changes with every put."""
 
 
 class RemoteError(OSError):
-    """A store that cannot be reached, refuses, or fails, in words that say what to do and hold no secret.
+    """A store that cannot be reached, denies access, or fails. The message contains no secrets.
 
-    Its number is that of the system's own errors where somebody has to mend something, and None where the
-    same may well succeed a little later.
+    `errno` is an error number of the system where the user has to change something, and None where the
+    failure may be transient.
     """
 
     def __init__(self, message: str, number: int | None = None) -> None:
@@ -26,12 +26,12 @@ class RemoteError(OSError):
 
 
 def denied() -> RemoteError:
-    """The error of a store that refuses."""
+    """Return the error of a store that denies access."""
     return RemoteError("access is denied; check the credentials, and what they are allowed to do", EACCES)
 
 
 class ConflictError(Exception):
-    """Somebody else wrote the object since it was read."""
+    """Another process wrote the object after it was read."""
 
 
 class Listed(NamedTuple):
@@ -42,59 +42,59 @@ class Listed(NamedTuple):
     stamp: int
     """A number that changes when the object does."""
     written: float
-    """When, in seconds since 1970; 0 where the store does not say."""
+    """When it was written, in seconds since 1970; 0 if the store does not say."""
 
 
 class Objects(Protocol):
-    """The objects at an address, by keys that count from there. Any number of threads may use it.
+    """The objects at an address, by keys relative to it. Any number of threads may use it.
 
-    It pickles small, and is opened anew where it is unpickled.
+    Its pickle is small. The address is opened again where it is unpickled.
     """
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The name for error messages."""
 
     def get(self, key: str, limit: int | None = None) -> Any | None:
-        """All of an object, as something with a buffer; None where there is none.
+        """Return the content of an object, as something with a buffer, or None if it does not exist.
 
-        One that is longer than a limit is a FileTooLargeError, and is not brought here.
+        An object with more than `limit` bytes is a FileTooLargeError, and is not downloaded.
         """
 
     def get_versioned(self, key: str, limit: int | None = None) -> tuple[bytes, Version] | None:
-        """All of an object and which writing of it that is; FileTooLargeError beyond a limit."""
+        """Return the content of an object and its version. More than `limit` bytes: FileTooLargeError."""
 
     def get_part(self, key: str, start: int, length: int) -> Any:
-        """Some bytes of an object that is there; less if it is short."""
+        """Return some bytes of an existing object, fewer if it is too short."""
 
     def size(self, key: str) -> int | None:
-        """How long an object is; None where there is none."""
+        """Return the size of an object in bytes, or None if it does not exist."""
 
     def listed(self, prefix: str = "") -> Iterator[Listed]:
-        """Every object below a prefix that ends where a name does, in no order."""
+        """Yield every object below a prefix, in no particular order. The prefix ends where a name ends."""
 
     def children(self, prefix: str = "") -> list[str]:
-        """The names directly below a prefix, sorted."""
+        """Return the names directly below a prefix, sorted."""
 
     def put(self, key: str, data: Any) -> None:
-        """Write an object, which appears whole or not at all."""
+        """Write an object atomically."""
 
     def put_if(self, key: str, data: bytes, expected: Version | None) -> Version:
-        """Write an object if it is still the one expected (None: there is none), or raise ConflictError."""
+        """Write an object if its version is the expected one (None: no object), or raise ConflictError."""
 
     def copy(self, key: str, to: str) -> None:
-        """Copy an object without bringing it here."""
+        """Copy an object inside the store."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects, those that are not there included."""
+        """Remove objects. Objects that do not exist are ignored."""
 
     def open_array(self, path: str, zarr_format: Literal[2, 3]) -> Any:
-        """The zarr array at a path, to be read."""
+        """Return the zarr array at a path, opened for reading."""
 
 
-def in_parallel(act: Callable[[Any], Any], items: Iterable[Any], workers: int = 16) -> list[Any]:
-    """What `act` makes of each of the items, in order: requests wait for the network, not for each other."""
+def in_parallel(function: Callable[[Any], Any], items: Iterable[Any], workers: int = 16) -> list[Any]:
+    """Return the results of a function for all items, in order, computed by several threads."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(act, items))
+        return list(pool.map(function, items))

@@ -1,4 +1,4 @@
-"""Whatever else fsspec can reach: memory://, sftp://, hdfs:// and the like."""
+"""Remote file systems through fsspec: memory://, sftp://, hdfs:// and others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMES = ("ETag", "etag", "mtime", "last_modified", "LastModified", "updated", "
 
 
 class FileSystem:
-    """The files at an address. Few such systems write on a condition: here it is a look, and then a write."""
+    """The files at an address. Few such systems have conditional writes, so `put_if` reads, then writes."""
 
     def __init__(self, address: Address) -> None:
         from fsspec.core import url_to_fs
@@ -46,7 +46,7 @@ class FileSystem:
         return str(self._address)
 
     def get(self, key: str, limit: int | None = None) -> bytes | None:
-        """All of a file; None where there is none. Of a longer one than a limit, a byte more is read."""
+        """Return the content of a file, or None if it does not exist. At most `limit` + 1 bytes are read."""
         end = None if limit is None else limit + 1
         try:
             with self._translated_errors():
@@ -58,17 +58,17 @@ class FileSystem:
         return data
 
     def get_versioned(self, key: str, limit: int | None = None) -> tuple[bytes, Version] | None:
-        """All of a file, and a digest of it; FileTooLargeError if it is longer than a limit."""
+        """Return the content of a file and its digest. More than `limit` bytes are a FileTooLargeError."""
         data = self.get(key, limit)
         return None if data is None else (data, _content_digest(data))
 
     def get_part(self, key: str, start: int, length: int) -> bytes:
-        """Some bytes of a file that is there; less if it is short."""
+        """Return some bytes of an existing file, fewer if it is too short."""
         with self._translated_errors():
             return bytes(self._fs.cat_file(self._path(key), start=start, end=start + length))
 
     def size(self, key: str) -> int | None:
-        """How long a file is; None where there is none."""
+        """Return the size of a file in bytes, or None if it does not exist."""
         try:
             with self._translated_errors():
                 info = self._fs.info(self._path(key))
@@ -77,7 +77,7 @@ class FileSystem:
         return int(info["size"]) if info["type"] == "file" else None
 
     def listed(self, prefix: str = "") -> Iterator[Listed]:
-        """Every file below a prefix."""
+        """Yield every file below a prefix."""
         with self._translated_errors():
             self._fs.invalidate_cache()
             found = self._fs.find(self._path(prefix), detail=True)
@@ -88,7 +88,7 @@ class FileSystem:
             yield Listed(path.removeprefix(f"{self._root}/"), int(info["size"]), stamp, written)
 
     def children(self, prefix: str = "") -> list[str]:
-        """The names directly below a prefix, sorted."""
+        """Return the names directly below a prefix, sorted."""
         try:
             with self._translated_errors():
                 self._fs.invalidate_cache()
@@ -105,28 +105,28 @@ class FileSystem:
             self._fs.pipe_file(path, bytes(data))
 
     def put_if(self, key: str, data: bytes, expected: Version | None) -> Version:
-        """Write a file if it is still the one expected (None: there is none), or raise ConflictError."""
+        """Write a file if its version is the expected one (None: no file), or raise ConflictError."""
         found = self.get_versioned(key)
         if (None if found is None else found[1]) != expected:
-            raise ConflictError(f"{self._address}/{key}: was written by somebody else meanwhile")
+            raise ConflictError(f"{self._address}/{key}: was written by another process meanwhile")
         self.put(key, data)
         return _content_digest(data)
 
     def copy(self, key: str, to: str) -> None:
-        """Copy a file without bringing it here."""
+        """Copy a file inside the file system."""
         target = self._path(to)
         with self._translated_errors():
             self._fs.makedirs(target.rpartition("/")[0], exist_ok=True)
             self._fs.cp_file(self._path(key), target)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove files, those that are not there included."""
+        """Remove files. Files that do not exist are ignored."""
         for key in keys:
             with suppress(FileNotFoundError), self._translated_errors():
                 self._fs.rm_file(self._path(key))
 
     def open_array(self, path: str, zarr_format: Literal[2, 3]) -> Any:
-        """The zarr array at a path, to be read."""
+        """Return the zarr array at a path, opened for reading."""
         import zarr
         from zarr.storage import FsspecStore
 

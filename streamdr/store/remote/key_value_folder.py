@@ -1,4 +1,4 @@
-"""The ledger's folder where it is not on this machine: an object for each file."""
+"""Key-value folders in a remote store: one object per file."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from streamdr.store.key_value_folder import Item, KeyValueFolder, LocalKeyValueF
 from streamdr.store.remote import Objects, RemoteError, open_objects
 
 _USED = "used/"
-"""An object has no time that can be set. That it was of use is noted in an empty one, under this prefix."""
+"""The time of an object cannot be set. So its last use is recorded by an empty object under this prefix."""
 
 
 def open_folder(place: Location) -> KeyValueFolder:
-    """The folder at a path or an address."""
+    """Return the key-value folder at a path or an address."""
     return RemoteKeyValueFolder(place) if isinstance(place, Address) else LocalKeyValueFolder(place)
 
 
 class RemoteKeyValueFolder:
-    """Files at an address. A put is one step, so nothing is written beside."""
+    """Files at an address. A put is atomic, so no temporary file is needed."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -33,12 +33,12 @@ class RemoteKeyValueFolder:
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO | None]:
-        """A file to be read, or None where there is none."""
+        """Open a file for reading. The result is None if it does not exist."""
         data = self._objects.get(name)
         yield None if data is None else BytesIO(data)
 
     def beginning(self, name: str, length: int) -> bytes:
-        """The first bytes of a file."""
+        """Return the first `length` bytes of a file."""
         return bytes(self._objects.get_part(name, 0, length))
 
     def write(self, name: str, fill: Callable[[BinaryIO], None]) -> None:
@@ -48,11 +48,11 @@ class RemoteKeyValueFolder:
         self._objects.put(name, memory.getbuffer())
 
     def delete(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         self._objects.delete([name, _USED + name])
 
     def items(self) -> list[Item]:
-        """The files, the one that was written or touched longest ago first."""
+        """Return the files, sorted by when they were last written or touched, oldest first."""
         listed = list(self._objects.listed())
         used = {item.key.removeprefix(_USED): item.written for item in listed if item.key.startswith(_USED)}
         files = [item for item in listed if not item.key.startswith(_USED)]
@@ -60,8 +60,8 @@ class RemoteKeyValueFolder:
         return [Item(item.key, item.size) for item in files]
 
     def touch(self, name: str) -> None:
-        """Note that a file was of use."""
-        with suppress(RemoteError):  # whoever may only read may use it all the same
+        """Record that a file was used."""
+        with suppress(RemoteError):  # reading is enough to use the file
             self._objects.put(_USED + name, b"")
 
     @property

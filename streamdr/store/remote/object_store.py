@@ -24,9 +24,9 @@ _ENDPOINTS = ("endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url", "a
 _ENVIRONMENT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
 _ATTEMPTS = 6
 _TIMEOUT = "120s"
-"""A request as a whole: a chunk may be large and the line slow."""
+"""The timeout of a whole request: a chunk may be large and the connection slow."""
 _BATCH = 1000
-"""The objects of a listing that are taken at once, as many as one request brings."""
+"""The number of objects of a listing per request."""
 
 
 class ObjectStore:
@@ -37,7 +37,7 @@ class ObjectStore:
         self._store = store
 
     def get(self, key: str, limit: int | None = None) -> Any | None:
-        """All of an object, as something with a buffer; None where there is none."""
+        """Return the content of an object, as something with a buffer, or None if it does not exist."""
         found = self._found(key, limit)
         if found is None:
             return None
@@ -45,7 +45,7 @@ class ObjectStore:
             return found.bytes()
 
     def get_versioned(self, key: str, limit: int | None = None) -> tuple[bytes, Version] | None:
-        """All of an object and which writing of it that is; FileTooLargeError beyond a limit."""
+        """Return the content of an object and its version. More than `limit` bytes: FileTooLargeError."""
         found = self._found(key, limit)
         if found is None:
             return None
@@ -53,7 +53,7 @@ class ObjectStore:
             return bytes(found.bytes()), _version(found.meta)
 
     def _found(self, key: str, limit: int | None) -> Any | None:
-        """The answer to a request for an object, before its content is taken."""
+        """Return the response to a request for an object, before its content is read."""
         import obstore
 
         try:
@@ -66,14 +66,14 @@ class ObjectStore:
         return found
 
     def get_part(self, key: str, start: int, length: int) -> Any:
-        """Some bytes of an object that is there; less if it is short."""
+        """Return some bytes of an existing object, fewer if it is too short."""
         import obstore
 
         with self._translated_errors():
             return obstore.get_range(self._store, key, start=start, length=length) if length else b""
 
     def size(self, key: str) -> int | None:
-        """How long an object is; None where there is none."""
+        """Return the size of an object in bytes, or None if it does not exist."""
         import obstore
 
         try:
@@ -83,7 +83,7 @@ class ObjectStore:
             return None
 
     def listed(self, prefix: str = "") -> Iterator[Listed]:
-        """Every object below a prefix, a thousand a request."""
+        """Yield every object below a prefix, a thousand per request."""
         import obstore
 
         with self._translated_errors():
@@ -91,7 +91,7 @@ class ObjectStore:
                 yield from map(_listed, batch)
 
     def children(self, prefix: str = "") -> list[str]:
-        """The names directly below a prefix, sorted."""
+        """Return the names directly below a prefix, sorted."""
         import obstore
 
         with self._translated_errors():
@@ -100,15 +100,15 @@ class ObjectStore:
         return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
 
     def put(self, key: str, data: Any) -> None:
-        """Write an object, which appears whole or not at all."""
+        """Write an object atomically."""
         import obstore
 
         with self._translated_errors():
-            # In one request: the parts of a killed upload in parts would lie there, unseen and paid for.
+            # In one request: the parts of a killed multipart upload would stay, invisible but paid for.
             obstore.put(self._store, key, data, use_multipart=False)
 
     def put_if(self, key: str, data: bytes, expected: Version | None) -> Version:
-        """Write an object if it is still the one expected (None: there is none), or raise ConflictError."""
+        """Write an object if its version is the expected one (None: no object), or raise ConflictError."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -117,17 +117,17 @@ class ObjectStore:
             with self._translated_errors():
                 return _version(obstore.put(self._store, key, data, mode=mode))
         except (AlreadyExistsError, PreconditionError, FileNotFoundError):
-            raise ConflictError(f"{self.name}/{key}: was written by somebody else meanwhile") from None
+            raise ConflictError(f"{self.name}/{key}: was written by another process meanwhile") from None
 
     def copy(self, key: str, to: str) -> None:
-        """Copy an object without bringing it here."""
+        """Copy an object inside the store."""
         import obstore
 
         with self._translated_errors():
             obstore.copy(self._store, key, to)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects, those that are not there included."""
+        """Remove objects. Objects that do not exist are ignored."""
         import obstore
 
         gone = list(keys)
@@ -136,7 +136,7 @@ class ObjectStore:
                 obstore.delete(self._store, gone)
 
     def open_array(self, path: str, zarr_format: Literal[2, 3]) -> Any:
-        """The zarr array at a path, to be read."""
+        """Return the zarr array at a path, opened for reading."""
         import zarr
         from zarr.storage import ObjectStore as ZarrStore
 
@@ -145,7 +145,7 @@ class ObjectStore:
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Say in words of our own what failed. Those of the server may repeat what it was sent."""
+        """Replace the messages of the server, which may repeat secrets that were sent to it."""
         from obstore import exceptions
 
         try:
@@ -178,7 +178,7 @@ def _open(address: Address) -> Any:
     client |= {name: options.pop(name) for name in _CLIENT_OPTIONS & options.keys()}
     endpoints = [options.get(name) for name in _ENDPOINTS] + [os.environ.get(name) for name in _ENVIRONMENT]
     if any(str(endpoint).startswith("http://") for endpoint in (*endpoints, address.url)):
-        client["allow_http"] = True  # whoever wrote http:// meant it
+        client["allow_http"] = True  # the user asked for http://
     url = address.url
     if address.scheme in ("http", "https") and "username" in options:
         user = ":".join(str(options.pop(name)) for name in ("username", "password") if name in options)
@@ -205,8 +205,8 @@ def _remote_error(error: str) -> RemoteError:
         )
     if "PROPFIND" in error and ("501 " in error or "405 " in error):
         return RemoteError(
-            "the web server does not list what it has (WebDAV), so that missing chunks would go unseen; "
-            "copy the store, or reach it in another way",
+            "the web server does not list its files (WebDAV), so that missing chunks would go undetected; "
+            "copy the store, or access it in another way",
             EINVAL,
         )
     if "403 Forbidden" in error or "401 Unauthorized" in error:
@@ -226,7 +226,7 @@ def _first_line(error: str) -> str:
 
 
 def _version(meta: Any) -> Version:
-    """The tag of an object's content and the number of its writing: stores compare one or the other."""
+    """Return the ETag and the version number of an object: stores compare one or the other."""
     return f"{meta['e_tag'] or ''} {meta['version'] or ''}"
 
 
