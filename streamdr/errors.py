@@ -1,4 +1,4 @@
-"""What can go wrong, by who can mend it. Every message says what was wrong, where, and what to do."""
+"""The errors, sorted by what has to be changed. Every message says what was wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import errno
 
 from streamdr.core.safe_text import lines, one_line
 
-_LASTING = {
+_PERMANENT = {
     *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR),
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG, errno.EINVAL),
 }
-"""Errors of the system that somebody has to mend. All others may be gone in a minute."""
+"""System errors that remain until the user changes something. All others may be temporary."""
 
 
 class StreamdrError(Exception):
-    """The base of every error that streamdr raises on purpose. What it says may be shown anywhere.
+    """The base class of every error that streamdr raises on purpose. Its message contains no secrets.
 
     Examples
     --------
@@ -35,12 +35,12 @@ class StreamdrError(Exception):
 
 
 class ConfigError(StreamdrError):
-    """A configuration or a command line that cannot mean anything: mend the words, not the data.
+    """A configuration or a command line that is not valid: change it, not the data.
 
     Parameters
     ----------
     *problems : str
-        What is wrong, a line each.
+        What is wrong, one line per problem.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class ParameterError(StreamdrError, ValueError):
     message : str
         What is wrong with its value.
     located : bool
-        Whether the message says already where it stands in a file.
+        Whether the message already names the file and the line.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class DataError(StreamdrError, ValueError):
 
 
 class InputError(ParameterError, DataError):
-    """A parameter that names what is not there, or does not fit: a path, an array of a group, a column.
+    """A parameter that names something missing or unsuitable: a path, an array of a group, a column.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class InputError(ParameterError, DataError):
     message : str
         What is wrong with its value.
     located : bool
-        Whether the message says already where it stands in a file.
+        Whether the message already names the file and the line.
 
     Examples
     --------
@@ -121,7 +121,7 @@ class InputError(ParameterError, DataError):
 
 
 class MissingValuesError(DataError):
-    """A value that is not there (NaN), met by what cannot do without it.
+    """A missing value (NaN) in data that must be complete.
 
     Examples
     --------
@@ -132,18 +132,18 @@ class MissingValuesError(DataError):
 
 
 class StoreError(StreamdrError):
-    """An output or a saved model that cannot be written, or read back as it was written.
+    """An output or a saved model that cannot be written, or cannot be read back unchanged.
 
     Examples
     --------
     >>> from streamdr.errors import StoreError
-    >>> str(StoreError('model.zarr is there already'))
-    'model.zarr is there already'
+    >>> str(StoreError('model.zarr exists already'))
+    'model.zarr exists already'
     """
 
 
 class OverlapError(StoreError):
-    """The place of an output that is an input, or another output, or lies in one: choose another place.
+    """An output path that is an input or another output, or lies inside one: choose another path.
 
     Examples
     --------
@@ -165,16 +165,16 @@ class BusyError(StoreError):
 
 
 class MemoryLimitError(StreamdrError, MemoryError):
-    """Work that would not fit in the promised memory, refused before a byte was read.
+    """A fit or a transform that needs more than the memory limit, refused before any data is read.
 
     Parameters
     ----------
     problem : str
         What does not fit.
     least : int
-        The limit, in MiB, that would do.
+        The smallest sufficient limit, in MiB.
     otherwise : str
-        What may be done instead.
+        What can be done instead.
 
     Examples
     --------
@@ -194,7 +194,7 @@ class MemoryLimitError(StreamdrError, MemoryError):
 
 
 class EngineError(StreamdrError):
-    """A cluster that cannot be reached or started, or that the work does not survive.
+    """A cluster that cannot be reached or started, or that fails during the work.
 
     Examples
     --------
@@ -204,7 +204,7 @@ class EngineError(StreamdrError):
     """
 
 
-class Interrupted(StreamdrError):  # noqa: N818  (an interruption is not an error, but travels like one)
+class Interrupted(StreamdrError):  # noqa: N818  (an interruption is not an error, but is raised like one)
     """The run was asked to stop, and did so after a checkpoint.
 
     Examples
@@ -216,12 +216,12 @@ class Interrupted(StreamdrError):  # noqa: N818  (an interruption is not an erro
 
 
 def can_pass(error: BaseException | None) -> bool:
-    """Return whether an error may be gone when the same is tried again: a disk or a worker that went away.
+    """Return whether an error may be temporary, such as a lost disk or worker: trying again may help.
 
     Parameters
     ----------
     error : exception or None
-        What was raised.
+        The error that was raised.
 
     Returns
     -------
@@ -236,11 +236,11 @@ def can_pass(error: BaseException | None) -> bool:
     """
     if isinstance(error, BusyError):
         return False
-    blamed = isinstance(error, DataError)  # rows that kill whoever reads them will do so again
+    caused_by_data = isinstance(error, DataError)  # rows that crash their workers will do so again
     while error is not None:
         if isinstance(error, EngineError):
-            return not blamed
+            return not caused_by_data
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | PermissionError):
-            return error.errno not in _LASTING
+            return error.errno not in _PERMANENT
         error = error.__cause__
     return False

@@ -55,24 +55,24 @@ class Address:
         """Take a URL apart. A user and a password in it, and its query, become options."""
         match = _URL.fullmatch(text)
         if match is None:
-            raise ConfigError(f"{redact_value(text)!r} cannot be understood; {_SHAPE}")
+            raise ConfigError(f"{redact_value(text)!r} is not a valid address; {_SHAPE}")
         scheme, user, place = match["scheme"].lower(), match["user"], match["place"].rstrip("/")
         if scheme in _CONTAINER_IS_USER and user is not None:
             place, user = f"{user}@{place}", None
         bucket, *names = place.split("/")
-        nowhere = not bucket and (scheme in BUCKET_SCHEMES or not names)
-        if nowhere or any(name in ("", ".", "..") for name in names):
+        no_bucket = not bucket and (scheme in BUCKET_SCHEMES or not names)
+        if no_bucket or any(name in ("", ".", "..") for name in names):
             raise ConfigError(f"{redact_value(text)!r} has an empty part, or one of dots; {_SHAPE}")
         if ":" in bucket and scheme in _USER_OPTIONS:
             raise ConfigError(
-                f"{redact_value(text)!r}: what is before the bucket cannot be understood; write / and + in a "
-                "secret as %2F and %2B, or leave keys to the environment"
+                f"{redact_value(text)!r}: the part before the bucket is not valid; write / and + in a secret "
+                "as %2F and %2B, or set the keys in the environment"
             )
         given = dict(_options.get())
         if user is not None:
             names_of_user = _USER_OPTIONS.get(scheme, ("username", "password"))
             parts = [unquote(part) for part in user.split(":", 1)]
-            keep_secret([("password", parts[-1])])  # or a token, where it stands alone
+            keep_secret([("password", parts[-1])])  # or a token, if it is the only part
             given |= zip(names_of_user, parts, strict=False)
         given |= parse_qsl(match["query"] or "", keep_blank_values=True)
         keep_secret(given.items())
@@ -90,12 +90,12 @@ class Address:
 
     @property
     def parent(self) -> Address:
-        """The address without its last part; a bucket has none and is its own."""
+        """The address without its last part; for a bucket, the bucket itself."""
         above = self.url.rpartition("/")[0]
         return self if above.endswith("/") else replace(self, url=above)
 
     def with_name(self, name: str) -> Address:
-        """The address beside this one."""
+        """The address with its last part replaced."""
         return self.parent / name
 
     def __truediv__(self, below: str) -> Address:
@@ -118,7 +118,7 @@ Location = Path | Address
 
 
 class RedactedAddress(str):
-    """The text of an address without the keys that were in it. `parse_location` knows them still."""
+    """The text of an address without the credentials that were in it. `parse_location` still uses them."""
 
     given: str
 
@@ -171,7 +171,7 @@ def parse_location(text: str | Path | Address) -> Location:
 def _home_expanded(text: str) -> Path:
     try:
         return Path(text).expanduser()
-    except RuntimeError as error:  # ~somebody, and there is no such user
+    except RuntimeError as error:  # ~name, where no user has that name
         raise ConfigError(f"{text!r} begins with the home of a user that does not exist") from error
 
 
@@ -205,19 +205,19 @@ def storage_options(options: Mapping[str, Option | None]) -> Iterator[None]:
     Parameters
     ----------
     options : mapping of str to str, number or bool
-        What obstore calls its configuration (`endpoint`, `region`, `access_key_id`, ...), or fsspec its
-        storage options. They go before those of the environment. None leaves an option as it is.
+        The configuration of obstore (`endpoint`, `region`, `access_key_id`, ...), or the storage options of
+        fsspec. They take precedence over the environment. None leaves an option unchanged.
 
     Yields
     ------
     None
-        There is nothing to bind.
+        The block runs with these options.
 
     Examples
     --------
     >>> import streamdr
     >>> with streamdr.storage_options({"endpoint": "http://127.0.0.1:9000", "region": "eu-1"}):
-    ...     pca = streamdr.PCA(2)  # here .fit("s3://bucket/x.zarr") would ask that endpoint
+    ...     pca = streamdr.PCA(2)  # here .fit("s3://bucket/x.zarr") would use that endpoint
     """
     given = {**dict(_options.get()), **{name: value for name, value in options.items() if value is not None}}
     token = _options.set(tuple(sorted(given.items())))

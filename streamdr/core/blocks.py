@@ -16,7 +16,7 @@ LARGEST_BLOCK_BYTES = 64 << 20
 SEGMENT_BYTES = 32 << 20
 """Bytes that one task reads."""
 GOOD_READ_BYTES = 1 << 20
-"""Bytes of a read from which on longer reads are hardly faster."""
+"""Bytes of a read above which longer reads are hardly faster."""
 _BANDS = 8
 
 Array = NDArray[Any]
@@ -34,12 +34,12 @@ def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def widen(values: Array) -> Array:
-    """Return values as native floats, without a copy where they are so already."""
+    """Return values as native floats, without a copy if they already are."""
     return values.astype(working_dtype(values.dtype), copy=False)
 
 
 def aligned(array: Array) -> Array:
-    """A C-contiguous, aligned array of the same numbers; not copied where it is so already.
+    """A C-contiguous, aligned array of the same numbers; not copied if it already is one.
 
     BLAS uses other kernels for other memory layouts, and they round differently. An array that came over a
     network may begin at any byte.
@@ -141,7 +141,7 @@ class Block:
     span: Span
     values: Array
     labels: Array | None = None
-    """One label a row, if rows have labels: float64 or text, never NaN."""
+    """One label per row, if rows have labels: float64 or text, never NaN."""
     weights: Array | None = None
     disposable: bool = False
     """Whether the values may be overwritten: they are not used again."""
@@ -149,7 +149,7 @@ class Block:
     """To be called when a sum is not finite: raises an error with the position if the data is the cause, not
     an overflow."""
     rows: Array | None = None
-    """The row numbers in the whole matrix, where the block is of a part of it."""
+    """The row numbers in the whole matrix, where the block belongs to a part of the rows."""
 
     @property
     def numbers(self) -> Array:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 
 class NotebookFigure(Figure):
-    """A figure with a canvas of its own."""
+    """A figure with an Agg canvas, independent of pyplot."""
 
     def __init__(self, size: tuple[float, float]) -> None:
         super().__init__(figsize=size, dpi=150, layout="constrained")

@@ -15,9 +15,9 @@ from streamdr.errors import ParameterError
 Schema = dict[str, Any]
 
 MOST_LOCAL_WORKERS = 1024
-"""Threads or processes of one machine."""
+"""The largest number of threads or processes on one machine."""
 MOST_WORKERS = 10_000
-"""Workers of any cluster."""
+"""The largest number of workers of a cluster."""
 
 _PLAIN = "A-Za-z0-9_.,:@%+=/-"
 """Characters without a special meaning in a shell."""
@@ -40,7 +40,7 @@ _SIZE = {"anyOf": [_integer(1, 2**60), _text(r"[0-9]{1,12}(\.[0-9]{1,6})? ?[kKMG
 _SECONDS = {"anyOf": [_integer(1, 10**8), _text("[0-9]{1,8} ?[a-z]{0,12}")]}
 _SWITCH: Schema = {"type": "boolean"}
 _PORT = _integer(0, 65535)
-# A variable of the environment (as in $TMPDIR) is the node's own, and expands to words, never to commands.
+# An environment variable (such as $TMPDIR) is expanded on the node, to text and never to commands.
 _PATH = _text(
     rf"(?:~/|\$[A-Z_]+/?|\$\{{[A-Z_]+\}}/?|[A-Za-z0-9_./])[{_PLAIN}]{{0,999}}|\$[A-Z_]+|\$\{{[A-Z_]+\}}"
 )

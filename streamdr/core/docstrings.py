@@ -1,4 +1,4 @@
-"""What docstrings say, section by section, in the format of numpydoc."""
+"""A parser of docstrings in the format of numpydoc."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ENTRY = re.compile(r"^(\*{0,2}\w+) ?:.*\n((?: .*\n|\n)*)", re.MULTILINE)
 
 
 def sections(text: str) -> dict[str, str]:
-    """The sections of a docstring by their headings, in order; what stands before them is under ""."""
+    """The sections of a docstring by their headings, in order; the text before them is under ""."""
     parts = _HEADING.split(inspect.cleandoc(text) + "\n")
     return {
         "": parts[0].strip("\n"),

@@ -94,7 +94,7 @@ class Cluster:
         HTCondorCluster, OARCluster or MoabCluster, of dask-jobqueue), KubeCluster (of dask-kubernetes) or
         Coiled (of coiled).
     arguments : mapping or None
-        The arguments of its class, as in its own documentation: cores, memory, queue, walltime, image and
+        The arguments of its class, as that class documents them: cores, memory, queue, walltime, image and
         the like. Arguments that run code or open ports are refused. Values are never shown.
     workers : int or None
         How many workers to request; null for the number in the arguments.
@@ -126,7 +126,7 @@ class Execution:
     """How a fit or a transform runs. It never changes the result."""
 
     workers: int | None = None
-    """The number of threads or processes; None for one a core."""
+    """The number of threads or processes; None for one per core."""
     memory_limit: int | None = None
     """The peak memory of the process, in bytes; None for most of the free memory."""
     scheduler: Any = None
@@ -227,7 +227,7 @@ def execution(
     scheduler : str, dask client or None
         The address of a running dask scheduler, or a client of it; None for threads of this process.
     ledger : str, Path, Address or None
-        Where passes are remembered, to resume and to append; None for nowhere.
+        Where passes are stored, to resume and to append; None to store none.
     checkpoint_seconds : float or None
         How often an unfinished pass is saved to the ledger.
     cluster : Cluster, mapping or None
@@ -240,7 +240,7 @@ def execution(
     Yields
     ------
     setting : Execution
-        What holds in the block. What is None is as in the block around it.
+        The settings of this block. A parameter that is None keeps the value of the enclosing block.
 
     Examples
     --------
@@ -265,7 +265,7 @@ def execution(
     }
     chosen = {name: value for name, value in given.items() if value is not None}
     if scheduler is not None or cluster is not None:
-        # Another scheduler than that of the enclosing block, with certificates of its own.
+        # The scheduler differs from that of the enclosing block, and so do its certificates.
         chosen |= {"scheduler": scheduler, "cluster": _cluster(cluster), "tls": _tls(tls)}
     elif tls is not None:
         chosen["tls"] = _tls(tls)

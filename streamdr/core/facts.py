@@ -21,11 +21,11 @@ class Fact:
     Parameters
     ----------
     name
-        Its name, for people.
+        The name that is shown.
     value
-        The value itself, not rounded and not formatted.
+        The value, not rounded and not formatted.
     unit
-        What is counted. A unit that begins with "%" marks a share of 1, which is shown in percent.
+        The unit of the value. A unit that begins with "%" marks a share of 1, which is shown in percent.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Facts of one kind, a row each.
+    """Facts of one kind, one per row.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Table:
     columns
         The columns, in order.
     rows
-        The values, as many in a row as there are columns.
+        The values, one per column in each row.
     about
         What it shows, as a sentence.
     left_out

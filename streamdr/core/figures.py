@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 BLUE, ORANGE = "#3b6ea5", "#c8702a"
 SIZE = (6.4, 4.2)
 MOST_POINTS = 5_000
-"""Up to this many samples each is drawn as a point. Beyond, samples are counted in bins."""
+"""Up to this number of samples, each sample is a point. Above it, samples are counted in bins."""
 _MARK = "drawn by streamdr"
-"""Stored in the metadata of every image, where its format has any: only such an image is overwritten."""
+"""Stored in the metadata of every image whose format has metadata: only such an image is overwritten."""
 _LARGEST_BYTES = 2**30
 _SOFTWARE = 0x0131
-"""The tag of Exif that names a program."""
+"""The Exif tag for the name of a program."""
 
 
 def new_figure(size: tuple[float, float] = SIZE) -> Figure:
@@ -43,11 +43,11 @@ def save(figure: Figure, path: Path | str | None) -> None:
         return
     target = Path(os.path.realpath(path))  # a symbolic link is followed
     beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
-    form = target.suffix[1:].lower() or "png"
+    image_format = target.suffix[1:].lower() or "png"
     try:
         _require_own(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(beside, format=form, **_marked(form))
+        figure.savefig(beside, format=image_format, **_metadata_arguments(image_format))
         os.replace(beside, target)
     except (OSError, ValueError) as error:
         raise StoreError(f"{path}: cannot be written: {error}") from error
@@ -64,15 +64,15 @@ def _require_own(target: Path) -> None:
         )
 
 
-def _marked(form: str) -> dict[str, Any]:
+def _metadata_arguments(image_format: str) -> dict[str, Any]:
     """The arguments of `savefig` that store the mark in the image."""
-    if form in ("pdf", "svg", "ps", "eps"):
+    if image_format in ("pdf", "svg", "ps", "eps"):
         return {"metadata": {"Creator": _MARK}}
-    if form == "png":
+    if image_format == "png":
         return {"metadata": {"Software": _MARK}}
-    if form == "gif":
+    if image_format == "gif":
         return {"pil_kwargs": {"comment": _MARK}}
-    if form in ("jpg", "jpeg", "tif", "tiff", "webp", "avif"):
+    if image_format in ("jpg", "jpeg", "tif", "tiff", "webp", "avif"):
         from PIL.Image import Exif  # comes with matplotlib
 
         exif = Exif()

@@ -232,9 +232,8 @@ def numerical_rank(eigenvalues: Array, order: int, product_dtype: np.dtype[Any])
 def constant_columns(variance: Array, mean: Array) -> Array:
     """The indices of columns whose variance is no more than the rounding of their mean."""
     rounding = 4 * np.finfo(np.float64).eps * np.abs(mean)
-    with np.errstate(
-        over="ignore"
-    ):  # the square of the rounding of so large a mean overflows: the column counts as constant
+    # For a very large mean, the square of the rounding overflows. The column then counts as constant.
+    with np.errstate(over="ignore"):
         return np.flatnonzero(variance <= rounding**2)
 
 

@@ -119,7 +119,7 @@ class OnlineFit(Protocol):
     """A fit to rows that arrive a few at a time."""
 
     def update(self, block: Block) -> None:
-        """Take more rows."""
+        """Add more rows."""
 
     def model(self) -> Model:
         """The model of all rows so far."""
@@ -127,7 +127,7 @@ class OnlineFit(Protocol):
 
 @runtime_checkable
 class SupportsOnlineFit(Protocol):
-    """A method with an online algorithm of its own for `partial_fit`."""
+    """A method with an online algorithm for `partial_fit`."""
 
     def stream(self, n_cols: int, start: Any = None, n_rows: int = 0) -> OnlineFit | None:
         """An online fit to rows of `n_cols` columns; None where the statistics of one pass are enough.
@@ -151,7 +151,7 @@ def require_labels(method: Method, data: MatrixSpec) -> None:
     if data.labels is None:
         raise ParameterError(
             "labels",
-            f"{method.name} learns from labels, one a row, and there are none: set input.labels to their "
+            f"{method.name} learns from labels, one per row, and there are none: set input.labels to their "
             "zarr array, or input.label_column to the column that holds them (in Python, pass y)",
         )
     if method.target == "numbers" and data.labels.kind not in "biuf":
@@ -203,7 +203,7 @@ class Route:
     method: Method
     name: str
     exact: bool
-    """Whether the result is exact, not an approximation."""
+    """Whether the result is exact and not an approximation."""
     passes: int
     """The largest number of passes over the data."""
     flops: float
@@ -215,9 +215,9 @@ class Route:
     usual_passes: int = 0
     """The usual number of passes, where that is less than the largest."""
     sampling_passes: int = 0
+    """The number of passes that draw a sample. They come first, and usually read a part of the data."""
     continuing_passes: int = 0
-    """How often the data is read, at most, from the model of an earlier fit on, where that is less."""
-    """How many of the passes, the first ones, draw a sample, which mostly reads a part of the data."""
+    """The largest number of passes of a fit that starts from an earlier model, where that is less."""
     fallback: Route | None = None
     """The route that continues where a missing value is found, if there is one."""
 

@@ -38,6 +38,6 @@ class Picture:
 
 @runtime_checkable
 class Pictured(Protocol):
-    """A model with plots of its own. The first one that fits is the default."""
+    """A model whose class has plots. The first one that fits is the default."""
 
     pictures: ClassVar[tuple[Picture, ...]]

@@ -108,19 +108,19 @@ class Meter:
 
     @property
     def fraction(self) -> float:
-        """How much of the pass is done, by whichever process."""
+        """The fraction of the pass that is done, by this process or an earlier one."""
         return self.done / self.total if self.total else 1.0
 
     @property
     def gigabytes_per_second(self) -> float | None:
-        """The mean speed of this process's own work; what an earlier process did is not counted."""
+        """The mean speed of this process. Rows that an earlier process read are not counted."""
         if self._bytes_per_row <= 0 or self.elapsed <= 0:
             return None
         return (self.done - self._resumed_at) * self._bytes_per_row / self.elapsed / 1e9
 
     @property
     def seconds_left(self) -> float | None:
-        """The time left at the recent pace, or None before there is one."""
+        """The time left at the recent pace; None before the pace is known."""
         # The median slope across a quarter of the window: a burst or one long stall moves few of the
         # slopes, where a mean would promise hours for every minute that a laptop slept.
         points = list(self._recent)
@@ -187,7 +187,7 @@ class Lines:
 
     def message(self, text: str) -> None:
         """Write the text as a line."""
-        # The reader of the log may have gone: the run continues.
+        # The reader of the log may have closed it: the run continues.
         with suppress(OSError):
             print(one_line(text), file=self._stream, flush=True)
 
@@ -209,7 +209,7 @@ class Bar:
         bytes_per_row: float = 0.0,
         unit: Unit = "rows",
     ) -> None:
-        """Draw an empty bar, or one that is filled as far as an earlier process came."""
+        """Draw a bar, filled up to where an earlier process stopped."""
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
         from rich.table import Column
 
@@ -235,7 +235,7 @@ class Bar:
         self._live.update(self._task, completed=self._meter.done, state=self._state())
 
     def finish(self) -> None:
-        """Leave the bar as it is, and give the terminal back."""
+        """Stop updating the bar, and restore the terminal."""
         self._live.stop()
 
     def message(self, text: str) -> None:

@@ -31,7 +31,7 @@ def function_diagonal(function: RowFunction, rows: Array) -> Array:
     """A user's function of each row and itself."""
     if not len(rows) or not _takes_blocks(function, rows[:1], rows):
         return np.array([_number(function, row, row) for row in rows])
-    # A few rows at a time: one call a row would cost more than the values that are not used.
+    # A few rows at a time: one call per row would cost more than the values that are not used.
     parts = (rows[start : start + _DIAGONAL_ROWS] for start in range(0, len(rows), _DIAGONAL_ROWS))
     return np.concatenate([np.diag(np.asarray(function(part, part), np.float64)) for part in parts])
 

@@ -1,4 +1,4 @@
-"""The kinds of output with a row for every input row: the embedding, and others of some models."""
+"""The kinds of output with one row per input row: the embedding, and others for some models."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LENGTHS = {
 
 @dataclass(frozen=True)
 class RowOutput:
-    """A kind of output that has a row for every row of the input."""
+    """A kind of output that has one row per row of the input."""
 
     name: RowKind
     """Its key in the section `output`, and the name of its record and of its array."""
@@ -74,18 +74,18 @@ class RowOutput:
         The root mean square of the difference, relative to the standard deviation (or the root mean square)
         of the old output. None where the models have computed nothing: no value was missing.
         """
-        known = ~np.isnan(old)
-        if not np.array_equal(known, ~np.isnan(new)):
+        observed = ~np.isnan(old)
+        if not np.array_equal(observed, ~np.isnan(new)):
             return float("inf")  # a feature that was never observed is observed now, or the reverse
-        decided = known & np.isnan(values) if self.fills else known
-        if not decided.any():
+        computed = observed & np.isnan(values) if self.fills else observed
+        if not computed.any():
             return None
         if self.centred:
-            level = np.where(known, old, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-            scale = (old - level)[known]
+            level = np.where(observed, old, 0.0).sum(axis=0) / np.maximum(observed.sum(axis=0), 1)
+            scale = (old - level)[observed]
         else:
-            scale = old[decided]
-        moved, size = (float(np.sqrt(np.mean(x**2))) for x in ((new - old)[decided], scale))
+            scale = old[computed]
+        moved, size = (float(np.sqrt(np.mean(x**2))) for x in ((new - old)[computed], scale))
         return moved / size if size else float("inf" if moved else 0.0)
 
 
@@ -108,7 +108,7 @@ ROW_OUTPUTS = (
         "log_likelihood", "log-likelihood", "score_samples", None, "has no likelihood", dtype="float64"
     ),
     RowOutput(
-        "responsibilities", "responsibilities", "predict_proba", "mixture", "is no mixture", centred=False
+        "responsibilities", "responsibilities", "predict_proba", "mixture", "is not a mixture", centred=False
     ),
     RowOutput("predicted", "predictions", "predict", None, "predicts nothing", dtype="label", blind=True),
     RowOutput(
@@ -159,7 +159,7 @@ class RowView:
         return classes.dtype if isinstance(classes, np.ndarray) else np.dtype(np.int64)
 
     def stored(self, requested: str | None, data: MatrixSpec) -> np.dtype[Any]:
-        """The stored type: its own, the requested one, or that of the rows."""
+        """The stored type: the fixed one, the requested one, or that of the rows."""
         return self.dtype or np.dtype(requested or data.working)
 
     def made_bytes(self, n_rows: int, data: MatrixSpec) -> int:
@@ -228,7 +228,7 @@ class RowView:
         if not self.kind.blind:
             return False
         bad = np.isinf if self.allow_nan else lambda values: ~np.isfinite(values)
-        # Slab by slab: what is looked at counts for no memory that was planned.
+        # Slab by slab: the memory plan does not include a mask of the whole block.
         return any(bool(bad(values[slab]).any()) for slab in slabs(values))
 
     def is_valid(self, mapped: Array) -> bool:

@@ -48,13 +48,13 @@ def keep_secret(named: Iterable[tuple[str, object]]) -> None:
 def keep_keys_secret(text: str) -> None:
     """Register a value if it is an address with credentials: it is shown without them."""
     if ":/" in text and (shown := redact_value(text)) != text:
-        for form in (text, re.sub("/{2,}", "/", text)):  # as it is, and as a path
-            _remember(shown, form, repr(form)[1:-1], json.dumps(form)[1:-1])
+        for variant in (text, re.sub("/{2,}", "/", text)):  # unchanged, and as a path
+            _remember(shown, variant, repr(variant)[1:-1], json.dumps(variant)[1:-1])
 
 
-def _remember(shown: str, *forms: str) -> None:
-    for form in forms:
-        _secrets[form] = shown
+def _remember(shown: str, *variants: str) -> None:
+    for variant in variants:
+        _secrets[variant] = shown
     while len(_secrets) > _MOST_SECRETS:
         del _secrets[next(iter(_secrets))]
 
@@ -83,7 +83,7 @@ def one_line(text: str) -> str:
 
 
 def lines(text: str) -> str:
-    """The text without secrets, its lines kept: for text whose parts are lines of their own already."""
+    """The text without secrets, its lines kept: for text that consists of separate lines."""
     return "\n".join(map(_escaped, redact(text).split("\n")))
 
 
