@@ -112,7 +112,7 @@ def test_the_page_of_a_fit_by_em_shows_how_that_went_and_what_was_filled(tmp_pat
     page = summarise(stage, StagesReport(fit=reports.fit, transform=reports.transform)).markdown
     assert "![log-likelihood](data:image/png;base64," in page
     assert "imputed values of 200 rows, 5 columns" in page
-    assert re.search(r"log-likelihood +-?[\d.]+ nats a row\n  iterations +\d+\n", page)
+    assert re.search(r"log-likelihood +-?[\d.]+ nats per row\n  iterations +\d+\n", page)
 
 
 def test_the_page_of_a_search_shows_every_kernel_that_was_tried(tmp_path):

@@ -97,12 +97,11 @@ def exact_axes(kernel: Array, weights: Array, n_components: int | None, *, defin
     if not definite:
         require_variance(float(values[0]) / weight, size, apart=total)
         total = max(total, negative.positive / weight)
-    # A kernel that is large compared with the differences of its rows adds its own rounding.
+    # The rounding error of a kernel is relative to its size, which may be large beside its differences.
     kept = values > max(ZERO_SHARE * values[0], np.finfo(np.float64).eps * size * weight)
     values, vectors = values[kept], vectors[:, kept]
-    total = max(
-        total, float(values.sum()) / weight
-    )  # the trace and the sum of eigenvalues are rounded differently
+    # The trace and the sum of eigenvalues are rounded differently.
+    total = max(total, float(values.sum()) / weight)
     # Eigenvectors of tiny eigenvalues are orthogonal to the null vector only up to rounding, and coefficients
     # are divided by the roots of these eigenvalues.
     vectors = vectors - np.outer(roots, roots @ vectors / weight)
@@ -115,7 +114,7 @@ def _top(matrix: Array, k: int | None, *, definite: bool) -> tuple[Array, Array,
     """The k largest eigenvalues with their vectors, and the negative eigenvalues."""
     order = len(matrix)
     if definite and k is not None and order > _DENSE_ROWS and _DENSE_SHARE * k < order:
-        start = np.random.default_rng(0).standard_normal(order)  # the same every time
+        start = np.random.default_rng(0).standard_normal(order)  # the same in every fit
         try:
             values, vectors = eigsh(matrix, k, which="LA", v0=start)
             return values[::-1], vectors[:, ::-1], NegativeEigenvalues()
@@ -241,7 +240,8 @@ def nystrom_axes(
     require_variance(float(values[0]), rounding * captured, single=None, apart=apart)
     kept = values > (ZERO_SHARE_IN_SINGLE if single else ZERO_SHARE) * values[0]
     values, coefficients = values[kept], whitening.matrix @ vectors[:, kept]
-    total = max(total, float(values.sum()))  # the trace and the sum of eigenvalues are rounded differently
+    # The trace and the sum of eigenvalues are rounded differently.
+    total = max(total, float(values.sum()))
     # The scores of the landmarks: their images are back'.
     _fix_signs(coefficients, (whitening.back - mean) @ vectors[:, kept])
     return Axes(

@@ -147,7 +147,7 @@ class FunctionKernel:
 
 @dataclass(frozen=True, eq=False)
 class PrecomputedKernel:
-    """A precomputed kernel matrix: a row of the data holds the values of a row with all rows."""
+    """A precomputed kernel matrix: each row of the data holds the kernel of one sample with all samples."""
 
     n_rows: int
     dtype: np.dtype[Any]

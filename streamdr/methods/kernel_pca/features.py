@@ -59,9 +59,9 @@ class KernelColumns(AlignedArrays):
 
     def diagonal(self, rows: Array, numbers: Array) -> Array:
         """k(x, x) of each row, for each kernel."""
-        known = [kernel.constant_diagonal for kernel in self.kernels]
-        if None not in known:
-            return np.repeat(np.array(known, np.float64)[:, None], len(rows), axis=1)
+        constants = [kernel.constant_diagonal for kernel in self.kernels]
+        if None not in constants:
+            return np.repeat(np.array(constants, np.float64)[:, None], len(rows), axis=1)
         slabs = Span(0, len(rows)).split(max(1, SIDE_BYTES // max(1, rows[:1].nbytes)))
         sides = (ShiftedRows(rows[slab.slice], self.origin) for slab in slabs)
         return np.concatenate(

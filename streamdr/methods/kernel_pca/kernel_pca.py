@@ -179,9 +179,9 @@ class KernelPCA:
             sound = 0 < m < 1 or (float(m).is_integer() and 1 <= m < 2**63)
             require(sound, "n_landmarks", f"{m!r} is not a whole number, or a fraction between 0 and 1")
         self._check_landmarks()
-        back = self.approximation != "random_features" and self.kernel != "precomputed"
+        invertible = self.approximation != "random_features" and self.kernel != "precomputed"
         require(
-            back or not self.fit_inverse_transform,
+            invertible or not self.fit_inverse_transform,
             "fit_inverse_transform",
             "random features and precomputed kernels have no inverse transform",
         )
@@ -193,6 +193,7 @@ class KernelPCA:
         )
 
     def _check_landmarks(self) -> None:
+        """Refuse impossible values of `landmarks`."""
         ways = ("rpcholesky", "uniform", "kmeans")
         if isinstance(self.landmarks, str):
             require(
@@ -263,7 +264,7 @@ class KernelPCA:
             return "random features and precomputed kernels have no inverse transform"
         if self.kernel in ("rbf", "linear"):
             return None
-        return "only rbf and linear have an inverse transform of their own: set fit_inverse_transform: true"
+        return "only rbf and linear have an inverse transform by default: set fit_inverse_transform: true"
 
     def using(self, route: str) -> Self:
         """The same method with its approximation fixed."""
@@ -307,7 +308,7 @@ class KernelPCA:
             raise ParameterError("n_components", f"{k} components need as many landmarks, and there are {m}")
 
     def outlines(self, data: MatrixSpec) -> Sequence[Model]:
-        """A model of as many landmarks and components as there may be."""
+        """A model with the largest possible numbers of landmarks and components."""
         m = data.n_rows if self.approximation == "exact" else self.most_landmarks(data)
         inverse = self.fit_inverse_transform
         return [kernel_outline(data, self.approximation, m, self.n_components or m, inverse=inverse)]
@@ -324,6 +325,7 @@ class KernelPCA:
         raise ParameterError("approximation", "'auto' is not a route: choose one with `using` first")
 
     def _exact(self, data: MatrixSpec) -> Passes:
+        """One pass that gathers all rows, and the eigenvectors of their centred kernel matrix."""
         empty = Sample(data.n_cols, data.n_rows, allow_nan=False)
         pool = Pool.from_sample((yield from draw_sample(empty, data, "all rows")))
         kind = kernel_evaluator(self, data, pool)
@@ -340,7 +342,7 @@ class KernelPCA:
         *,
         double: bool,
     ) -> KernelPCAModel:
-        """The model of axes in the span of landmarks. It maps rows in the precision of the fit."""
+        """The model of axes in the span of landmarks. It transforms rows in the precision of the fit."""
         model = KernelPCAModel(
             approximation=approximation,
             **kind.fields(),
@@ -355,7 +357,7 @@ class KernelPCA:
             return model
         if not isinstance(kind, NamedKernel):
             raise ParameterError(
-                "fit_inverse_transform", "the inverse transform can be learnt for kernels with a name only"
+                "fit_inverse_transform", "an inverse transform can be fitted for named kernels only"
             )
         ridge = Ridge.fitted(kind.kernel, model.landmark_scores, landmarks.rows, self.alpha)
         return replace(model, dual_coefficients=ridge.dual)

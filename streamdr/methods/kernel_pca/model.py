@@ -33,10 +33,10 @@ _FEATURE = {"dims": ("feature",)}
 
 @dataclass(frozen=True, eq=False)
 class KernelPCAModel(AlignedArrays):
-    """Axes in the space of a kernel, each a sum of the landmarks' images; new rows need the landmarks only.
+    """Axes in feature space, each a combination of the landmarks' images. New rows need the landmarks only.
 
     The score of a row is (k(x, landmarks) - kernel_means) @ coefficients, whether the landmarks are all rows
-    (exact), some (Nystrom) or one a component (sparse). Random features stand in the kernel's place.
+    (exact), some rows (Nystrom) or one row per component (sparse). Random features replace kernel values.
     """
 
     allow_nan: ClassVar[bool] = False
@@ -44,17 +44,17 @@ class KernelPCAModel(AlignedArrays):
     kernel: str
     """The name of the kernel."""
     approximation: Literal["exact", "nystrom", "random_features", "sparse"]
-    """How the kernel matrix was approximated, if it was."""
+    """The approximation of the kernel matrix."""
     origin: Array = field(metadata=_FEATURE)
-    """Near the middle of the rows, from where distances are taken."""
+    """A point near the mean of the rows, from which distances are computed."""
     coefficients: Array = field(metadata={"dims": ("landmark", "component")})
-    """Each component as a sum of the landmarks' images, or of the random features."""
+    """Each component as a combination of the landmarks' images, or of the random features."""
     kernel_means: Array = field(metadata=_LANDMARK)
-    """The mean of k(x, landmark) over all rows, or what stands for it in the landmarks' span."""
+    """The mean of k(x, landmark) over all rows, or its projection on the span of the landmarks."""
     eigenvalues: Array = field(metadata=_COMPONENT)
-    """Of the centred kernel matrix of all rows."""
+    """The eigenvalues of the centred kernel matrix of all rows."""
     n_samples: float
-    """Rows, or the sum of their weights."""
+    """The number of rows, or the sum of their weights."""
     total_variance: float
     """The mean squared distance of the rows' images from their mean."""
     gamma: float | None = None
@@ -62,47 +62,47 @@ class KernelPCAModel(AlignedArrays):
     degree: int = 3
     """The power of the polynomial kernel."""
     coef0: float = 1.0
-    """What polynomial and sigmoid kernels add to products."""
+    """The constant that polynomial and sigmoid kernels add to products."""
     captured_trace: float | None = None
-    """The share of sum k(x, x), over all rows, that the landmarks' span holds; None for random features."""
+    """The share of sum k(x, x), over all rows, in the span of the landmarks; None for random features."""
     trace_error: float | None = None
-    """sum k(x, x) less what is captured: the nuclear norm of what the approximation leaves out."""
+    """sum k(x, x) minus the captured part: the nuclear norm of the approximation error."""
     wanted: int | None = None
-    """How many components were asked for."""
+    """The requested number of components."""
     asked_landmarks: int | None = None
-    """How many landmarks were asked for; None where that was left to the method."""
+    """The requested number of landmarks; None where the method chose it."""
     negative_eigenvalues: int = 0
-    """How many eigenvalues were below zero, of a kernel that is not positive semidefinite."""
+    """The number of negative eigenvalues, for a kernel that is not positive semidefinite."""
     negative_share: float = 0.0
-    """The sum of their sizes, as a part of that of all."""
+    """The sum of the absolute values of negative eigenvalues, as a share of that of all eigenvalues."""
     alpha: float = 1.0
-    """The ridge of the regression from scores to rows."""
+    """The ridge parameter of the regression from scores to rows."""
     double: bool = False
-    """Whether rows of single precision are mapped in double precision."""
+    """Whether rows in single precision are transformed in double precision."""
     mean_coefficients: Array | None = field(default=None, metadata=_LANDMARK)
-    """The mean image of all rows as a sum of the landmarks' images."""
+    """The mean image of all rows as a combination of the landmarks' images."""
     landmarks: Array | None = field(default=None, metadata={"dims": ("landmark", "feature")})
-    """The rows that new rows are compared with."""
+    """The landmarks: kernels are evaluated between them and new rows."""
     landmark_rows: Array | None = field(default=None, metadata=_LANDMARK)
-    """Which rows they are, where they are rows of the data."""
+    """The row numbers of the landmarks; -1 where they are not rows of the data."""
     kernel_origin: Array | None = field(default=None, metadata=_LANDMARK)
-    """Near the kernel's means, from where it was summed."""
+    """Values near `kernel_means`, about which kernels were summed."""
     pool: Array | None = field(default=None, metadata={"dims": ("candidate_row", "feature")})
-    """The rows that a sparse fit chose from."""
+    """The candidate rows of a sparse fit."""
     pool_origin: Array | None = field(default=None, metadata={"dims": ("candidate_row",)})
-    """Near the means of the kernel with the rows of the pool, from where it was summed."""
+    """Values near the means of the kernel with the candidate rows, about which kernels were summed."""
     frequencies: Array | None = field(default=None, metadata={"dims": ("feature", "landmark")})
     """The frequencies of the random features."""
     phases: Array | None = field(default=None, metadata=_LANDMARK)
     """The phases of the random features."""
     dual_coefficients: Array | None = field(default=None, metadata={"dims": ("landmark", "feature")})
-    """Of the kernel ridge regression from scores to rows."""
+    """The dual coefficients of the kernel ridge regression from scores to rows."""
     candidate_kernels: list[str] | None = None
     """The kernels that a search tried."""
     candidate_errors: Array | None = field(default=None, metadata={"dims": ("candidate", "fold")})
     """The share of the held-out variance that each kernel leaves unexplained, in each fold."""
     function: RowFunction | None = None
-    """The kernel, where it is a function of one's own."""
+    """The kernel, where it is a user's function."""
 
     @property
     def n_features(self) -> int:
@@ -111,7 +111,7 @@ class KernelPCAModel(AlignedArrays):
 
     @property
     def n_components(self) -> int:
-        """How many axes were kept."""
+        """The number of axes."""
         return len(self.eigenvalues)
 
     @property
@@ -126,7 +126,7 @@ class KernelPCAModel(AlignedArrays):
 
     @property
     def n_landmarks(self) -> int:
-        """The number of kernel values that a row takes."""
+        """The number of landmarks, and of kernel values that a row needs."""
         return len(self.coefficients)
 
     @property
@@ -233,7 +233,7 @@ class KernelPCAModel(AlignedArrays):
         return scores
 
     def _tiles(self, n_rows: int) -> Iterator[Span]:
-        """Rows whose kernels with all landmarks fill a tile."""
+        """Runs of rows whose kernels with all landmarks fill a tile."""
         return Span(0, n_rows).split(self._tile_rows)
 
     @property
@@ -251,7 +251,7 @@ class KernelPCAModel(AlignedArrays):
         return None
 
     def inverse_transform(self, scores: Array) -> Array:
-        """Rows whose images are as near as can be to what the scores say: pre-images."""
+        """Pre-images: rows whose images are as near as possible to the points with these scores."""
         values = widen(scores)
         rows = np.empty((len(values), self.n_features), values.dtype)
         for span in self._tiles(len(values)):
@@ -283,20 +283,21 @@ class KernelPCAModel(AlignedArrays):
 
     def _no_inverse(self) -> str:
         if self.landmarks is None:
-            return f"{self._made_of} have no inverse transform: pre-images need a kernel between rows"
+            return f"{self._without_rows} have no inverse transform: pre-images need a kernel between rows"
         return (
             f"the fixed point finds pre-images for the rbf kernel only, and this one is {self.kernel}: fit "
-            "with fit_inverse_transform, which learns an inverse transform by kernel ridge regression"
+            "with fit_inverse_transform, which fits an inverse transform by kernel ridge regression"
         )
 
     @property
-    def _made_of(self) -> str:
+    def _without_rows(self) -> str:
+        """The name of an approximation that stores no landmark rows, for messages."""
         return "random features" if self.frequencies is not None else "precomputed kernels"
 
     def _nearest(self, scores: Array) -> Array:
         """The landmark with the nearest scores."""
-        known = self.landmark_scores
-        distances = np.sum(known**2, axis=1) - 2 * (scores @ known.T)
+        candidates = self.landmark_scores
+        distances = np.sum(candidates**2, axis=1) - 2 * (scores @ candidates.T)
         nearest: Array = np.argmin(distances, axis=1)
         return nearest
 

@@ -53,7 +53,7 @@ class LandmarkBasis:
     landmarks: Pool
     origin: Array
     """The approximate means of the kernel's columns."""
-    asked: int | None = None
+    requested: int | None = None
     """The requested number of landmarks, where there may be fewer."""
 
 
@@ -73,7 +73,7 @@ _LABEL = "a sample to choose landmarks from"
 
 
 def draw_pool(method: KernelPCA, data: MatrixSpec) -> Generator[Pass, Accumulator, Pool]:
-    """Some rows to choose landmarks from."""
+    """Draw a sample of rows to choose landmarks from."""
     empty = Sample(data.n_cols, method.sample_rows(data), method.random_state, allow_nan=False)
     return Pool.from_sample((yield from draw_sample(empty, data, _LABEL, sample_parts(method, data))))
 
@@ -81,7 +81,7 @@ def draw_pool(method: KernelPCA, data: MatrixSpec) -> Generator[Pass, Accumulato
 def draw_pool_and_rest(
     method: KernelPCA, data: MatrixSpec
 ) -> Generator[Pass, Accumulator, tuple[Pool, Part | None, bool]]:
-    """Rows to choose landmarks from, the part still to read, and whether that excludes these rows.
+    """Draw rows to choose landmarks from; also return the part still to read, and if it excludes them.
 
     Rows that were read for the sample need not be read again.
     """
@@ -97,7 +97,7 @@ def draw_pool_and_rest(
 
 
 def choose(method: KernelPCA, kind: KernelEvaluator, pool: Pool, data: MatrixSpec) -> tuple[Pool, int | None]:
-    """Landmarks from a pool, and the requested number where there may be fewer."""
+    """Choose landmarks from a pool; also return the requested number where there may be fewer."""
     m, rng = min(method.most_landmarks(data), len(pool)), np.random.default_rng(method.random_state)
     if isinstance(kind, PrecomputedKernel):
         symmetric(kind, pool)
@@ -128,11 +128,12 @@ def _basis(method: KernelPCA, data: MatrixSpec) -> Generator[Pass, Accumulator, 
         return LandmarkBasis(kind, given, kind.matrix(given, given).mean(axis=0))
     pool = yield from draw_pool(method, data)
     kind = kernel_evaluator(method, data, pool)
-    landmarks, asked = choose(method, kind, pool, data)
-    return LandmarkBasis(kind, landmarks, column_origin(kind, pool, landmarks), asked)
+    landmarks, requested = choose(method, kind, pool, data)
+    return LandmarkBasis(kind, landmarks, column_origin(kind, pool, landmarks), requested)
 
 
 def _one_pass(method: KernelPCA, data: MatrixSpec, basis: LandmarkBasis) -> Fit:
+    """Sum the moments of the kernel with the landmarks in one pass, and solve for the axes."""
     whitened = method.whitened(data)
     single = is_single(method, data) and not whitened
     kind, landmarks = basis.kind, basis.landmarks
@@ -156,7 +157,7 @@ def _one_pass(method: KernelPCA, data: MatrixSpec, basis: LandmarkBasis) -> Fit:
         single=single,
         definite=kind.definite,
     )
-    fields = {**axes.fields(), "kernel_origin": basis.origin, "asked_landmarks": basis.asked}
+    fields = {**axes.fields(), "kernel_origin": basis.origin, "asked_landmarks": basis.requested}
     return method.build_model(kind, landmarks, "nystrom", fields, double=double)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     KernelChoice = KernelName | Literal["precomputed"] | dict[str, Any] | RowFunction
     RowKernel = KernelName | RowFunction
 else:
-    KernelChoice = KernelName | Literal["precomputed"] | dict[str, Any]  # no file has functions in it
+    KernelChoice = KernelName | Literal["precomputed"] | dict[str, Any]  # files cannot contain functions
     RowKernel = KernelName
 
 
@@ -47,8 +47,8 @@ def check_kernel(method: HasKernel) -> None:
     """Refuse impossible values of the parameters of a kernel."""
     kernel = method.kernel
     if isinstance(kernel, str):
-        known = (*KERNELS, "precomputed")
-        require(kernel in known, "kernel", f"{kernel!r} is not a kernel: choose one of {', '.join(known)}")
+        names = (*KERNELS, "precomputed")
+        require(kernel in names, "kernel", f"{kernel!r} is not a kernel: choose one of {', '.join(names)}")
     else:
         require(callable(kernel), "kernel", f"{kernel!r} is not the name of a kernel or a function")
     _check_values(method.gamma, method.sigma, method.degree, method.coef0)
@@ -103,12 +103,12 @@ def require_rows(n_components: int | None, data: MatrixSpec) -> None:
 
 
 def require_square(method: HasKernel, data: MatrixSpec) -> None:
-    """Refuse a precomputed kernel that is not one of all rows with all rows."""
+    """Refuse a precomputed kernel matrix that is not square."""
     if method.kernel == "precomputed" and data.n_rows != data.n_cols:
         raise InputError(
             "kernel",
             f"the kernel matrix is not square: it is {data.n_rows} x {data.n_cols}, and a precomputed kernel "
-            "has a row and a column for every sample",
+            "has one row and one column per sample",
         )
 
 
@@ -122,7 +122,7 @@ def grid(method: HasKernel, data: MatrixSpec, pool: Pool) -> list[Kernel]:
 
 
 def grid_size(method: HasKernel) -> tuple[int, int]:
-    """How many kernels a search tries at most, and in how many folds."""
+    """The largest number of kernels that a search tries, and the number of folds."""
     return sum(1 for _ in _combinations(method)), int(method.kernel.get("folds", _FOLDS))
 
 
@@ -140,16 +140,16 @@ def _combinations(method: HasKernel) -> Iterator[tuple[KernelName, tuple[Any, ..
 
 def check_search(method: HasKernel) -> None:
     """Refuse an invalid search."""
-    asked: Mapping[str, Any] = method.kernel
-    unknown = sorted(set(asked) - {"search", "folds"})
+    requested: Mapping[str, Any] = method.kernel
+    unknown = sorted(set(requested) - {"search", "folds"})
     require(not unknown, "kernel", f"unknown key {unknown[:1]}; a search has the keys search and folds")
-    kernels = asked.get("search")
+    kernels = requested.get("search")
     require(
         isinstance(kernels, Mapping) and kernels,
         "kernel",
         "search needs kernels, as in {search: {rbf: {gamma: [0.1, 1]}, linear: {}}, folds: 5}",
     )
-    folds = asked.get("folds", _FOLDS)
+    folds = requested.get("folds", _FOLDS)
     whole = isinstance(folds, int) and not isinstance(folds, bool)
     require(whole and folds >= 2, "kernel", f"folds is {folds!r}, not a whole number of at least 2")
     assert isinstance(kernels, Mapping)

@@ -77,12 +77,12 @@ class Ridge:
 
     @classmethod
     def fitted(cls, kernel: Kernel, scores: Array, rows: Array, alpha: float) -> Ridge:
-        """From pairs of scores and rows (Bakir, Weston and Schoelkopf 2004)."""
+        """Fit the regression to pairs of scores and rows (Bakir, Weston and Schoelkopf 2004)."""
         matrix = cls._between(kernel, scores, scores)
         matrix.flat[:: len(matrix) + 1] += alpha
         if not np.isfinite(matrix).all():
             raise DataError(
-                "values of the kernel between scores overflow, and the inverse transform cannot be learnt: "
+                "values of the kernel between scores overflow, and the inverse transform cannot be fitted: "
                 "rescale the data, choose a smaller gamma or degree, or leave fit_inverse_transform out"
             )
         return cls(kernel, scores, _solved(matrix, rows))

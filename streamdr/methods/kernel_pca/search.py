@@ -34,12 +34,12 @@ def searched(method: KernelPCA, data: MatrixSpec) -> Fit:
     pool, others, apart = yield from draw_pool_and_rest(method, data)
     kernels = grid(method, data, pool)
     _, folds = grid_size(method)
-    # The landmarks are chosen for an rbf of the data's own width: they must serve every kernel.
+    # All kernels share the landmarks: they are chosen for an rbf whose width is the median distance.
     if isinstance(method.landmarks, str):
         usual = NamedKernel(Kernel("rbf", median_gamma(pool)), pool.mean)
-        landmarks, asked = choose(method, usual, pool, data)
+        landmarks, requested = choose(method, usual, pool, data)
     else:
-        landmarks, asked = Pool.from_rows(np.asarray(method.landmarks)), None
+        landmarks, requested = Pool.from_rows(np.asarray(method.landmarks)), None
     kinds = [NamedKernel(kernel, pool.mean) for kernel in kernels]
     single = is_single(method, data)
     whitenings = _whitenings(kinds, landmarks, single=single)
@@ -62,7 +62,7 @@ def searched(method: KernelPCA, data: MatrixSpec) -> Fit:
         work = cost_factor(len(landmarks) * len(kernels), data.n_cols)
         full.merge(cast(KernelMoments, (yield Pass(rest, label=label, part=others, cost_factor=work))))
     if not (full.weights > 0).all():
-        raise DataError(f"one of {folds} folds has no rows: set folds to less, or use more rows")
+        raise DataError(f"one of {folds} folds has no rows: set folds to a smaller number, or use more rows")
     errors = np.array(
         [
             [_error(full, number, fold, whitening, method.n_components) for fold in range(folds)]
@@ -78,7 +78,7 @@ def searched(method: KernelPCA, data: MatrixSpec) -> Fit:
         single=single,
         definite=kinds[best].definite,
     )
-    fields = {**axes.fields(), "kernel_origin": origins[best], "asked_landmarks": asked}
+    fields = {**axes.fields(), "kernel_origin": origins[best], "asked_landmarks": requested}
     model = method.build_model(kinds[best], landmarks, "nystrom", fields, double=double)
     return replace(model, candidate_kernels=[str(kernel) for kernel in kernels], candidate_errors=errors)
 

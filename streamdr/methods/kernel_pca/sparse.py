@@ -1,4 +1,4 @@
-"""Sparse kernel PCA: every component is one row of the data, and a new row takes one kernel a component."""
+"""Sparse kernel PCA: each component is one row of the data, and a new row needs one kernel value for each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from streamdr.statistics.validation import require
 
 _MOST_CANDIDATES = 4000
 _ZERO_SHARE = 1e-9
-"""Rows with a smaller share of their image left are not chosen: variances along them would be rounding."""
+"""Rows whose images have a smaller share left are not chosen: variances along them would be rounding."""
 _ROUNDED, _ROUNDED_IN_SINGLE = 1e-6, 1e-2
 """The largest rounding error of a variance, relative to the largest variance."""
 
@@ -56,7 +56,7 @@ class SparseKernelPCA:
     Parameters
     ----------
     n_components : int
-        The number of components, each of which is one row. A new row takes one kernel value a component.
+        The number of components, each of which is one row. A new row needs one kernel value per component.
     kernel : "linear", "poly", "rbf", "sigmoid", "laplacian", "cosine" or function
         The kernel, with the parameters of scikit-learn; in Python also a function of two arrays of rows, or
         of two rows.
@@ -213,6 +213,7 @@ class SparseKernelPCA:
         )
 
     def _candidates(self, data: MatrixSpec) -> Generator[Pass, Accumulator, Pool]:
+        """Draw the candidate rows."""
         empty = Sample(data.n_cols, self.pool_rows(data), self.random_state, allow_nan=False)
         return Pool.from_sample(
             (yield from draw_sample(empty, data, "candidates", self.candidate_parts(data)))

@@ -28,7 +28,7 @@ class PCAModel(AlignedArrays):
     mean: Array = field(metadata=_FEATURE)
     """The mean of each feature."""
     components: Array = field(metadata={"dims": ("component", "feature")})
-    """The principal axes, a row each, by falling variance."""
+    """The principal axes, one per row, by descending variance."""
     explained_variance: Array = field(metadata=_COMPONENT)
     """The variance along each component."""
     total_variance: float
@@ -38,21 +38,21 @@ class PCAModel(AlignedArrays):
     noise_variance: float
     """The mean of the discarded eigenvalues: the noise of probabilistic PCA (Tipping and Bishop 1999)."""
     n_samples: float
-    """Rows, or the sum of their weights."""
+    """The number of rows, or the sum of their weights."""
     ddof: int
     """The covariance was divided by n - ddof."""
     rank: int
-    """How many of the variances stand above rounding."""
+    """The number of variances above rounding error."""
     solver: str
-    """How the components were found."""
+    """The solver that computed the components."""
     whiten: str | None = None
-    """How `transform` whitens scores, if it does."""
+    """How `transform` whitens scores; None where it does not."""
     scale: Array | None = field(default=None, metadata=_FEATURE)
-    """The columns' standard deviations, when PCA was of the correlations."""
+    """The standard deviation of each feature, for PCA of the correlation matrix."""
     residuals: Array | None = field(default=None, metadata=_COMPONENT)
-    """|S u - lambda u| of each component, when it was found iteratively."""
+    """|S u - lambda u| of each component, for the iterative solver."""
     center: bool = True
-    """Whether the mean was taken off; otherwise `mean` is zero, and variances are mean squares about zero."""
+    """Whether the mean was subtracted. If not, `mean` is zero, and variances are mean squares about zero."""
     var: Array | None = field(default=None, metadata=_FEATURE)
     """The variance of each feature about its mean, over n. Models of earlier versions have none."""
 
@@ -124,7 +124,7 @@ class PCAModel(AlignedArrays):
         return covariance
 
     def get_precision(self) -> Array:
-        """The inverse of that covariance."""
+        """The inverse of the covariance that the model describes."""
         along, noise = self._levels()
         across = 1.0 / noise if noise else 0.0
         precision = (self.components.T * (1.0 / along - across)) @ self.components
@@ -134,7 +134,7 @@ class PCAModel(AlignedArrays):
         return precision
 
     def score_samples(self, values: Array) -> Array:
-        """The log-likelihood of each row, in nats, by the normal distribution of that covariance."""
+        """The log-likelihood of each row, in nats, under a normal distribution with that covariance."""
         along, noise = self._levels()
         spare = self.n_features - self.n_components
         level = self.n_features * np.log(2 * np.pi) + float(np.log(along).sum())
@@ -184,7 +184,7 @@ class PCAModel(AlignedArrays):
         shift, offset, projection = self._prepared(rows.dtype)
         scores: Array = (rows - shift) @ projection
         scores += offset
-        return scores @ self._back(rows.dtype) if self.outputs_are_features else scores
+        return scores @ self._components_as(rows.dtype) if self.outputs_are_features else scores
 
     def inverse_transform(self, scores: Array) -> Array:
         """Map scores back to rows, in the units of the features."""
@@ -193,7 +193,7 @@ class PCAModel(AlignedArrays):
             coordinates = coordinates @ self.components.T.astype(coordinates.dtype)
         if self.whiten is not None:
             coordinates = coordinates * np.sqrt(self.explained_variance).astype(coordinates.dtype)
-        rows: Array = coordinates @ self._back(coordinates.dtype)
+        rows: Array = coordinates @ self._components_as(coordinates.dtype)
         if self.scale is not None:
             rows *= self.scale.astype(rows.dtype)
         rows += self.mean.astype(rows.dtype)
@@ -205,7 +205,7 @@ class PCAModel(AlignedArrays):
         return plain.inverse_transform(plain.transform(values))
 
     def squared_errors(self, values: Array) -> Array:
-        """Each row's squared distance from its reconstruction; the model's error is the mean of them all."""
+        """The squared distance of each row from its reconstruction; the error of the model is their mean."""
         rows = values - self.mean
         if self.scale is not None:
             rows /= self.scale
@@ -223,8 +223,9 @@ class PCAModel(AlignedArrays):
         return None if self.outputs_are_features else Scores(n_rows, self.mean, self.projection)
 
     def _prepared(self, dtype: np.dtype[Any]) -> tuple[Array, Array, Array]:
+        """The mean, an offset and the projection in a floating type, computed once per type."""
         # The mean is subtracted before the product, never after: with a mean of 1e4 deviations, float32
-        # would keep three digits. What the mean lost in rounding to `dtype` is added back as an offset.
+        # would keep three digits. The offset corrects for the rounding of the mean to `dtype`.
         cache: dict[Any, tuple[Array, Array, Array]] = self._by_dtype
         if dtype not in cache:
             shift = self.mean.astype(dtype)
@@ -236,7 +237,7 @@ class PCAModel(AlignedArrays):
     def _unwhitened(self) -> PCAModel:
         return self if self.whiten is None else replace(self, whiten=None)
 
-    def _back(self, dtype: np.dtype[Any]) -> Array:
+    def _components_as(self, dtype: np.dtype[Any]) -> Array:
         return self.components.astype(dtype, copy=False)
 
     @cached_property

@@ -45,7 +45,7 @@ class _Rows:
     """The number of rows of positive weight."""
     mean: Array
     variance: Array
-    """Of each column, over the weight."""
+    """The variance of each column: squares about the mean, divided by the weight."""
 
 
 @dataclass(eq=False)
@@ -113,7 +113,7 @@ class PCA:
         {"as": "pca_whitened", "n_components": 2, "whiten": "pca"},
     )
     added_parameters: ClassVar[Mapping[str, Any]] = {"center": True}
-    """Parameters that earlier versions did not have, with what they did: their outputs stay up to date."""
+    """Parameters that earlier versions lacked, with the equivalent values: their outputs stay up to date."""
 
     n_components: int | float | Literal["mle"] | None = None
     _: KW_ONLY
@@ -235,6 +235,7 @@ class PCA:
         return min(cast(int, self.wanted) + self.n_oversamples, data.n_rows, data.n_cols)
 
     def _covariance(self, data: MatrixSpec) -> Passes:
+        """One pass for the moments, and the eigenvectors of the covariance."""
         moments = cast(Moments, (yield Pass(Moments(data.n_cols, double=self.double), label="moments")))
         freedom = self._freedom(moments.weight, moments.count)
         require_products(moments.scatter)
@@ -253,6 +254,7 @@ class PCA:
         return self._model(data, rows, deviation, total, values, vectors[:, :k].T.copy())
 
     def _gram(self, data: MatrixSpec) -> Passes:
+        """One pass over columns for the products of rows, and one for the components."""
         empty = Gram(data.n_rows, scale=self.scale, ddof=self.ddof, double=self.double, center=self.center)
         gram = cast(Gram, (yield Pass(empty, axis="columns", label="A A'")))
         freedom = self._freedom(gram.weight, gram.count)
@@ -281,6 +283,7 @@ class PCA:
         return self._model(data, rows, deviation if self.scale else None, total, values, components)
 
     def _krylov(self, data: MatrixSpec) -> Passes:
+        """Block Krylov iteration, with one pass per step."""
         rng = np.random.default_rng(self.random_state)
         start = orthonormal(rng.standard_normal((data.n_cols, self.krylov_width(data))))
         first = cast(Products, (yield Pass(Products(start, double=self.double), label="block Krylov 1")))
@@ -332,6 +335,7 @@ class PCA:
         components: Array,
         residuals: Array | None = None,
     ) -> PCAModel:
+        """The model of the components, and of the eigenvalues that the solver computed."""
         k = len(components)
         rank = self._rank(values, rows, data)
         if self.whitening is not None and k > rank:
@@ -340,10 +344,10 @@ class PCA:
         parts = float(values[:k].sum())
         total = parts if parts > total * (1 + _DOUBLE) else total
         explained = np.minimum(values[:k], total)
-        # The sum of the discarded eigenvalues where all are known: the difference would cancel.
+        # The sum of the discarded eigenvalues, if all were computed: the difference would cancel.
         dimensions = min(data.n_rows, data.n_cols)
-        all_known = len(values) >= dimensions
-        discarded = float(values[k:].sum()) if all_known else max(total - float(explained.sum()), 0.0)
+        all_computed = len(values) >= dimensions
+        discarded = float(values[k:].sum()) if all_computed else max(total - float(explained.sum()), 0.0)
         return PCAModel(
             mean=rows.mean if self.center else np.zeros_like(rows.mean),
             components=fix_signs(components),
@@ -363,6 +367,7 @@ class PCA:
         )
 
     def _freedom(self, weight: float, count: int) -> float:
+        """The divisor of the covariance. Too little weight is refused."""
         if count == 1:
             raise DataError("PCA needs at least 2 rows to see variance, and only 1 row has a positive weight")
         if weight - self.ddof <= 0:
@@ -370,6 +375,7 @@ class PCA:
         return weight - self.ddof
 
     def _deviations(self, variance: Array, mean: Array) -> Array | None:
+        """The standard deviations to divide by, if requested. Data without variance is refused."""
         constant = constant_columns(variance, mean if self.center else np.zeros_like(mean))
         if len(constant) == len(mean):
             raise self._no_variance()
@@ -380,6 +386,7 @@ class PCA:
         return np.sqrt(variance)
 
     def _n_kept(self, values: Array, rows: _Rows, data: MatrixSpec) -> int:
+        """The number of components to keep."""
         if self.wanted is not None:
             return self.wanted
         if self.n_components == "mle":
@@ -395,6 +402,7 @@ class PCA:
         return min(int(np.searchsorted(reached, share, side="right")) + 1, rank)
 
     def _rank(self, values: Array, rows: _Rows, data: MatrixSpec) -> int:
+        """The numerical rank of the covariance."""
         return min(numerical_rank(values, data.n_cols, self.product_dtype(data)), self._most(rows))
 
     def _most(self, rows: _Rows) -> int:

@@ -44,7 +44,7 @@ class Principal(AlignedArrays):
 
     @classmethod
     def of(cls, mean: Array, loadings: Array, noise: float) -> tuple[Principal, Array]:
-        """Rotate loadings to principal axes, with signs fixed; and the rotation, W to W V."""
+        """The model with its loadings rotated to principal axes, signs fixed, and the rotation V of W V."""
         axes, lengths, rotation = scipy.linalg.svd(loadings, full_matrices=False, check_finite=False)
         components = fix_signs(axes.T.copy())
         signs = np.sign(np.einsum("ki,ik->k", components, axes))
@@ -151,7 +151,7 @@ def maximise(statistics: Statistics, now: Factors, *, ridge: float = 0.0, floor:
 
 
 def transformed_statistics(statistics: Statistics, before: Factors, step: Step) -> Statistics:
-    """Statistics of before a step, expressed in the latent variables and about the mean of after it."""
+    """Statistics from before a step, expressed in the latent variables and about the mean after it."""
     k, p = before.order, packed_length(before.order)
     turn, centre = step.turn, step.centre
     shift = np.nan_to_num(step.after.mean - before.mean)
@@ -189,7 +189,7 @@ def _solved(matrices: Array, right: Array) -> Array:
 
 
 def divergence(old: Factors, new: Factors) -> float:
-    """The Kullback-Leibler divergence of the new model from the old, in nats a value: the size of a step."""
+    """The Kullback-Leibler divergence of the new model from the old, in nats per value: the step size."""
     observed = np.isfinite(old.mean) & np.isfinite(new.mean)
     d = int(observed.sum())
     w0, w1, shift = old.loadings[observed], new.loadings[observed], (new.mean - old.mean)[observed]
@@ -221,9 +221,9 @@ def log_determinant(factors: Factors, n_cols: int, lower: Array | None = None) -
 def sample_start(rows: Array, weights: Array, n_components: int) -> Principal:
     """The start from the principal axes of a sample, missing values filled by column means: for wide data."""
     mean = column_means(rows, weights)
-    there = np.isfinite(rows)
-    centred = np.where(there, rows - mean, 0.0)
-    observed = float(weights @ there.sum(axis=1))
+    is_observed = np.isfinite(rows)
+    centred = np.where(is_observed, rows - mean, 0.0)
+    observed = float(weights @ is_observed.sum(axis=1))
     variance = float(weights @ np.einsum("ij,ij->i", centred, centred)) / max(observed, 1e-300)
     axes, lengths, _ = scipy.linalg.svd(
         (centred * np.sqrt(weights)[:, None]).T, full_matrices=False, check_finite=False
@@ -241,7 +241,7 @@ def sample_start(rows: Array, weights: Array, n_components: int) -> Principal:
 
 def column_means(rows: Array, weights: Array) -> Array:
     """The mean of the observed values of each column; 0 where there are none."""
-    there = np.isfinite(rows)
-    counts = weights @ there
-    means: Array = (weights @ np.where(there, rows, 0.0)) / np.where(counts > 0, counts, 1.0)
+    is_observed = np.isfinite(rows)
+    counts = weights @ is_observed
+    means: Array = (weights @ np.where(is_observed, rows, 0.0)) / np.where(counts > 0, counts, 1.0)
     return means

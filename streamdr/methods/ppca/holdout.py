@@ -28,13 +28,15 @@ class Holdout:
         """The mask of held-out values of the rows with these numbers."""
         n_cols = values.shape[1]
         cell = rows.astype(np.uint64)[:, None] * np.uint64(n_cols) + np.arange(n_cols, dtype=np.uint64)
-        lots = mixed(cell, self.seed)
-        held = lots < np.uint64(self.fraction * 2.0**64)
+        keys = mixed(cell, self.seed)
+        held = keys < np.uint64(self.fraction * 2.0**64)
         held[:, list(self.never_held_out)] = False
-        there = values == values
-        fully_held_out = np.flatnonzero((there & held).any(axis=1) & ~(there & ~held).any(axis=1))
+        is_observed = values == values
+        fully_held_out = np.flatnonzero((is_observed & held).any(axis=1) & ~(is_observed & ~held).any(axis=1))
         if len(fully_held_out):  # such a row keeps the value that would be held out last
-            last = np.argmax(np.where(there[fully_held_out], lots[fully_held_out], np.uint64(0)), axis=1)
+            last = np.argmax(
+                np.where(is_observed[fully_held_out], keys[fully_held_out], np.uint64(0)), axis=1
+            )
             held[fully_held_out, last] = False
         return held
 
@@ -53,11 +55,13 @@ class Holdout:
         error = values - (posterior.latent.T @ factors.loadings.T + factors.centre)
         latent_variance = posterior.spread.T @ doubled(factors.products)
         variance = factors.noise * (1.0 + latent_variance)
-        there = held & (values == values)
-        if factors.known is not None:
-            there &= factors.known
-        weight = np.ones(np.count_nonzero(there)) if weights is None else weights[np.nonzero(there)[0]]
-        error, variance = error[there], variance[there]
+        evaluated = held & (values == values)
+        if factors.observed_features is not None:
+            evaluated &= factors.observed_features
+        weight = (
+            np.ones(np.count_nonzero(evaluated)) if weights is None else weights[np.nonzero(evaluated)[0]]
+        )
+        error, variance = error[evaluated], variance[evaluated]
         squares = error**2
         density = -0.5 * (LN_2PI + np.log(variance) + squares / variance)
         return np.array([weight.sum(), weight @ density, weight @ squares])

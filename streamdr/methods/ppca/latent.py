@@ -30,7 +30,7 @@ class Statistics(NamedTuple):
 
     @classmethod
     def empty(cls, n_components: int, n_cols: int) -> Statistics:
-        """Of no rows."""
+        """The statistics of no rows."""
         stacked = packed_length(n_components) + n_components + 1
         return cls(
             np.zeros((stacked, n_cols)),
@@ -40,7 +40,7 @@ class Statistics(NamedTuple):
         )
 
     def add(self, later: Statistics) -> None:
-        """Take in those of more rows."""
+        """Add the statistics of later rows, in place."""
         for mine, other in zip(self, later, strict=True):
             mine += other
 
@@ -125,7 +125,7 @@ class Latent:
                 share = share if weights is None else share * weights
                 posterior = expect(rows, factors, second_moments=True)
                 self._collect(number, rows, posterior, _positive(share, rows))
-        known = self.factors[0].known
+        observed_features = self.factors[0].observed_features
         weight = np.ones(len(values)) if weights is None else weights
         some = rows.observed > 0
         self.totals += np.array(
@@ -135,7 +135,9 @@ class Latent:
                 weight @ rows.observed,
                 weight @ likelihood,
                 len(values),
-                0 if known is None else _count_unmodelled(values, known, weights, held),
+                0
+                if observed_features is None
+                else _count_unmodelled(values, observed_features, weights, held),
             ],
             np.float64,
         )
@@ -204,7 +206,7 @@ class Latent:
 def joint_log_likelihood(
     values: Array, factors: Sequence[Factors], shares: Array, held: Array | None = None
 ) -> Array:
-    """ln(share) + ln p(row | component), a row for each component."""
+    """ln(share) + ln p(row | component), components x rows."""
     joint = np.empty((len(factors), len(values)))
     for number, (one, share) in enumerate(zip(factors, shares, strict=True)):
         joint[number] = np.log(share) + expect(observe(values, one, held), one).log_likelihood
@@ -219,12 +221,15 @@ def _positive(weights: Array | None, rows: ObservedRows) -> Array | None:
     return some.astype(np.float64) if weights is None else weights * some
 
 
-def _count_unmodelled(values: Array, known: Array, weights: Array | None, held: Array | None) -> int:
+def _count_unmodelled(
+    values: Array, observed_features: Array, weights: Array | None, held: Array | None
+) -> int:
     """The number of observed values of positive weight of features that were never observed before."""
-    there = values[:, ~known] == values[:, ~known]
+    unmodelled = ~observed_features
+    is_observed = values[:, unmodelled] == values[:, unmodelled]
     if held is not None:
-        there &= ~held[:, ~known]
-    return int(np.count_nonzero(there if weights is None else there[weights > 0]))
+        is_observed &= ~held[:, unmodelled]
+    return int(np.count_nonzero(is_observed if weights is None else is_observed[weights > 0]))
 
 
 def require_finite(full: Latent) -> None:

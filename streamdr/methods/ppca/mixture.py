@@ -55,9 +55,11 @@ class SampleRows:
     @property
     def mean_variance(self) -> float:
         """The mean of the features' variances, over observed values."""
-        there = np.isfinite(self.rows)
-        centred = np.where(there, self.filled - column_means(self.rows, self.weights), 0.0)
-        return float(self.weights @ np.sum(centred**2, axis=1)) / float(self.weights @ there.sum(axis=1))
+        is_observed = np.isfinite(self.rows)
+        centred = np.where(is_observed, self.filled - column_means(self.rows, self.weights), 0.0)
+        return float(self.weights @ np.sum(centred**2, axis=1)) / float(
+            self.weights @ is_observed.sum(axis=1)
+        )
 
     def where(self, chosen: Array) -> SampleRows:
         """Some of the rows."""
@@ -128,7 +130,7 @@ class PPCAMixture:
         require(self.max_iter >= 1, "max_iter", f"{self.max_iter} is not at least 1")
         require(self.ridge >= 0, "ridge", f"{self.ridge} is negative")
         floor = self.variance_floor
-        require(0 < floor < 1, "variance_floor", f"{floor} is not a part of 1, above 0 and below 1")
+        require(0 < floor < 1, "variance_floor", f"{floor} is not a fraction above 0 and below 1")
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
@@ -141,7 +143,7 @@ class PPCAMixture:
         return self
 
     def routes(self, data: MatrixSpec) -> Sequence[Route]:
-        """A sample to start from, and a pass an iteration."""
+        """A sample to start from, and one pass per iteration."""
         self.check()
         if data.n_rows < 2:
             raise DataError(
@@ -239,17 +241,18 @@ class PPCAMixture:
             converged = change <= self.tol
             if converged or len(history) >= self.max_iter or full.n_unmodelled:
                 return _model(now if converged else after, full, history, change, converged, restarts, floor)
-            label = f"EM {len(history) + 1}, {history[-1]:.6g} nats a row, change {change:.1e}"
+            label = f"EM {len(history) + 1}, {history[-1]:.6g} nats per row, change {change:.1e}"
             now = after
 
     def _floor_of(self, start: PPCAMixtureModel) -> float:
         """The variance floor for a fit that continues from a model, from the model's variance."""
-        known = np.isfinite(start.means[0])
-        total = float(np.trace(start.get_covariance()[np.ix_(known, known)]))
-        return self.variance_floor * total / int(known.sum())
+        observed = np.isfinite(start.means[0])
+        total = float(np.trace(start.get_covariance()[np.ix_(observed, observed)]))
+        return self.variance_floor * total / int(observed.sum())
 
 
 def _maximised(full: Latent, now: Mixture, ridge: float, floor: float) -> Mixture:
+    """The mixture after the M step. A component with too few rows is left unchanged."""
     parts = []
     for statistics, part in zip(full.statistics, now.parts, strict=True):
         enough = statistics.latent[-1] > part.factors.order
@@ -286,7 +289,7 @@ def _restarted(now: Mixture, underpopulated: Sequence[int], sample: SampleRows, 
 
 
 def _component_start(some: SampleRows, overall: Principal, floor: float) -> Principal:
-    """A component for some rows; with the axes of all rows where these are too few."""
+    """A component for some rows; with the axes of all rows where there are too few."""
     order = overall.factors.order
     if len(some.rows) <= 2 * (order + 1):
         few = len(some.rows) > 0
@@ -298,7 +301,7 @@ def _component_start(some: SampleRows, overall: Principal, floor: float) -> Prin
 
 
 def _change(old: Mixture, new: Mixture) -> float:
-    """An upper bound of the divergence of the new mixture from the old, in nats a value."""
+    """An upper bound of the divergence of the new mixture from the old, in nats per value."""
     d = int(np.isfinite(old.parts[0].mean).sum())
     between = float(old.weights @ np.log(old.weights / new.weights)) / d
     within = [divergence(a.factors, b.factors) for a, b in zip(old.parts, new.parts, strict=True)]
@@ -314,6 +317,7 @@ def _model(
     restarts: int,
     floor: float,
 ) -> Model:
+    """The model of parameters, and of the statistics of the last pass."""
     counts = sum(statistics.masked[-1] for statistics in full.statistics)
     means = np.stack([np.where(counts > 0, part.mean, np.nan) for part in now.parts])
     noise = np.array([part.noise for part in now.parts])

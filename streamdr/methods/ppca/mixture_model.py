@@ -27,15 +27,15 @@ _CANDIDATE = {"dims": ("candidate",)}
 
 @dataclass(frozen=True, eq=False)
 class PPCAMixtureModel(AlignedArrays):
-    """Several probabilistic PCAs, each with the probability that a row is from it."""
+    """Several probabilistic PCAs, each with the prior probability of a row."""
 
     pictures: ClassVar[tuple[Picture, ...]] = (LOG_LIKELIHOOD,)
     allow_nan: ClassVar[bool] = True
 
     weights: Array = field(metadata=_MIXTURE)
-    """How probable each component is before a row is seen."""
+    """The prior probability of each component."""
     means: Array = field(metadata={"dims": ("mixture", "feature")})
-    """NaN for features that were never observed."""
+    """The mean of each component; NaN for features that were never observed."""
     components: Array = field(metadata={"dims": ("mixture", "component", "feature")})
     """The principal axes of each component of the mixture."""
     explained_variance: Array = field(metadata={"dims": ("mixture", "component")})
@@ -43,25 +43,25 @@ class PPCAMixtureModel(AlignedArrays):
     noise_variance: Array = field(metadata=_MIXTURE)
     """The variance of the noise of each component of the mixture."""
     n_samples: float
-    """Rows that have any value, or the sum of their weights."""
+    """The number of rows with any observed value, or the sum of their weights."""
     n_observed: float
-    """Values, or the sum of their weights."""
+    """The number of observed values, or the sum of their weights."""
     log_likelihood: float
-    """Of a row, on average over those that the model was fitted to, in the last pass."""
+    """The mean log-likelihood per row of the fitted data, in the last pass."""
     log_likelihoods: Array = field(metadata={"dims": ("iteration",)})
-    """The same for each iteration of EM, at its beginning."""
+    """The mean log-likelihood per row at the beginning of each iteration of EM."""
     converged: bool = True
-    """Whether EM stopped by its tolerance."""
+    """Whether EM reached its tolerance."""
     change: float = 0.0
-    """How far the last step of EM would have gone, in nats a value, at most."""
+    """An upper bound of the size of the last step of EM, taken or not, in nats per value."""
     empty_rows: int = 0
-    """How many rows had no value at all."""
+    """The number of rows without any observed value."""
     new_features: int = 0
-    """Values of features that were unknown to the model that the fit began with."""
+    """The number of values of features that the initial model had never observed."""
     restarts: int = 0
-    """How often a component was left with too few rows, and was restarted elsewhere."""
+    """The number of restarts of components with too few rows."""
     floored: int = 0
-    """How many components have no less noise only because none may have."""
+    """The number of components whose noise variance is at the floor."""
     candidate_components: Array | None = field(default=None, metadata=_CANDIDATE)
     """The numbers of latent variables that were tried."""
     candidate_mixtures: Array | None = field(default=None, metadata=_CANDIDATE)
@@ -76,32 +76,32 @@ class PPCAMixtureModel(AlignedArrays):
 
     @property
     def n_mixtures(self) -> int:
-        """How many components the mixture has."""
+        """The number of components of the mixture."""
         return len(self.weights)
 
     @property
     def n_components(self) -> int:
-        """How many latent variables each of them has."""
+        """The number of latent variables of each component."""
         return int(self.components.shape[1])
 
     @property
     def n_outputs(self) -> int:
-        """How many columns `transform` gives: the latent variables of every component."""
+        """How many columns `transform` returns: the latent variables of every component."""
         return self.n_mixtures * self.n_components
 
     @property
     def outputs_are_features(self) -> bool:
-        """Latent variables are no features."""
+        """False: latent variables are not features."""
         return False
 
     @property
     def n_iter(self) -> int:
-        """How many iterations of EM there were."""
+        """The number of iterations of EM."""
         return len(self.log_likelihoods)
 
     @property
     def n_parameters(self) -> int:
-        """How many numbers the model is free to choose."""
+        """The number of free parameters."""
         d, k, c = int(np.isfinite(self.means[0]).sum()), self.n_components, self.n_mixtures
         return c * (d + d * k - k * (k - 1) // 2 + 1) + c - 1
 
@@ -112,7 +112,7 @@ class PPCAMixtureModel(AlignedArrays):
 
     @property
     def missing(self) -> float:
-        """The part of all values that was missing, rows without any included."""
+        """The fraction of all values that was missing, including rows without any observed value."""
         return max(0.0, 1.0 - self.n_observed / ((self.n_samples + self.empty_rows) * self.n_features))
 
     @cached_property
@@ -123,7 +123,7 @@ class PPCAMixtureModel(AlignedArrays):
 
     @property
     def factors(self) -> tuple[Factors, ...]:
-        """The parameters as the E step takes them."""
+        """The parameters for the E step."""
         return tuple(principal.factors for principal in self.principals)
 
     def summary(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class PPCAMixtureModel(AlignedArrays):
             Fact("solver", "em"),
             Fact("mixtures", self.n_mixtures),
             Fact("components of each", self.n_components),
-            Fact("log-likelihood", self.log_likelihood, "nats a row"),
+            Fact("log-likelihood", self.log_likelihood, "nats per row"),
             Fact("iterations", self.n_iter),
             Fact("converged", self.converged),
             Fact("missing", self.missing, "% of the values"),
@@ -179,7 +179,7 @@ class PPCAMixtureModel(AlignedArrays):
         if not self.converged:
             notes.append(
                 f"stopped at max_iter={self.n_iter}, when a step still moved the model by {self.change:.1e} "
-                "nats a value: usable, and better with more iterations or a larger tol"
+                "nats per value: the model is usable, and improves with more iterations; or set a larger tol"
             )
         if self.empty_rows:
             notes.append(f"{self.empty_rows:,} rows have no value: they were left out of the fit")
@@ -219,7 +219,7 @@ class PPCAMixtureModel(AlignedArrays):
         return labels
 
     def score_samples(self, values: Array) -> Array:
-        """The log-likelihood of what was observed of each row, in nats: outliers have little."""
+        """The log-likelihood of the observed values of each row, in nats; it is low for outliers."""
         found = self._mapped(
             values, 1, lambda rows: logsumexp(self._joint(rows), axis=0)[:, None], np.float64
         )
@@ -258,7 +258,7 @@ class PPCAMixtureModel(AlignedArrays):
         return self._mapped(values, self.n_features, variance)
 
     def sample(self, n_samples: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Rows drawn from the model, and the component that each is from."""
+        """Rows drawn from the model, and the component of each row."""
         labels = rng.choice(self.n_mixtures, size=n_samples, p=self.weights / self.weights.sum())
         latent = rng.standard_normal((n_samples, self.n_components))
         rows = rng.standard_normal((n_samples, self.n_features)) * np.sqrt(self.noise_variance)[labels, None]
@@ -282,10 +282,8 @@ class PPCAMixtureModel(AlignedArrays):
 
     def scratch_bytes(self, n_rows: int) -> int:
         """Bytes that mapping rows allocates: the E step of a slab, and the parameters of all components."""
-        from streamdr.methods.ppca.routes import (
-            e_step_bytes,
-            latent_bytes,
-        )  # imported here: it imports this module
+        # Imported here, because that module imports this one.
+        from streamdr.methods.ppca.routes import e_step_bytes, latent_bytes
 
         d, k, c = self.n_features, self.n_components, self.n_mixtures
         slab = min(n_rows, matrices_per_slab(k, d))

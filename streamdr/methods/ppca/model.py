@@ -36,41 +36,41 @@ class PPCAModel(AlignedArrays):
     allow_nan: ClassVar[bool] = True
 
     mean: Array = field(metadata=_FEATURE)
-    """NaN for features that were never observed."""
+    """The mean of each feature; NaN for features that were never observed."""
     components: Array = field(metadata={"dims": ("component", "feature")})
-    """The principal axes, a row each, by falling variance."""
+    """The principal axes, one per row, by descending variance."""
     explained_variance: Array = field(metadata=_COMPONENT)
     """The variance along each component, noise included."""
     noise_variance: float
     """The variance of the noise of each feature."""
     n_samples: float
-    """Rows that have any value, or the sum of their weights."""
+    """The number of rows with any observed value, or the sum of their weights."""
     n_observed: float
-    """Values, or the sum of their weights."""
+    """The number of observed values, or the sum of their weights."""
     solver: str
-    """How the components were found."""
+    """The algorithm that computed the components."""
     log_likelihood: float
-    """Of a row, on average over those that the model was fitted to, in the last pass."""
+    """The mean log-likelihood per row of the fitted data, in the last pass."""
     log_likelihoods: Array = field(metadata={"dims": ("iteration",)})
-    """The same for each iteration of EM, at its beginning."""
+    """The mean log-likelihood per row at the beginning of each iteration of EM."""
     converged: bool = True
-    """Whether EM stopped by its tolerance."""
+    """Whether EM reached its tolerance."""
     change: float = 0.0
-    """How far the last step of EM would have gone, in nats a value."""
+    """The size of the last step of EM, taken or not, in nats per value."""
     empty_rows: int = 0
-    """How many rows had no value at all."""
+    """The number of rows without any observed value."""
     constant_features: int = 0
-    """How many features had one value only."""
+    """The number of features with a single distinct value."""
     new_features: int = 0
-    """Values of features that were unknown to the model that the fit began with."""
+    """The number of values of features that the initial model had never observed."""
     held_out: Array | None = field(default=None, metadata={"dims": ("measure",)})
-    """Of the values that were held out: how many, their mean log-density and root mean square error."""
+    """The number of held-out values, their mean log-density and their root mean square error."""
     candidates: Array | None = field(default=None, metadata={"dims": ("candidate",)})
     """The numbers of components that were tried."""
     criteria: Array | None = field(default=None, metadata={"dims": ("candidate",)})
-    """What each came to: minus the held-out log-density of a value, or BIC. The smallest was chosen."""
+    """The criterion of each: minus the held-out log-density per value, or BIC. The smallest was chosen."""
     anchor_mean: Array | None = field(default=None, metadata=_FEATURE)
-    """The parameters one step before these, at which EM had converged to fewer rows; None where these are."""
+    """The mean of the anchor: the parameters one step before, where EM converged; None if there is none."""
     anchor_components: Array | None = field(default=None, metadata={"dims": ("component", "feature")})
     """The components of the anchor."""
     anchor_variance: Array | None = field(default=None, metadata=_COMPONENT)
@@ -85,7 +85,7 @@ class PPCAModel(AlignedArrays):
 
     @property
     def n_components(self) -> int:
-        """How many latent variables there are."""
+        """The number of latent variables."""
         return len(self.components)
 
     @property
@@ -95,17 +95,17 @@ class PPCAModel(AlignedArrays):
 
     @property
     def outputs_are_features(self) -> bool:
-        """Latent variables are no features."""
+        """False: latent variables are not features."""
         return False
 
     @property
     def n_iter(self) -> int:
-        """How many iterations of EM there were."""
+        """The number of iterations of EM."""
         return len(self.log_likelihoods)
 
     @property
     def loadings(self) -> Array:
-        """W, features x components, orthogonal columns by falling length."""
+        """W, features x components: orthogonal columns by descending length."""
         return self.principal.loadings
 
     @property
@@ -177,7 +177,7 @@ class PPCAModel(AlignedArrays):
             Fact("solver", self.solver),
             Fact("components", self.n_components),
             Fact("explained", float(self.explained_variance_ratio.sum()), "% of the variance"),
-            Fact("log-likelihood", self.log_likelihood, "nats a row"),
+            Fact("log-likelihood", self.log_likelihood, "nats per row"),
             Fact("iterations", self.n_iter),
             Fact("converged", self.converged),
             Fact("noise variance", self.noise_variance),
@@ -192,7 +192,7 @@ class PPCAModel(AlignedArrays):
 
     @property
     def missing(self) -> float:
-        """The part of all values that was missing, rows without any included."""
+        """The fraction of all values that was missing, including rows without any observed value."""
         rows = self.n_samples + self.empty_rows
         held_out = 0.0 if self.held_out is None else float(self.held_out[0])
         return max(0.0, 1.0 - (self.n_observed + held_out) / (rows * self.n_features))
@@ -203,8 +203,8 @@ class PPCAModel(AlignedArrays):
         notes = []
         if not self.converged:
             notes.append(
-                f"stopped by max_iter, when a step still moved the model by {self.change:.1e} nats a value: "
-                "usable, and better with more iterations"
+                f"stopped by max_iter, when a step still moved the model by {self.change:.1e} nats per "
+                "value: the model is usable, and improves with more iterations"
             )
         if self.empty_rows:
             notes.append(f"{self.empty_rows:,} rows have no value: they were left out, and map to the mean")
@@ -213,16 +213,17 @@ class PPCAModel(AlignedArrays):
         if self.new_features:
             notes.append(
                 f"{self.new_features:,} values are of features that the first rows did not have: they were "
-                "left out; a fit to all rows takes them in"
+                "left out; a fit to all rows includes them"
             )
         if self.constant_features:
             notes.append(
-                f"{self.constant_features:,} features are constant where observed: noise is all they share"
+                f"{self.constant_features:,} features are constant where observed: "
+                "the model gives them noise only"
             )
         if self.n_observed < 2 * self.n_components * self.n_samples:
             notes.append(
-                f"{self.n_observed / self.n_samples:.1f} values a row for {self.n_components} components: "
-                "few; a ridge, or a holdout, guards against overfitting"
+                f"{self.n_observed / self.n_samples:.1f} values per row are few for {self.n_components} "
+                "components; a ridge, or a holdout, guards against overfitting"
             )
         if self.held_out is not None:
             count, density, error = (float(number) for number in self.held_out)
@@ -236,7 +237,7 @@ class PPCAModel(AlignedArrays):
         return notes
 
     def transform(self, values: Array) -> Array:
-        """The mean of each row's latent variables given what was observed of it."""
+        """The mean of the latent variables of each row, given its observed values."""
         return self._mapped(values, self.n_components, lambda rows, posterior: posterior.latent.T)
 
     def latent(self, values: Array) -> tuple[Array, Array]:
@@ -272,14 +273,15 @@ class PPCAModel(AlignedArrays):
 
         def variance(rows: Array, posterior: Posterior) -> Array:
             imputed = self.noise_variance * (1.0 + posterior.spread.T @ weights)
-            if self.factors.known is not None:
-                imputed[:, ~self.factors.known] = np.nan
+            observed = self.factors.observed_features
+            if observed is not None:
+                imputed[:, ~observed] = np.nan
             return np.where(np.isnan(rows), imputed, 0.0)
 
         return self._mapped(values, self.n_features, variance)
 
     def score_samples(self, values: Array) -> Array:
-        """The log-likelihood of what was observed of each row, in nats: outliers have little."""
+        """The log-likelihood of the observed values of each row, in nats; it is low for outliers."""
         rows = self._mapped(values, 1, lambda rows, posterior: posterior.log_likelihood[:, None], np.float64)
         return rows[:, 0]
 
@@ -309,10 +311,8 @@ class PPCAModel(AlignedArrays):
 
     def scratch_bytes(self, n_rows: int) -> int:
         """Bytes that mapping rows allocates: the E step of a slab, and a few arrays of its size."""
-        from streamdr.methods.ppca.routes import (
-            e_step_bytes,
-            latent_bytes,
-        )  # imported here: it imports this module
+        # Imported here, because that module imports this one.
+        from streamdr.methods.ppca.routes import e_step_bytes, latent_bytes
 
         d, k = self.n_features, self.n_components
         # The packed w_j w_j' of all features, and a second copy for variances.

@@ -37,10 +37,10 @@ class ObservedCounts:
             values = block.values[slab]
             if np.isinf(values).any():
                 block.locate_nonfinite()
-            held, there = self.holdout.chosen(block.numbers[slab], values), values == values
+            held, is_observed = self.holdout.chosen(block.numbers[slab], values), values == values
             if block.weights is not None:
-                there &= block.weights[slab, None] > 0
-            self.counts += np.stack([(there & held).sum(axis=0), (there & ~held).sum(axis=0)])
+                is_observed &= block.weights[slab, None] > 0
+            self.counts += np.stack([(is_observed & held).sum(axis=0), (is_observed & ~held).sum(axis=0)])
 
     def merge(self, later: Self) -> None:
         """Fold in the rows that follow."""

@@ -22,7 +22,7 @@ _FEWEST_ROWS, _STREAM_ROWS, _STREAM_BYTES = 64, 4096, 32 << 20
 
 
 class PPCAStream:
-    """An online fit: the first rows are kept and fitted, then each minibatch makes a step."""
+    """An online fit: the first rows are kept and fitted; then each minibatch is one step of EM."""
 
     def __init__(self, ppca: PPCA, n_cols: int) -> None:
         self._ppca = ppca
@@ -41,7 +41,7 @@ class PPCAStream:
         return stream
 
     def update(self, block: Block) -> None:
-        """Take more rows."""
+        """Add more rows."""
         weights = np.ones(len(block.values)) if block.weights is None else block.weights
         for start in range(0, len(weights), self._batch):
             here = slice(start, start + self._batch)
@@ -62,6 +62,7 @@ class PPCAStream:
         return steps.model(self._ppca.tol)
 
     def _take_batch(self, rows: Block) -> None:
+        """Keep the rows for the first fit, or add them to the pending minibatch."""
         if self._steps is None or self._pending is None:
             self._first.append(rows.values.astype(np.float64))
             self._weights.append(cast(Array, rows.weights))
@@ -74,6 +75,7 @@ class PPCAStream:
             self._pending = Latent([self._steps.now.factors])
 
     def _begin(self, first: PPCAModel) -> None:
+        """Start stepwise EM from the model of the first rows, which are the first minibatch."""
         steps = StepwiseEM(first.principal, self._ppca.ridge, first.constant_features)
         full = Latent([steps.now.factors])
         for values, weights in zip(self._first, self._weights, strict=True):

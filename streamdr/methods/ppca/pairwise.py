@@ -72,18 +72,18 @@ class Pairwise:
             block.locate_nonfinite()
 
     def _update_slab(self, values: Array, weights: Array | None, numbers: Array) -> None:
-        there = values == values
+        is_observed = values == values
         if self.holdout is not None:
-            there &= ~self.holdout.chosen(numbers, values)
+            is_observed &= ~self.holdout.chosen(numbers, values)
         shape, double = values.shape, np.dtype(np.float64)
         mask = scratch("mask", shape, double)
-        np.copyto(mask, there)
+        np.copyto(mask, is_observed)
         shares = np.ones(len(values)) if weights is None else np.maximum(weights, _TINY_WEIGHT)
-        counts, total = shares @ mask, shares @ np.where(there, values, 0.0)
+        counts, total = shares @ mask, shares @ np.where(is_observed, values, 0.0)
         near = (total / np.where(counts > 0, counts, np.nan)).astype(values.dtype)
         origin = near.astype(np.float64)
-        moved = np.where(there, values - origin, 0.0)
-        rows = np.array([len(values), np.count_nonzero(~there.any(axis=1))], np.float64)
+        moved = np.where(is_observed, values - origin, 0.0)
+        rows = np.array([len(values), np.count_nonzero(~is_observed.any(axis=1))], np.float64)
         if weights is not None:
             roots = np.sqrt(weights)[:, None]
             mask *= roots

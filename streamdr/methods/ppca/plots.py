@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Likelihoods(Protocol):
-    """A model that was found step by step, each of which made the data more likely."""
+    """A model that was fitted by iterations, with the log-likelihood of each."""
 
     @property
     def log_likelihoods(self) -> Array:
-        """Of a row, on average, at the beginning of each iteration."""
+        """The mean log-likelihood per row at the beginning of each iteration."""
 
 
 def log_likelihood(model: Likelihoods, path: Path | str | None = None) -> Figure:
-    """Draw how likely the data is after each iteration, and on a second scale what is left to gain.
+    """Plot the log-likelihood of each iteration, and on a second axis its distance from the last one.
 
     Parameters
     ----------
     model : model or estimator
-        One that was found by EM.
+        A model that was fitted by EM.
     path : str, Path or None
-        Where to save the picture, if anywhere.
+        Where to save the image; None to save none.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def log_likelihood(model: Likelihoods, path: Path | str | None = None) -> Figure
     """
     history = np.asarray(model.log_likelihoods)
     if not len(history):
-        raise DataError("the model was found without iterations: there is nothing to draw")
+        raise DataError("the model was fitted without iterations: there is nothing to draw")
     figure = new_figure()
     from matplotlib.ticker import MaxNLocator
 
@@ -58,17 +58,17 @@ def log_likelihood(model: Likelihoods, path: Path | str | None = None) -> Figure
     reached = figure.add_subplot()
     reached.plot(number, history, color=BLUE, marker="o", markersize=4, linewidth=1.5)
     reached.set_xlabel("iteration")
-    reached.set_ylabel("log-likelihood (nats a row)", color=BLUE)
+    reached.set_ylabel("log-likelihood (nats per row)", color=BLUE)
     reached.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     left = history[-1] - history[:-1]
     some = left > 0
     axes = [reached]
     if some.any():
-        missing = reached.twinx()
-        missing.semilogy(number[:-1][some], left[some], color=ORANGE, marker="o", markersize=3, linewidth=1)
-        missing.set_ylabel("below the last", color=ORANGE)
-        axes.append(missing)
-    reached.set_title(f"{count(len(history), 'iteration')}: {history[-1]:.6g} nats a row", loc="left")
+        distance = reached.twinx()
+        distance.semilogy(number[:-1][some], left[some], color=ORANGE, marker="o", markersize=3, linewidth=1)
+        distance.set_ylabel("below the last iteration", color=ORANGE)
+        axes.append(distance)
+    reached.set_title(f"{count(len(history), 'iteration')}: {history[-1]:.6g} nats per row", loc="left")
     for one in axes:
         one.spines["top"].set_visible(False)
     save(figure, path)

@@ -21,7 +21,7 @@ from streamdr.methods.ppca.small_matrices import invert, matrices_per_slab, oute
 _DOUBLE = np.dtype(np.float64)
 LN_2PI = float(np.log(2 * np.pi))
 _LOW_NOISE_RATIO = 1e4
-"""The ratio of signal to noise from which on squares are not subtracted, to avoid cancellation."""
+"""The ratio of signal to noise above which squares are not subtracted, to avoid cancellation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,19 +35,20 @@ class Factors(AlignedArrays):
 
     @property
     def order(self) -> int:
-        """How many components there are."""
+        """The number of components."""
         return int(self.loadings.shape[1])
 
     @cached_property
-    def known(self) -> Array | None:
+    def observed_features(self) -> Array | None:
         """The mask of features that were observed in the fit; None where all were."""
-        known: Array = np.isfinite(self.mean)
-        return None if known.all() else known
+        observed: Array = np.isfinite(self.mean)
+        return None if observed.all() else observed
 
     @cached_property
     def centre(self) -> Array:
         """The mean; 0 for features that were never observed."""
-        return self.mean if self.known is None else np.where(self.known, self.mean, 0.0)
+        observed = self.observed_features
+        return self.mean if observed is None else np.where(observed, self.mean, 0.0)
 
     @cached_property
     def low_noise(self) -> bool:
@@ -56,7 +57,7 @@ class Factors(AlignedArrays):
 
     @cached_property
     def products(self) -> Array:
-        """w_j w_j' / s2 of each feature, packed: a column a feature."""
+        """w_j w_j' / s2 of each feature, packed: one column per feature."""
         return outer(np.ascontiguousarray(self.loadings.T) / np.sqrt(self.noise))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -87,14 +88,14 @@ class ObservedRows:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """The posterior of the latent variables of some rows: a column for each row."""
+    """The posterior of the latent variables of some rows: one column per row."""
 
     latent: Array
     """Their means, components x rows."""
     spread: Array
     """Their covariances, packed; or E zz', if second moments were requested."""
     log_likelihood: Array
-    """Of each row, in nats."""
+    """The log-likelihood of each row, in nats."""
 
     def with_second_moments(self) -> Posterior:
         """The same posterior with E zz' in place of the covariances."""
@@ -109,22 +110,22 @@ def slabs(shape: tuple[int, ...], order: int) -> Iterator[slice]:
         yield slice(start, min(start + step, n_rows))
 
 
-def observe(values: Array, factors: Factors, hidden: Array | None = None) -> ObservedRows:
-    """Centre the observed values that are not `hidden`. NaN is a missing value."""
+def observe(values: Array, factors: Factors, held_out: Array | None = None) -> ObservedRows:
+    """Centre the observed values that are not held out. NaN is a missing value."""
     shape = values.shape
-    there = np.equal(values, values, out=scratch("there", shape, np.dtype(bool)))
-    if factors.known is not None:
-        there &= factors.known
-    if hidden is not None:
-        there &= ~hidden
+    is_observed = np.equal(values, values, out=scratch("is_observed", shape, np.dtype(bool)))
+    if factors.observed_features is not None:
+        is_observed &= factors.observed_features
+    if held_out is not None:
+        is_observed &= ~held_out
     residual = np.subtract(values, factors.centre, out=scratch("residual", shape, _DOUBLE))
     mask = scratch("mask", shape, _DOUBLE)
     # Bitwise and with ones keeps a value; with zeros it makes it 0.0, even if it is NaN.
     keep = mask.view(np.int64)
-    np.copyto(keep, there)
+    np.copyto(keep, is_observed)
     np.negative(keep, out=keep)
     np.bitwise_and(residual.view(np.int64), keep, out=residual.view(np.int64))
-    np.copyto(mask, there)
+    np.copyto(mask, is_observed)
     return ObservedRows(residual, mask)
 
 

@@ -102,7 +102,7 @@ class PPCA:
     tags: ClassVar[Tags] = Tags(inexact_on=("drifting", "uneven scales", "rank one"))
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ({"n_components": 2},)
     added_parameters: ClassVar[Mapping[str, Any]] = {"append_tol": 0.5}
-    """Parameters that earlier versions did not have, with what stands for those."""
+    """Parameters that earlier versions lacked, with the equivalent values: their outputs stay up to date."""
 
     n_components: int | list[int] = 1
     _: KW_ONLY
@@ -145,7 +145,7 @@ class PPCA:
         require(self.max_iter >= 1, "max_iter", f"{self.max_iter} is not at least 1")
         require(self.ridge >= 0, "ridge", f"{self.ridge} is negative")
         require(
-            0 <= self.holdout < 1, "holdout", f"{self.holdout} is not a part of 1, at least 0 and below 1"
+            0 <= self.holdout < 1, "holdout", f"{self.holdout} is not a fraction of at least 0 and below 1"
         )
         if self.method == "closed_form":
             require(
@@ -196,7 +196,7 @@ class PPCA:
         return [*(self._either(route, by_em) for route in closed), by_em]
 
     def _either(self, closed: Route, by_em: Route) -> Route:
-        """The closed form until a value is found missing, and EM from then on."""
+        """The closed form until a missing value is found, and EM from then on."""
         return replace(
             closed,
             method=self.using(closed.name),
@@ -208,13 +208,13 @@ class PPCA:
         )
 
     def outlines(self, data: MatrixSpec) -> Sequence[Model]:
-        """A model of the most components."""
+        """A model with the largest number of components."""
         return [ppca_outline(data, max(self.sizes))]
 
     def passes(self, data: MatrixSpec, start: PPCAModel | None = None) -> Passes:
         """The passes of the chosen method."""
-        missing_known = self.method == "auto" and start is not None and start.solver != "closed_form"
-        if self.method in ("em", "minibatch") or missing_known:
+        was_incomplete = self.method == "auto" and start is not None and start.solver != "closed_form"
+        if self.method in ("em", "minibatch") or was_incomplete:
             return self._em(data, start)
         return self._closed_form(data)
 
@@ -231,6 +231,7 @@ class PPCA:
         return PCA(k, solver=self.solver, ddof=0, random_state=self.random_state)
 
     def _closed_form(self, data: MatrixSpec) -> Passes:
+        """The closed form from a PCA, or EM if a missing value is found and the method allows it."""
         try:
             found = yield from self._pca(max(self.sizes)).passes(data)
         except MissingValuesError as missing:
@@ -243,6 +244,7 @@ class PPCA:
         return best_model(models, [model.bic for model in models])
 
     def _em(self, data: MatrixSpec, start: PPCAModel | None) -> Passes:
+        """EM for all numbers of components, or from the model of an earlier fit; the best model."""
         holdout = (yield from self._held_out(data)) if self.holdout else None
         if start is not None and start.n_components in self.sizes:
             continued = yield from self._iterations(
@@ -261,7 +263,7 @@ class PPCA:
         if self.holdout:
             if any(model.held_out is None for model in models):
                 raise ParameterError(
-                    "holdout", f"a share of {self.holdout} holds no value out: set it to more"
+                    "holdout", f"a fraction of {self.holdout} holds out no value: set a larger one"
                 )
             return best_model(models, [-float(cast(Array, model.held_out)[1]) for model in models])
         return best_model(models, [model.bic for model in models])
@@ -292,9 +294,8 @@ class PPCA:
             )
         empty = Pairwise(data.n_cols, holdout)
         pairs = cast(Pairwise, (yield Pass(empty, label="covariances to start from", part=part)))
-        if (
-            part is not None and not (pairs.counts > 1).all()
-        ):  # features that the part lacks may be in the rest
+        if part is not None and not (pairs.counts > 1).all():
+            # Features that are missing in the part may be observed in the other rows.
             pairs = cast(Pairwise, (yield Pass(empty, label="covariances to start from")))
         return StartStatistics(pairs, None)
 
@@ -374,7 +375,7 @@ class PPCA:
                 now = following if ahead is image else following.at(ahead, step.least).with_signs_of(like)
             if number >= self.max_iter:
                 return self._fitted(best.after, best.full, history, change, constant, converged=False)
-            label = f"EM {number + 1}, {history[-1]:.6g} nats a row, change {change:.1e}"
+            label = f"EM {number + 1}, {history[-1]:.6g} nats per row, change {change:.1e}"
         raise AssertionError("unreachable")
 
     def _fitted(
@@ -387,6 +388,7 @@ class PPCA:
         *,
         converged: bool,
     ) -> PPCAModel:
+        """The model of parameters, and of the statistics of the last pass."""
         observed = full.statistics[0].masked[-1] > 0
         now = replace(now, mean=np.where(observed, now.mean, np.nan))
         return fitted(now, full.totals, full.held, history, self._solver, change, converged, constant)
@@ -400,7 +402,7 @@ class PPCA:
         for number in range(1 if parts > 1 else 0, parts):
             label = f"minibatch {number} of {parts - 1}"
             if steps.taken:
-                label += f", {steps.log_likelihood:.6g} nats a row, change {steps.change:.1e}"
+                label += f", {steps.log_likelihood:.6g} nats per row, change {steps.change:.1e}"
             empty = Latent([steps.now.factors], holdout=holdout)
             full = cast(Latent, (yield Pass(empty, label=label, part=Part(number, parts))))
             require_finite(full)
@@ -419,7 +421,7 @@ class PPCA:
 
 
 def _sampling_error(now: Principal, full: Latent) -> float:
-    """The expected divergence of a model fitted to these rows from the truth, in nats a value.
+    """The expected divergence of a model fitted to these rows from the truth, in nats per value.
 
     The divergence of a maximum-likelihood estimate is half its number of parameters over the number of rows.
     """
@@ -434,7 +436,7 @@ def closed_form(found: PCAModel, k: int) -> PPCAModel:
     left = found.reconstruction_error + float(spectrum[k:].sum())
     noise = max(left / (d - k), LEAST_NOISE * found.total_variance / d)
     values = np.maximum(spectrum[:k], noise)
-    trace = float(np.sum(spectrum[:k] / values)) + left / noise  # d, unless there is hardly any noise
+    trace = float(np.sum(spectrum[:k] / values)) + left / noise  # it is d, unless there is hardly any noise
     nats = -0.5 * (d * np.log(2 * np.pi) + float(np.log(values).sum()) + (d - k) * np.log(noise) + trace)
     return PPCAModel(
         mean=found.mean,

@@ -23,10 +23,10 @@ _HELD_OUT = 7 * 8
 
 
 def em_route(ppca: PPCA, data: MatrixSpec) -> Route:
-    """A start from a part of the data, and a pass an iteration."""
+    """A start from a part of the data, and one pass per iteration."""
     n, d, sizes = data.n_rows, data.n_cols, ppca.sizes
-    hidden = _HELD_OUT * d if ppca.holdout else 0
-    e_step = max(e_step_bytes(d, size) + hidden * matrices_per_slab(size, d) for size in sizes)
+    held_out = _HELD_OUT * d if ppca.holdout else 0
+    e_step = max(e_step_bytes(d, size) + held_out * matrices_per_slab(size, d) for size in sizes)
     minibatches = ppca.method == "minibatch"
     iterating = Phase(
         sum(latent_bytes(d, k) for k in sizes),
@@ -75,7 +75,7 @@ def _beginning(ppca: PPCA, data: MatrixSpec) -> list[Phase]:
 
 
 def mixture_route(mixture: PPCAMixture, data: MatrixSpec, sample_rows: int, parts: int) -> Route:
-    """A sample to start from, and a pass an iteration over each component."""
+    """A sample to start from, and one pass per iteration for all components."""
     n, d, sizes = data.n_rows, data.n_cols, mixture.sizes
     sample = 8 * sample_rows * d
     starting = max(start_bytes(sample_rows, d) + 8 * d * 10 * c * k for c, k in sizes)

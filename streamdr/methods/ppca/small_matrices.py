@@ -1,4 +1,4 @@
-"""Many small symmetric matrices at once: a row of memory for each entry, a column for each matrix.
+"""Many small symmetric matrices at once: one row of an array per entry, one column per matrix.
 
 In this layout, a step of a factorisation is one vector operation over all matrices, and inputs and results
 are factors of ordinary matrix products.

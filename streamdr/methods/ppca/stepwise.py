@@ -26,7 +26,7 @@ from streamdr.statistics.sample import Sample
 PAIRWISE_COLUMNS = 2048
 """Up to this many features, EM starts from pairwise covariances."""
 _SAMPLE_ROWS, _SAMPLE_BYTES = 1024, 64 << 20
-"""Beyond, it starts from a sample of at most this many rows and bytes."""
+"""For more features, it starts from a sample of at most this many rows and bytes."""
 
 FORGETTING = 0.7
 """The t-th minibatch weighs t^-0.7: enough to forget the start, little enough to average the noise."""
@@ -58,10 +58,10 @@ class StartStatistics(NamedTuple):
             return mean[counts > 0], np.diag(self.pairs.covariance())[counts > 0]
         assert self.sample is not None
         rows, weights = self.sample.rows, self.sample.weights
-        there = np.isfinite(rows)
-        counts, mean = weights @ there, column_means(rows, weights)
+        is_observed = np.isfinite(rows)
+        counts, mean = weights @ is_observed, column_means(rows, weights)
         with np.errstate(over="ignore"):  # the caller checks the result
-            squares = weights @ np.where(there, rows - mean, 0.0) ** 2
+            squares = weights @ np.where(is_observed, rows - mean, 0.0) ** 2
         return mean[counts > 0], squares[counts > 0] / counts[counts > 0]
 
 
@@ -76,7 +76,7 @@ class StepwiseEM:
         self.statistics: Statistics | None = None
         self.totals, self.held = np.zeros(6), np.zeros(3)
         self.log_likelihood = np.nan
-        """Of a row, averaged over minibatches like the statistics, each before its step."""
+        """The log-likelihood per row, averaged over minibatches like the statistics, each before its step."""
         self.change = np.inf
         # A minibatch of few rows may have no residual variance.
         self._floor = LEAST_NOISE * (float(np.sum(now.loadings**2)) / len(now.mean) + now.noise)
@@ -86,17 +86,17 @@ class StepwiseEM:
         """A state that continues from a fitted model, whose rows count as `minibatches` minibatches.
 
         The statistics of a row are those that the model itself expects: E zz' is the identity, E rz' is W,
-        and E |r|^2 the trace of its covariance. Of complete rows, at the maximum of the likelihood, these
-        are those of the rows. Each feature counts as observed with the average frequency.
+        and E |r|^2 the trace of its covariance. For complete rows, at the maximum of the likelihood, they
+        equal the statistics of the rows. Each feature counts as observed with the average frequency.
         """
         steps = cls(model.principal, ridge, model.constant_features)
-        k, known = model.n_components, np.isfinite(model.mean)
-        d, loadings = int(known.sum()), np.where(known[:, None], steps.now.loadings, 0.0)
+        k, observed = model.n_components, np.isfinite(model.mean)
+        d, loadings = int(observed.sum()), np.where(observed[:, None], steps.now.loadings, 0.0)
         share = model.n_observed / (model.n_samples * d)
         latent = np.concatenate([np.eye(k)[np.tril_indices(k)], np.zeros(k), np.ones(1)])
         steps.statistics = Statistics(
-            share * np.outer(latent, known),
-            share * np.vstack([loadings.T, np.zeros(len(known))]),
+            share * np.outer(latent, observed),
+            share * np.vstack([loadings.T, np.zeros(len(observed))]),
             latent,
             np.array([share * (float(np.sum(loadings**2)) + d * steps.now.noise)]),
         )

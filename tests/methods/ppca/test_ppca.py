@@ -1,4 +1,4 @@
-"""Probabilistic PCA of complete data against eigenvalues, scipy and scikit-learn; and what is refused."""
+"""Probabilistic PCA of complete data against eigenvalues, scipy and scikit-learn; and its errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOLVERS = ["covariance", "gram", "krylov"]
 
 
 def fitted(ppca, x, weights=None):
-    """The model of the first way to compute it."""
+    """The model of the first route."""
     return in_memory(ppca.routes(MatrixSpec(x.shape[0], x.shape[1], x.dtype))[0].method, x, weights)
 
 
@@ -42,7 +42,7 @@ def test_closed_form_is_that_of_the_eigenvalues(solver, shape):
     x = low_rank(shape[0], shape[1], 3)
     mean, loadings, noise = closed_form(x, 3)
     model = fitted(PPCA(3, method="closed_form", solver=solver), x)
-    # The Krylov solver ends at the answer as well: there are no more directions than it may take.
+    # The Krylov solver is exact as well: it may iterate over all directions.
     np.testing.assert_allclose(model.mean, mean, rtol=1e-12)
     np.testing.assert_allclose(model.noise_variance, noise, rtol=1e-9)
     signs = np.sign((model.loadings * loadings).sum(axis=0))
@@ -63,8 +63,8 @@ def test_log_likelihood_is_that_of_a_normal_distribution(method):
     np.testing.assert_allclose(model.score_samples(x), density, rtol=1e-10)
 
 
-def test_covariance_and_scores_are_scikit_learns_but_for_its_degree_of_freedom():
-    """It divides by n - 1, so it is shown data that is shrunken about its mean by as much."""
+def test_covariance_and_scores_equal_scikit_learns_up_to_the_degrees_of_freedom():
+    """scikit-learn divides by n - 1, so it is given data that is shrunk about the mean to compensate."""
     x = low_rank(150, 9, 3)
     shrunken = x.mean(axis=0) + (x - x.mean(axis=0)) * np.sqrt(149 / 150)
     theirs, ours = sklearn.decomposition.PCA(3, svd_solver="full").fit(shrunken), fitted(PPCA(3), x)
@@ -84,12 +84,12 @@ def test_precision_is_the_inverse_of_the_covariance():
 
 @pytest.mark.parametrize("k", [1, 2, 4])
 @pytest.mark.parametrize("method", ["em", "minibatch"])
-def test_em_arrives_at_the_closed_form(method, k):
+def test_em_converges_to_the_closed_form(method, k):
     x = low_rank(400, 10, 2, noise=0.5)
     exact = fitted(PPCA(k, method="closed_form"), x)
     model = fitted(PPCA(k, method=method, tol=1e-16, max_iter=400), x)
     np.testing.assert_allclose(model.log_likelihood, exact.log_likelihood, rtol=1e-10)
-    clear = min(k, 2)  # beyond those, directions differ by the noise's own scatter alone
+    clear = min(k, 2)  # further directions are determined by the sampling error of the noise only
     assert subspace_angles(model.components[:clear].T, exact.components[:clear].T).max() < 1e-6
     np.testing.assert_allclose(model.explained_variance[:clear], exact.explained_variance[:clear], rtol=1e-6)
     np.testing.assert_allclose(model.components[:clear], exact.components[:clear], atol=1e-5)  # signs, too
@@ -112,7 +112,7 @@ def test_latent_variables_are_shrunken_whitened_scores():
 
 @pytest.mark.parametrize("method", ["closed_form", "em"])
 def test_without_noise_latent_variables_are_whitened_scores(method):
-    """What shrinking is left is that of the least noise there is, 1e-10 of the variance, and rounding."""
+    """The remaining shrinkage is that of the smallest noise, 1e-10 of the variance, and of rounding."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 3)) @ rng.normal(size=(3, 8)) + 4
     model = fitted(PPCA(3, method=method), x)
@@ -139,10 +139,10 @@ def test_n_components_of_a_list_is_the_best_by_bic():
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32])
-def test_whole_numbers_have_no_holes_and_take_the_closed_form(dtype):
+def test_integers_have_no_missing_values_and_use_the_closed_form(dtype):
     x = np.random.default_rng(0).integers(0, 200, size=(100, 6)).astype(dtype)
     ppca = PPCA(2)
-    assert ppca.routes(MatrixSpec(100, 6, x.dtype))[0].passes == 1, "there is no EM to be ready for"
+    assert ppca.routes(MatrixSpec(100, 6, x.dtype))[0].passes == 1, "EM is not planned"
     _, loadings, noise = closed_form(x.astype(np.float64), 2)
     model = fitted(ppca, x)
     assert model.solver == "closed_form"
@@ -159,11 +159,11 @@ def test_shift_moves_the_mean_and_scale_the_rest(method, shift, factor, seed):
     ppca = PPCA(2, method=method, max_iter=3)
     plain, moved, scaled = (fitted(ppca, y) for y in (x, x + shift, x * factor))
     rounding = 1e-9 + 1e-14 * abs(shift)  # of data that was stored at that distance
-    known = plain.get_covariance()
-    np.testing.assert_allclose(moved.get_covariance(), known, rtol=0, atol=10 * rounding)
+    expected = plain.get_covariance()
+    np.testing.assert_allclose(moved.get_covariance(), expected, rtol=0, atol=10 * rounding)
     np.testing.assert_allclose(moved.mean - shift, plain.mean, rtol=0, atol=rounding)
     assert moved.log_likelihood == pytest.approx(plain.log_likelihood, rel=100 * rounding)
-    np.testing.assert_allclose(scaled.get_covariance() / factor**2, known, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(scaled.get_covariance() / factor**2, expected, rtol=1e-7, atol=1e-9)
     per_row = plain.log_likelihood - 5 * np.log(factor)
     assert scaled.log_likelihood == pytest.approx(per_row, rel=1e-8, abs=1e-8)
 
@@ -208,7 +208,7 @@ def test_impossible_parameters_are_refused_by_name(parameter, value):
 
 
 @pytest.mark.parametrize("parameter", ["holdout", "ridge"])
-def test_what_the_closed_form_has_no_place_for_is_refused_with_advice(parameter):
+def test_parameters_that_the_closed_form_does_not_support_are_refused_with_advice(parameter):
     given: dict[str, Any] = {parameter: 0.5}
     with pytest.raises(ParameterError, match="set method to em") as refused:
         PPCA(2, method="closed_form", **given).check()
@@ -232,7 +232,7 @@ def test_more_components_than_the_data_can_have_are_refused(method, shape, k, wo
 
 
 @pytest.mark.parametrize("method", ["closed_form", "auto", "em", "minibatch"])
-def test_data_that_cannot_serve_is_refused(method):
+def test_data_that_cannot_be_fitted_is_refused(method):
     ppca = PPCA(1, method=method)
     with pytest.raises(DataError, match="n_samples = 1"):
         fitted(ppca, np.ones((1, 4)))
@@ -248,7 +248,7 @@ def test_data_that_cannot_serve_is_refused(method):
             fitted(ppca, low_rank(50, 4, 1) * huge)
 
 
-def test_a_value_that_is_missing_is_an_error_of_the_closed_form_only():
+def test_a_missing_value_is_an_error_for_the_closed_form_only():
     x = low_rank(50, 4, 1)
     x[7, 2] = np.nan
     with pytest.raises(ParameterError, match="needs complete data; set it to auto or em") as refused:
@@ -258,7 +258,7 @@ def test_a_value_that_is_missing_is_an_error_of_the_closed_form_only():
 
 
 @pytest.mark.parametrize("method", ["auto", "em", "minibatch"])
-def test_nothing_but_holes_is_an_error(method):
+def test_data_without_any_observed_value_is_an_error(method):
     with pytest.raises(DataError, match="every value is missing: there is nothing to fit"):
         fitted(PPCA(1, method=method), np.full((30, 4), np.nan))
     with pytest.raises(DataError, match="every value is missing: there is nothing to fit"):
@@ -266,8 +266,8 @@ def test_nothing_but_holes_is_an_error(method):
 
 
 @pytest.mark.parametrize("method", ["em", "minibatch"])
-def test_wide_data_that_cannot_serve_is_refused(method):
-    """Beyond 2048 features, where the start is a sample of rows."""
+def test_wide_data_that_cannot_be_fitted_is_refused(method):
+    """With more than 2048 features, EM starts from a sample of rows."""
     ppca = PPCA(1, method=method)
     with pytest.raises(DataError, match="every column is constant"):
         fitted(ppca, np.full((40, 2100), 0.1))
@@ -276,10 +276,10 @@ def test_wide_data_that_cannot_serve_is_refused(method):
 
 
 @pytest.mark.parametrize("method", ["auto", "em", "minibatch"])
-def test_components_are_no_more_than_the_features_that_have_values(method):
+def test_more_components_than_observed_features_are_refused(method):
     x = low_rank(60, 6, 2)
     x[:, 2:] = np.nan
-    with pytest.raises(ParameterError, match="only 2 features have any value") as refused:
+    with pytest.raises(ParameterError, match="only 2 features have any observed value") as refused:
         fitted(PPCA(2, method=method), x)
     assert refused.value.parameter == "n_components"
     assert fitted(PPCA(1, method=method), x).n_components == 1

@@ -1,4 +1,4 @@
-"""EM for data with holes against plain loops, normal densities and conditional distributions."""
+"""EM for data with missing values against plain loops, normal densities and conditional distributions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from plain_ppca import (
     log_likelihoods,
     low_rank,
     posterior,
-    with_holes,
+    with_missing,
 )
 from scipy.linalg import subspace_angles
 from scipy.optimize import approx_fprime
@@ -45,7 +45,7 @@ def parameters_of(model):
 
 
 def any_factors(x, k, seed=3):
-    """Parameters that nothing has fitted: no principal axes, no special mean."""
+    """Arbitrary parameters: neither principal axes nor the mean of the data."""
     rng = np.random.default_rng(seed)
     return Factors(np.nanmean(x, axis=0) + 0.3, rng.normal(size=(x.shape[1], k)), 0.7)
 
@@ -61,8 +61,8 @@ def expected(x, factors, weights=None):
 
 @pytest.mark.parametrize("k", [1, 2, 4])
 @pytest.mark.parametrize("mask", MASKS)
-def test_a_step_is_that_of_plain_loops(mask, k):
-    x = with_holes(low_rank(40, 6, 2), mask)
+def test_a_step_equals_that_of_plain_loops(mask, k):
+    x = with_missing(low_rank(40, 6, 2), mask)
     factors = any_factors(x, k)
     full = expected(x, factors)
     rows = log_likelihoods(x, factors.mean, factors.loadings, factors.noise)
@@ -71,15 +71,15 @@ def test_a_step_is_that_of_plain_loops(mask, k):
     mean, loadings, noise = em_step(x, factors.mean, factors.loadings, factors.noise)
     np.testing.assert_allclose(after.mean, mean, atol=1e-10)
     np.testing.assert_allclose(after.noise, noise, rtol=1e-10)
-    # In principal axes, which are one rotation of many.
+    # The loadings are in principal axes, so only their products are compared.
     np.testing.assert_allclose(after.loadings @ after.loadings.T, loadings @ loadings.T, atol=1e-10)
     inner = after.loadings.T @ after.loadings
     np.testing.assert_allclose(inner, np.diag(np.diag(inner)), atol=1e-10)
     assert (np.diff(np.diag(inner)) <= 0).all()
 
 
-def test_a_step_with_weights_and_ridge_is_that_of_plain_loops():
-    x = with_holes(low_rank(40, 6, 2), "a tenth")
+def test_a_step_with_weights_and_ridge_equals_that_of_plain_loops():
+    x = with_missing(low_rank(40, 6, 2), "a tenth")
     weights = np.random.default_rng(0).integers(0, 3, size=40) / 2
     factors = any_factors(x, 2)
     after = maximise(expected(x, factors, weights).statistics[0], factors, ridge=3.0).after
@@ -92,8 +92,8 @@ def test_a_step_with_weights_and_ridge_is_that_of_plain_loops():
 
 
 def test_latent_variables_after_a_step_are_standard_normal_again():
-    """That is what parameter expansion is for: the turned z have mean 0 and covariance 1 over the rows."""
-    x = with_holes(low_rank(60, 6, 2), "a tenth")
+    """Parameter expansion: the transformed z have mean 0 and covariance 1 over the rows."""
+    x = with_missing(low_rank(60, 6, 2), "a tenth")
     factors = any_factors(x, 2)
     full = expected(x, factors)
     step = maximise(full.statistics[0], factors)
@@ -121,7 +121,7 @@ def test_divergence_is_that_of_two_normal_distributions(k):
 
 @pytest.mark.parametrize("noise", [1e-6, 1e-9, 1e-12])
 def test_divergence_keeps_its_digits_where_there_is_little_noise(noise):
-    """A mean that is off by a noise's width is half a nat away, however large the signal."""
+    """A mean that is off by one standard deviation of the noise is half a nat away, for any signal."""
     rng = np.random.default_rng(0)
     loadings = rng.normal(size=(6, 2))
     across = np.linalg.svd(loadings)[0][:, -1]  # not a direction of the signal
@@ -132,7 +132,7 @@ def test_divergence_keeps_its_digits_where_there_is_little_noise(noise):
 
 
 def test_the_start_is_the_closed_form_of_pairwise_covariances():
-    x = with_holes(low_rank(200, 6, 2), "a tenth")
+    x = with_missing(low_rank(200, 6, 2), "a tenth")
     pairs = Pairwise(6)
     pairs.update(Block(Span(0, 200), x))
     mean, seen = np.nanmean(x, axis=0), ~np.isnan(x)
@@ -147,35 +147,35 @@ def test_the_start_is_the_closed_form_of_pairwise_covariances():
     assert subspace_angles(start.components.T, vectors[:, -2:]).max() < 1e-10
 
 
-# Where it ends
+# Convergence
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_em_arrives_where_plain_em_does(mask):
-    x = with_holes(low_rank(40, 6, 2), mask)
+def test_em_converges_to_the_result_of_plain_em(mask):
+    x = with_missing(low_rank(40, 6, 2), mask)
     mean, loadings, noise = em(x, 2, steps=400)
     model = fitted(x, tol=1e-15, max_iter=500)
     rows = int((~np.isnan(x)).any(axis=1).sum())
     plain = log_likelihoods(x, mean, loadings, noise).sum() / rows
     assert model.log_likelihood == pytest.approx(plain, rel=1e-10)
     assert model.converged
-    # At a maximum the likelihood is flat: parameters are known to the root of what it is known to.
+    # At a maximum the likelihood is flat: parameters are accurate to the square root of its accuracy.
     np.testing.assert_allclose(model.get_covariance(), covariance(loadings, noise), atol=1e-5)
     np.testing.assert_allclose(model.mean, mean, atol=1e-5)
 
 
-@pytest.mark.parametrize("mask", ["most", "what is large"])
+@pytest.mark.parametrize("mask", ["most", "large values"])
 def test_no_direction_makes_the_data_more_likely(mask):
-    """The gradient of the sum of normal log-densities, by differences, is nothing at the end."""
-    x = with_holes(low_rank(30, 4, 1), mask)
+    """The gradient of the sum of normal log-densities, by finite differences, is zero after convergence."""
+    x = with_missing(low_rank(30, 4, 1), mask)
     model = fitted(x, k=1, tol=1e-16, max_iter=500)
 
     def nats(vector):
         return log_likelihoods(x, vector[:4], vector[4:8, None], np.exp(vector[8])).sum()
 
-    there = np.concatenate([model.mean, model.loadings[:, 0], [np.log(model.noise_variance)]])
-    slope = approx_fprime(there, nats, 1e-6)
-    away = approx_fprime(there + 0.05, nats, 1e-6)
+    optimum = np.concatenate([model.mean, model.loadings[:, 0], [np.log(model.noise_variance)]])
+    slope = approx_fprime(optimum, nats, 1e-6)
+    away = approx_fprime(optimum + 0.05, nats, 1e-6)
     assert np.abs(slope).max() < 1e-4 * np.abs(away).max()
 
 
@@ -183,7 +183,7 @@ def test_no_direction_makes_the_data_more_likely(mask):
 @pytest.mark.parametrize("k", [1, 2, 4])
 @pytest.mark.parametrize("mask", MASKS)
 def test_no_iteration_makes_the_data_less_likely(mask, k, dtype):
-    x = with_holes(low_rank(150, 6, 2).astype(dtype), mask)
+    x = with_missing(low_rank(150, 6, 2).astype(dtype), mask)
     nats = fitted(x, k=k, tol=1e-12, max_iter=60).log_likelihoods
     assert len(nats) > 2
     assert (np.diff(nats) >= -1e-12 * np.abs(nats[:-1])).all()
@@ -191,18 +191,18 @@ def test_no_iteration_makes_the_data_less_likely(mask, k, dtype):
 
 @pytest.mark.parametrize("ridge", [0.5, 20.0])
 def test_no_iteration_lowers_the_penalised_likelihood(ridge):
-    """The loadings' prior: the log-likelihood less ridge |W|^2 / (2 s2)."""
-    x = with_holes(low_rank(60, 6, 2), "most")
-    worth = []
+    """With the prior of the loadings: the log-likelihood minus ridge |W|^2 / (2 s2)."""
+    x = with_missing(low_rank(60, 6, 2), "most")
+    objectives = []
     for steps in range(1, 12):
         model = fitted(x, tol=0.0, max_iter=steps, ridge=ridge)
         nats = log_likelihoods(x, *parameters_of(model)).sum()
-        worth.append(nats - ridge * (model.loadings**2).sum() / (2 * model.noise_variance))
-    assert (np.diff(worth) >= -1e-10 * np.abs(worth[:-1])).all()
+        objectives.append(nats - ridge * (model.loadings**2).sum() / (2 * model.noise_variance))
+    assert (np.diff(objectives) >= -1e-10 * np.abs(objectives[:-1])).all()
 
 
 def test_parameter_expansion_saves_most_iterations():
-    x = with_holes(low_rank(60, 6, 2, noise=1.0), "a tenth")
+    x = with_missing(low_rank(60, 6, 2, noise=1.0), "a tenth")
     now = any_factors(x, 2)
     plain = now.mean, now.loadings, now.noise
     for _ in range(12):
@@ -216,49 +216,49 @@ def test_parameter_expansion_saves_most_iterations():
 @pytest.mark.parametrize(
     ("mask", "k"), [("a tenth", 3), ("a tenth", 5), ("blocks", 3), ("most", 3), ("most", 5)]
 )
-def test_low_rank_data_without_noise_is_known_from_what_is_there(mask, k):
-    """The subspace and the holes are found, to what the least noise (1e-10 of the variance) leaves unsure."""
+def test_low_rank_data_without_noise_is_recovered_from_observed_values(mask, k):
+    """The subspace and the missing values are found, up to the smallest noise (1e-10 of the variance)."""
     rng = np.random.default_rng(0)
     axes = rng.normal(size=(12, 3))
     whole = rng.normal(size=(300, 3)) @ axes.T + 5
-    x = with_holes(whole, mask)
+    x = with_missing(whole, mask)
     model = fitted(x, k=k, max_iter=400)
     assert subspace_angles(model.components[:3].T, axes).max() < 1e-5
     assert model.noise_variance < 1e-9 * model.total_variance
     assert (np.diff(model.log_likelihoods) >= -1e-12 * np.abs(model.log_likelihoods[:-1])).all()
-    known = (~np.isnan(x)).sum(axis=1) > 4
-    np.testing.assert_allclose(model.impute(x)[known], whole[known], atol=1e-3)
+    enough = (~np.isnan(x)).sum(axis=1) > 4
+    np.testing.assert_allclose(model.impute(x)[enough], whole[enough], atol=1e-3)
 
 
 def test_the_parameters_of_much_data_are_those_that_it_was_drawn_from():
     rng = np.random.default_rng(0)
     axes = np.linalg.qr(rng.normal(size=(8, 2)))[0] * [3.0, 2.0]
     whole = rng.normal(size=(20_000, 2)) @ axes.T + 0.5 * rng.normal(size=(20_000, 8)) + np.arange(8)
-    x = with_holes(whole, "most")
+    x = with_missing(whole, "most")
     model = fitted(x)
-    # Within five standard errors of n = 20,000 rows of which 40% are seen.
+    # Within five standard errors for n = 20,000 rows, of which 40% of the values are observed.
     np.testing.assert_allclose(model.mean, np.arange(8), atol=5 * 3 / np.sqrt(8000))
     np.testing.assert_allclose(model.noise_variance, 0.25, rtol=5 * np.sqrt(2 / (8000 * 6)))
     np.testing.assert_allclose(model.get_covariance(), covariance(axes, 0.25), atol=5 * 9 * np.sqrt(2 / 8000))
 
 
-# What a model says of rows
+# Rows under a fitted model
 
 
 @pytest.fixture(scope="module")
 def model_and_rows():
-    x = with_holes(low_rank(80, 6, 2), "most")
+    x = with_missing(low_rank(80, 6, 2), "most")
     return fitted(x), x
 
 
-def test_log_likelihood_of_a_row_is_that_of_what_is_there(model_and_rows):
+def test_log_likelihood_of_a_row_is_that_of_its_observed_values(model_and_rows):
     model, x = model_and_rows
     np.testing.assert_allclose(
         model.score_samples(x), log_likelihoods(x, *parameters_of(model)), rtol=1e-11, atol=1e-12
     )
 
 
-def test_latent_variables_are_normal_given_what_is_there(model_and_rows):
+def test_latent_variables_are_normal_given_the_observed_values(model_and_rows):
     model, x = model_and_rows
     means, spreads = model.latent(x)
     for row, mean, spread in zip(x, means, spreads, strict=True):
@@ -270,21 +270,21 @@ def test_latent_variables_are_normal_given_what_is_there(model_and_rows):
 
 def test_imputed_values_are_conditional_expectations_with_their_variances(model_and_rows):
     model, x = model_and_rows
-    filled, unsure = model.impute(x), model.impute_variance(x)
-    for row, values, variance in zip(x, filled, unsure, strict=True):
+    filled, variances = model.impute(x), model.impute_variance(x)
+    for row, values, variance in zip(x, filled, variances, strict=True):
         wanted, spread = conditional(row, model.mean, model.get_covariance())
         np.testing.assert_allclose(values, wanted, atol=1e-11)
         np.testing.assert_allclose(variance, spread, atol=1e-11)
-    there = ~np.isnan(x)
-    np.testing.assert_array_equal(filled[there], x[there])
-    assert (unsure[there] == 0).all()
+    is_observed = ~np.isnan(x)
+    np.testing.assert_array_equal(filled[is_observed], x[is_observed])
+    assert (variances[is_observed] == 0).all()
 
 
-def test_rows_that_share_a_pattern_are_mapped_as_others_are():
-    """Few patterns in many rows are factorised once each: the same numbers to rounding."""
+def test_rows_that_share_a_pattern_are_mapped_like_single_rows():
+    """Few patterns in many rows are factorised once each: the results are the same up to rounding."""
     whole = low_rank(3000, 8, 3)
-    x = with_holes(whole, "blocks")
-    model = fitted(with_holes(whole, "a tenth"), k=3)
+    x = with_missing(whole, "blocks")
+    model = fitted(with_missing(whole, "a tenth"), k=3)
     assert len(np.unique(np.isnan(x), axis=0)) < 10
     together = model.transform(x), model.score_samples(x), model.impute_variance(x)
     alone = [
@@ -295,11 +295,11 @@ def test_rows_that_share_a_pattern_are_mapped_as_others_are():
         np.testing.assert_allclose(many[:100], one, rtol=1e-11, atol=1e-12)
 
 
-def test_more_rows_than_are_worked_on_at_a_time_are_mapped_as_few_are():
+def test_statistics_of_several_slabs_are_the_sums_over_fewer_rows():
     k = 40
     rows = 3 * matrices_per_slab(k, 50) + 7
-    assert rows < 5000, "so that it is quick"
-    x = with_holes(low_rank(rows, 50, k), "a tenth")
+    assert rows < 5000, "the test must be fast"
+    x = with_missing(low_rank(rows, 50, k), "a tenth")
     factors = any_factors(x, k)
     full = expected(x, factors)
     assert full.count == rows
@@ -307,9 +307,9 @@ def test_more_rows_than_are_worked_on_at_a_time_are_mapped_as_few_are():
     assert full.log_likelihood == pytest.approx(part, rel=1e-12)
 
 
-# Data that is hard
+# Difficult data
 
-SORTS = {
+DATA = {
     "noise": lambda rng, n, d: rng.normal(size=(n, d)),
     "low rank": lambda rng, n, d: rng.normal(size=(n, 2)) @ rng.normal(size=(2, d)),
     "uneven scales": lambda rng, n, d: rng.normal(size=(n, d)) * np.logspace(-5, 5, d),
@@ -328,7 +328,7 @@ def model_or_refusal(ppca, x):
 
 @settings(max_examples=100)
 @given(
-    st.sampled_from(sorted(SORTS)),
+    st.sampled_from(sorted(DATA)),
     st.integers(2, 40),
     st.integers(2, 9),
     st.sampled_from([0.0, 0.3, 0.8, 0.95]),
@@ -336,11 +336,11 @@ def model_or_refusal(ppca, x):
     st.sampled_from(["em", "minibatch"]),
     st.data(),
 )
-def test_whatever_has_variance_has_a_model(sort, n, d, missing, ridge, method, data):
-    """However few the values are, there are numbers, and each iteration makes the data no less likely."""
+def test_any_data_with_variance_has_a_model(kind, n, d, missing, ridge, method, data):
+    """However few values are observed, results are finite, and no iteration lowers the likelihood."""
     k = data.draw(st.integers(1, min(n, d - 1)))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    x = SORTS[sort](rng, n, d)
+    x = DATA[kind](rng, n, d)
     x[rng.random((n, d)) < missing] = np.nan
     ppca = PPCA(k, method=method, ridge=ridge, tol=1e-9, max_iter=15)
     model = model_or_refusal(ppca, x)
@@ -348,19 +348,19 @@ def test_whatever_has_variance_has_a_model(sort, n, d, missing, ridge, method, d
         words = "every value is missing|every column is constant|leave no direction for noise"
         assert re.search(words, str(model))
         return
-    known = np.isfinite(model.mean)
+    observed = np.isfinite(model.mean)
     assert model.noise_variance > 0
     assert np.isfinite(model.get_covariance()).all()
     assert np.isfinite(model.transform(x)).all()
-    assert np.isfinite(model.impute(x)[:, known]).all()
-    assert (model.impute_variance(x)[:, known] >= 0).all()
+    assert np.isfinite(model.impute(x)[:, observed]).all()
+    assert (model.impute_variance(x)[:, observed] >= 0).all()
     if method == "em" and ridge == 0.0:
         nats = model.log_likelihoods
         assert (np.diff(nats) >= -1e-12 * np.abs(nats[:-1])).all()
 
 
 def test_rows_without_values_are_counted_and_change_nothing():
-    x = with_holes(low_rank(60, 6, 2), "a tenth")
+    x = with_missing(low_rank(60, 6, 2), "a tenth")
     model = fitted(x)
     more = fitted(np.vstack([np.full((3, 6), np.nan), x, np.full((2, 6), np.nan)]))
     assert more.empty_rows == 5
@@ -377,7 +377,7 @@ def test_rows_without_values_are_counted_and_change_nothing():
 
 @pytest.mark.parametrize("method", ["em", "minibatch", "auto"])
 def test_features_that_were_never_observed_are_left_out_and_stay_missing(method):
-    x = with_holes(low_rank(160, 6, 2), "a tenth")
+    x = with_missing(low_rank(160, 6, 2), "a tenth")
     wider = np.insert(x, 2, np.nan, axis=1)
     ppca = PPCA(2, method=method, tol=1e-12)
     model = checked(PPCAModel, in_memory(ppca.using("em") if method == "auto" else ppca, wider))
@@ -395,16 +395,16 @@ def test_features_that_were_never_observed_are_left_out_and_stay_missing(method)
     assert np.isnan(model.impute_variance(wider)[:, 2]).all()
     assert np.isfinite(np.delete(model.impute(wider), 2, axis=1)).all()
     assert np.isfinite(model.transform(wider)).all()
-    # A value of a feature that the model knows nothing of says nothing.
-    told = wider.copy()
-    told[:, 2] = 1e6
-    np.testing.assert_array_equal(model.transform(told), model.transform(wider))
-    np.testing.assert_array_equal(model.score_samples(told), model.score_samples(wider))
-    np.testing.assert_array_equal(model.impute(told)[:, 2], 1e6)
+    # A value of a feature that was never observed in the fit has no effect.
+    changed = wider.copy()
+    changed[:, 2] = 1e6
+    np.testing.assert_array_equal(model.transform(changed), model.transform(wider))
+    np.testing.assert_array_equal(model.score_samples(changed), model.score_samples(wider))
+    np.testing.assert_array_equal(model.impute(changed)[:, 2], 1e6)
 
 
-def test_constant_features_are_told_of_and_do_no_harm():
-    x = with_holes(low_rank(100, 5, 2), "a tenth")
+def test_constant_features_are_reported_and_do_no_harm():
+    x = with_missing(low_rank(100, 5, 2), "a tenth")
     still = np.where(np.random.default_rng(0).random(100) < 0.3, np.nan, 7.3)
     model = fitted(np.column_stack([x, still]), max_iter=200)
     assert model.constant_features == 1
@@ -414,8 +414,8 @@ def test_constant_features_are_told_of_and_do_no_harm():
     np.testing.assert_allclose(model.impute(np.column_stack([x, still]))[:, 5], 7.3, atol=1e-3)
 
 
-def test_a_feature_that_was_seen_once_is_no_more_than_its_value():
-    x = with_holes(low_rank(100, 5, 2), "a tenth")
+def test_a_feature_that_was_observed_once_does_not_disturb_the_others():
+    x = with_missing(low_rank(100, 5, 2), "a tenth")
     once = np.full(100, np.nan)
     once[17] = 3.0
     model = fitted(np.column_stack([x, once]), max_iter=300)
@@ -428,22 +428,22 @@ def test_a_feature_that_was_seen_once_is_no_more_than_its_value():
 
 @pytest.mark.parametrize("missing", [0.97, 0.99])
 def test_a_ridge_keeps_very_sparse_data_from_being_overfitted(missing):
-    """With a few values a row there is room for loadings that explain everything seen and nothing else."""
+    """With few values per row, loadings can explain all observed values and predict none of the others."""
     whole = low_rank(2000, 100, 2, noise=0.5)
     x = whole.copy()
     x[np.random.default_rng(0).random(x.shape) < missing] = np.nan
-    gone = np.isnan(x) & (~np.isnan(x)).any(axis=1)[:, None]
+    is_missing = np.isnan(x) & (~np.isnan(x)).any(axis=1)[:, None]
 
     def error(ridge):
         model = fitted(x, k=4, ridge=ridge, max_iter=100)
         assert np.isfinite(model.log_likelihood)
         assert np.isfinite(model.get_covariance()).all()
-        return np.sqrt(np.mean((model.impute(x) - whole)[gone] ** 2))
+        return np.sqrt(np.mean((model.impute(x) - whole)[is_missing] ** 2))
 
     assert error(10.0) < error(0.0)
 
 
-def test_few_values_a_row_are_told_of():
+def test_few_values_per_row_are_reported():
     x = low_rank(100, 20, 2)
     x[np.random.default_rng(0).random(x.shape) < 0.9] = np.nan
     assert any("a ridge, or a holdout, guards" in note for note in fitted(x, k=2, max_iter=3).notes())
@@ -451,7 +451,7 @@ def test_few_values_a_row_are_told_of():
 
 def test_weights_repeat_rows():
     rng = np.random.default_rng(3)
-    x, weights = with_holes(low_rank(60, 6, 2), "a tenth"), rng.integers(0, 4, size=60)
+    x, weights = with_missing(low_rank(60, 6, 2), "a tenth"), rng.integers(0, 4, size=60)
     weighted = fitted(x, weights=weights.astype(float), tol=1e-14, max_iter=200)
     repeated = fitted(np.repeat(x, weights, axis=0), tol=1e-14, max_iter=200)
     assert weighted.n_samples == repeated.n_samples
@@ -461,14 +461,14 @@ def test_weights_repeat_rows():
     np.testing.assert_allclose(weighted.mean, repeated.mean, atol=1e-7)
 
 
-def test_rows_of_weight_zero_are_as_good_as_not_there():
-    x = with_holes(low_rank(60, 6, 2), "a tenth")
+def test_rows_of_weight_zero_are_ignored():
+    x = with_missing(low_rank(60, 6, 2), "a tenth")
     weights = np.ones(70)
     weights[60:] = 0.0
     junk = np.full((10, 6), 1e6)
     weighted = fitted(np.vstack([x, junk]), weights=weights)
     np.testing.assert_allclose(weighted.get_covariance(), fitted(x).get_covariance(), rtol=1e-7, atol=1e-9)
-    # Features that only such rows have were never observed.
+    # A feature with values in such rows only was never observed.
     x[:, 4] = np.nan
     model = fitted(np.vstack([x, junk]), weights=weights)
     assert np.isnan(model.mean[4])
@@ -477,7 +477,7 @@ def test_rows_of_weight_zero_are_as_good_as_not_there():
 
 
 def test_order_of_rows_and_of_memory_do_not_matter():
-    x = with_holes(low_rank(200, 6, 2), "most")
+    x = with_missing(low_rank(200, 6, 2), "most")
     model = fitted(x, max_iter=5, tol=0.0)
     shuffled = fitted(x[np.random.default_rng(0).permutation(200)], max_iter=5, tol=0.0)
     np.testing.assert_allclose(shuffled.get_covariance(), model.get_covariance(), rtol=1e-9, atol=1e-11)
@@ -489,7 +489,7 @@ def test_order_of_rows_and_of_memory_do_not_matter():
 
 
 def test_order_of_features_does_not_matter():
-    x = with_holes(low_rank(200, 6, 2), "most")
+    x = with_missing(low_rank(200, 6, 2), "most")
     turned = np.random.default_rng(0).permutation(6)
     model, other = (fitted(y, tol=1e-14, max_iter=300) for y in (x, x[:, turned]))
     np.testing.assert_allclose(
@@ -499,8 +499,8 @@ def test_order_of_features_does_not_matter():
 
 @pytest.mark.parametrize("mask", ["a tenth", "most"])
 def test_shift_and_scale(mask):
-    """Data that is stored 1e8 away has lost all digits below 1e-8: so has what is known of it."""
-    x = with_holes(low_rank(100, 5, 2, offset=0.0), mask)
+    """Data that is stored at a distance of 1e8 has lost all digits below 1e-8, and so have the results."""
+    x = with_missing(low_rank(100, 5, 2, offset=0.0), mask)
     plain, moved, scaled = (fitted(y, tol=0.0, max_iter=6) for y in (x, x + 1e8, x * 1e-3))
     np.testing.assert_allclose(moved.get_covariance(), plain.get_covariance(), atol=1e-5)
     np.testing.assert_allclose(moved.mean - 1e8, plain.mean, atol=1e-6)
@@ -510,7 +510,7 @@ def test_shift_and_scale(mask):
 
 
 def test_float32_is_computed_in_double_and_mapped_to_float32():
-    x = with_holes((low_rank(300, 6, 2) + 1e3).astype(np.float32), "a tenth")
+    x = with_missing((low_rank(300, 6, 2) + 1e3).astype(np.float32), "a tenth")
     single, double = fitted(x, tol=1e-10), fitted(x.astype(np.float64), tol=1e-10)
     np.testing.assert_allclose(single.get_covariance(), double.get_covariance(), rtol=1e-6, atol=1e-9)
     for function in (single.transform, single.impute, single.impute_variance):
@@ -520,24 +520,24 @@ def test_float32_is_computed_in_double_and_mapped_to_float32():
     assert single.inverse_transform(single.transform(x)).dtype == np.float32
 
 
-def test_a_tolerance_that_cannot_be_reached_ends_at_max_iter_and_is_told():
-    x = with_holes(low_rank(60, 6, 2), "a tenth")
+def test_a_tolerance_that_cannot_be_reached_ends_at_max_iter_and_is_reported():
+    x = with_missing(low_rank(60, 6, 2), "a tenth")
     model = fitted(x, tol=1e-300, max_iter=4)
     assert not model.converged
     assert model.n_iter <= 4
     assert model.change > 0
-    (told,) = [note for note in model.notes() if "max_iter" in note]
-    assert "stopped by max_iter, when a step still moved the model by" in told
+    (note,) = [note for note in model.notes() if "max_iter" in note]
+    assert "stopped by max_iter, when a step still moved the model by" in note
     assert fitted(x).converged
     assert fitted(x).change <= PPCA().tol
     assert fitted(x).notes() == []
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])
-def test_what_max_iter_ends_is_as_likely_as_what_was_last_looked_at(noise):
-    """The step after it is taken, but not a look ahead that nobody has checked."""
+def test_a_model_stopped_by_max_iter_is_as_likely_as_the_last_evaluated_one(noise):
+    """The last step is taken, but no extrapolation that was not evaluated."""
     rng = np.random.default_rng(0)
-    x = with_holes(
+    x = with_missing(
         rng.normal(size=(100, 3)) @ rng.normal(size=(3, 8)) + noise * rng.normal(size=(100, 8)), "most"
     )
     rows = (~np.isnan(x)).any(axis=1)
@@ -549,7 +549,7 @@ def test_what_max_iter_ends_is_as_likely_as_what_was_last_looked_at(noise):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_when_rounding_is_all_that_is_left_the_data_is_not_read_again(seed):
+def test_em_stops_when_only_rounding_is_left_to_gain(seed):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(30, 2)) @ rng.normal(size=(2, 5))
     x[rng.random(x.shape) < 0.3] = np.nan
@@ -564,24 +564,26 @@ def test_when_rounding_is_all_that_is_left_the_data_is_not_read_again(seed):
         except StopIteration as finished:
             model = finished.value
             break
-    assert len(set(seen)) == len(seen), "the same parameters are never looked at twice"
+    assert len(set(seen)) == len(seen), "no parameters are evaluated twice"
     assert len(seen) < 300
     assert model.converged
     variance = np.nanmean(np.nanvar(x, axis=0))
-    assert 0.3e-10 < model.noise_variance / variance < 3e-10, "the least noise that regressions can tell"
+    assert 0.3e-10 < model.noise_variance / variance < 3e-10, (
+        "the smallest noise that regressions can resolve"
+    )
 
 
-def test_missing_is_the_part_that_was():
-    x = with_holes(low_rank(60, 6, 2), "most")
+def test_missing_is_the_fraction_of_missing_values():
+    x = with_missing(low_rank(60, 6, 2), "most")
     assert fitted(x, max_iter=2).missing == pytest.approx(np.isnan(x).mean(), rel=1e-12)
     assert fitted(x, max_iter=2).summary()["missing"] == pytest.approx(np.isnan(x).mean(), rel=1e-12)
     held_out = fitted(x, max_iter=2, holdout=0.2)
-    assert held_out.missing == pytest.approx(np.isnan(x).mean(), abs=0.02), "what is held out is there"
+    assert held_out.missing == pytest.approx(np.isnan(x).mean(), abs=0.02), "held-out values are not missing"
 
 
 def test_wide_data_starts_from_a_sample_of_rows_and_ends_the_same():
-    """Beyond 2048 features there is no room for covariances of pairs."""
-    x = with_holes(low_rank(60, 2100, 2, noise=0.05), "a tenth")
+    """With more than 2048 features, pairwise covariances would be too large."""
+    x = with_missing(low_rank(60, 2100, 2, noise=0.05), "a tenth")
     model = fitted(x, tol=1e-10, max_iter=60)
     assert model.converged
     assert model.constant_features == 0
@@ -593,10 +595,10 @@ def test_wide_data_starts_from_a_sample_of_rows_and_ends_the_same():
     assert np.flatnonzero(np.isnan(fitted(x, max_iter=2).mean)).tolist() == [7]
 
 
-def test_held_out_values_say_nothing_to_the_fit():
-    x = with_holes(low_rank(100, 6, 2), "a tenth")
+def test_held_out_values_do_not_influence_the_fit():
+    x = with_missing(low_rank(100, 6, 2), "a tenth")
     hidden = Holdout(0.2, 5).chosen(np.arange(100), x)
     model = fitted(x, holdout=0.2, random_state=5)
-    blind = fitted(np.where(hidden, np.nan, x))
-    np.testing.assert_array_equal(model.get_covariance(), blind.get_covariance())
-    np.testing.assert_array_equal(model.log_likelihoods, blind.log_likelihoods)
+    masked = fitted(np.where(hidden, np.nan, x))
+    np.testing.assert_array_equal(model.get_covariance(), masked.get_covariance())
+    np.testing.assert_array_equal(model.log_likelihoods, masked.log_likelihoods)

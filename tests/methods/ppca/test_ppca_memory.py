@@ -1,4 +1,4 @@
-"""Fits with holes keep to the memory that was planned for them, in a fresh process."""
+"""Fits with missing values stay within their planned memory, in a fresh process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SHAPES = {
 
 
 def make(path, shape, chunks):
-    """A store of one block's values over and over, a tenth of them missing."""
+    """A store that repeats the values of one block, a tenth of them missing."""
     array = zarr.create_array(
         path, shape=shape, chunks=chunks, dtype="f4", compressors=BloscCodec(cname="lz4", clevel=1)
     )
@@ -78,7 +78,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("shape", "parameters", "limit", "workers"), CASES)
-def test_a_fresh_process_keeps_the_promise(stores, tmp_path, shape, parameters, limit, workers):
+def test_a_fresh_process_stays_within_plan_and_limit(stores, tmp_path, shape, parameters, limit, workers):
     arguments = [stores[shape], json.dumps(parameters), limit * MIB, workers, tmp_path]
     done = subprocess.run(
         [sys.executable, "-c", FIT, *map(str, arguments)], capture_output=True, text=True, check=False

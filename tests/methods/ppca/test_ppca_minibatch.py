@@ -1,11 +1,11 @@
-"""Stepwise EM: minibatches that are like all of the data, statistics that turn along, and streams."""
+"""Stepwise EM: minibatches, the transformation of statistics after a step, and streams."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from narrowing import checked, present
-from plain_ppca import low_rank, posterior, with_holes
+from plain_ppca import low_rank, posterior, with_missing
 
 from streamdr.core.blocks import Array, Block, MatrixSpec, Part, Span
 from streamdr.core.method import in_memory
@@ -22,8 +22,8 @@ def fitted(method: PPCA, x: Array, weights: Array | None = None) -> PPCAModel:
     return checked(PPCAModel, in_memory(method, x, weights))
 
 
-def parts_asked_for(method, x):
-    """The parts of the rows that a fit asks for, in order; and the model."""
+def requested_parts(method, x):
+    """The parts of the rows that a fit requests, in order; and the model."""
     passes = method.passes(MatrixSpec(x.shape[0], x.shape[1], x.dtype))
     request, parts = next(passes), []
     while True:
@@ -39,20 +39,20 @@ def parts_asked_for(method, x):
 
 
 @pytest.mark.parametrize("mask", ["a tenth", "most"])
-def test_one_reading_comes_close_to_the_end(mask):
-    x = with_holes(low_rank(4000, 10, 3), mask)
-    parts, once = parts_asked_for(PPCA(3, method="minibatch", max_iter=1), x)
+def test_one_pass_comes_close_to_convergence(mask):
+    x = with_missing(low_rank(4000, 10, 3), mask)
+    parts, once = requested_parts(PPCA(3, method="minibatch", max_iter=1), x)
     assert parts == [Part(number, 16) for number in range(16)], "every row once"
     best = fitted(PPCA(3, method="em", tol=1e-10, max_iter=300), x)
     assert once.score_samples(x).mean() == pytest.approx(best.score_samples(x).mean(), rel=0.01)
     assert once.solver == "minibatch"
-    # What it says itself is an average over minibatches, each before its step: a few were far from the end.
+    # Its log-likelihood is an average over minibatches, each before its step: some were far from the end.
     assert once.log_likelihood == pytest.approx(best.log_likelihood, rel=0.1)
 
 
-def test_minibatches_go_on_like_em():
-    x = with_holes(low_rank(800, 8, 2), "a tenth")
-    parts, model = parts_asked_for(PPCA(2, method="minibatch", tol=1e-12, max_iter=100), x)
+def test_minibatches_continue_as_em():
+    x = with_missing(low_rank(800, 8, 2), "a tenth")
+    parts, model = requested_parts(PPCA(2, method="minibatch", tol=1e-12, max_iter=100), x)
     assert parts[:16] == [Part(number, 16) for number in range(16)]
     assert set(parts[16:]) == {None}
     best = fitted(PPCA(2, method="em", tol=1e-12, max_iter=200), x)
@@ -62,43 +62,43 @@ def test_minibatches_go_on_like_em():
 
 
 @pytest.mark.parametrize(("batch_rows", "parts"), [(10, 8), (30, 3), (79, 2)])
-def test_batch_rows_says_how_many_rows_make_a_minibatch(batch_rows, parts):
-    x = with_holes(low_rank(80, 4, 1), "a tenth")
-    asked, _ = parts_asked_for(PPCA(1, method="minibatch", batch_rows=batch_rows, max_iter=1), x)
-    assert asked == [Part(number, parts) for number in range(parts)]
+def test_batch_rows_is_the_number_of_rows_of_a_minibatch(batch_rows, parts):
+    x = with_missing(low_rank(80, 4, 1), "a tenth")
+    requested, _ = requested_parts(PPCA(1, method="minibatch", batch_rows=batch_rows, max_iter=1), x)
+    assert requested == [Part(number, parts) for number in range(parts)]
 
 
 @pytest.mark.parametrize("batch_rows", [80, 10**9])
 def test_a_minibatch_of_all_rows_is_read_twice(batch_rows):
-    """What it begins with is all there is: to learn from it, it is read again."""
-    x = with_holes(low_rank(80, 4, 1), "a tenth")
-    asked, _ = parts_asked_for(PPCA(1, method="minibatch", batch_rows=batch_rows, max_iter=1), x)
-    assert asked == [None, Part(0, 1)]
+    """The start uses all rows, and the only minibatch is all rows again."""
+    x = with_missing(low_rank(80, 4, 1), "a tenth")
+    requested, _ = requested_parts(PPCA(1, method="minibatch", batch_rows=batch_rows, max_iter=1), x)
+    assert requested == [None, Part(0, 1)]
 
 
 def test_a_minibatch_of_one_row_does_no_harm():
-    """One row shows no variance: it begins with all of them, and ends with numbers, if not with good ones."""
-    x = with_holes(low_rank(80, 4, 1), "a tenth")
-    asked, model = parts_asked_for(PPCA(1, method="minibatch", batch_rows=1, max_iter=1), x)
-    assert asked == [Part(0, 80), None, *(Part(number, 80) for number in range(1, 80))]
+    """One row has no variance, so the start uses all rows. The result is finite, if not accurate."""
+    x = with_missing(low_rank(80, 4, 1), "a tenth")
+    requested, model = requested_parts(PPCA(1, method="minibatch", batch_rows=1, max_iter=1), x)
+    assert requested == [Part(0, 80), None, *(Part(number, 80) for number in range(1, 80))]
     assert np.isfinite(model.get_covariance()).all()
     assert np.isfinite(model.score_samples(x)).all()
 
 
-def test_what_the_first_part_lacks_is_looked_for_in_all_rows():
+def test_a_feature_without_values_in_the_first_part_is_looked_up_in_all_rows():
     x = low_rank(800, 5, 2)
     first = np.concatenate([np.arange(span.start, span.stop) for span in Part(0, 16).bands(800, 1, 40)])
     x[first, 3] = np.nan
-    parts, model = parts_asked_for(PPCA(2, method="minibatch", max_iter=1), x)
+    parts, model = requested_parts(PPCA(2, method="minibatch", max_iter=1), x)
     assert parts[:2] == [Part(0, 16), None]
     assert np.isfinite(model.mean).all()
 
 
-# A step, and what becomes of the statistics
+# Statistics after a step
 
 
-def test_carried_statistics_are_those_of_the_turned_latent_variables():
-    x = with_holes(low_rank(50, 5, 2), "a tenth")
+def test_transformed_statistics_are_those_of_the_transformed_latent_variables():
+    x = with_missing(low_rank(50, 5, 2), "a tenth")
     rng = np.random.default_rng(2)
     before = Factors(np.nanmean(x, axis=0) + 0.2, rng.normal(size=(5, 2)), 0.6)
     full = Latent([before])
@@ -111,9 +111,9 @@ def test_carried_statistics_are_those_of_the_turned_latent_variables():
         z, spread = step.turn @ (z - step.centre), step.turn @ spread @ step.turn.T
         second = spread + np.outer(z, z)
         stacked = np.array([second[0, 0], second[1, 0], second[1, 1], *z, 1.0])
-        there = ~np.isnan(row)
-        left = np.where(there, row - step.after.mean, 0.0)
-        masked += np.outer(stacked, there)
+        is_observed = ~np.isnan(row)
+        left = np.where(is_observed, row - step.after.mean, 0.0)
+        masked += np.outer(stacked, is_observed)
         residual += np.outer(np.append(z, 1.0), left)
         latent += stacked
         squares += left @ left
@@ -124,9 +124,9 @@ def test_carried_statistics_are_those_of_the_turned_latent_variables():
         np.testing.assert_allclose(got, want, atol=1e-10, err_msg=name)
 
 
-def test_a_step_from_carried_statistics_leads_nowhere_new():
-    """They are of the parameters that the step led to: the regression on z is already what it says."""
-    x = with_holes(low_rank(50, 5, 2), "a tenth")
+def test_a_step_from_transformed_statistics_changes_nothing():
+    """They belong to the parameters after the step: the regression on z gives these again."""
+    x = with_missing(low_rank(50, 5, 2), "a tenth")
     before = Factors(np.nanmean(x, axis=0), np.random.default_rng(2).normal(size=(5, 2)), 0.6)
     full = Latent([before])
     full.update(Block(Span(0, 50), x))
@@ -137,9 +137,9 @@ def test_a_step_from_carried_statistics_leads_nowhere_new():
     np.testing.assert_allclose(again.after.loadings, step.after.loadings, atol=1e-9)
 
 
-def test_a_minibatch_weighs_less_the_more_there_were():
+def test_later_minibatches_weigh_less():
     """The t-th weighs t^-0.7 of all: after the second, the statistics are those weighted sums."""
-    x = with_holes(low_rank(60, 5, 2), "a tenth")
+    x = with_missing(low_rank(60, 5, 2), "a tenth")
     now = Principal.of(np.nanmean(x, axis=0), np.random.default_rng(2).normal(size=(5, 2)), 0.6)[0]
     steps, halves = StepwiseEM(now, 0.0, 0), []
     for rows in (x[:30], x[30:]):
@@ -164,7 +164,7 @@ def test_a_minibatch_weighs_less_the_more_there_were():
     assert steps.taken == 2
 
 
-def test_minibatches_without_rows_or_values_are_passed_over():
+def test_minibatches_without_rows_or_values_are_skipped():
     now = Principal.of(np.zeros(4), np.ones((4, 1)), 0.5)[0]
     steps = StepwiseEM(now, 0.0, 0)
     steps.step(Latent([now.factors]))
@@ -193,11 +193,11 @@ def streamed(ppca, x, sizes, weights=None):
 
 @pytest.mark.parametrize("method", ["auto", "em", "minibatch"])
 def test_until_a_minibatch_is_full_a_stream_is_a_fit_to_all_rows(method):
-    x = with_holes(low_rank(60, 6, 2), "a tenth")
+    x = with_missing(low_rank(60, 6, 2), "a tenth")
     ppca = PPCA(2, method=method)
     model = streamed(ppca, x, [10, 1, 49]).model()
     whole = checked(PPCAModel, in_memory(ppca.routes(MatrixSpec(60, 6, x.dtype))[0].method, x))
-    # But for rounding: its rows have weights, which are 1.
+    # Up to rounding: the rows of a stream have weights, which are 1.
     np.testing.assert_allclose(model.get_covariance(), whole.get_covariance(), rtol=1e-10)
 
 
@@ -207,7 +207,7 @@ def test_until_a_minibatch_is_full_a_stream_is_a_fit_to_all_rows(method):
     ids=["at once", "one by one at first", "ragged"],
 )
 def test_a_stream_comes_close_to_the_fit_of_all_rows(sizes):
-    x = with_holes(low_rank(3000, 6, 2), "a tenth")
+    x = with_missing(low_rank(3000, 6, 2), "a tenth")
     model = streamed(PPCA(2, batch_rows=200), x, sizes).model()
     best = fitted(PPCA(2, method="em"), x)
     assert model.score_samples(x).mean() == pytest.approx(best.score_samples(x).mean(), rel=0.01)
@@ -215,15 +215,15 @@ def test_a_stream_comes_close_to_the_fit_of_all_rows(sizes):
     assert model.n_observed == np.count_nonzero(~np.isnan(x))
 
 
-def test_rows_one_by_one_or_by_minibatches_are_the_same_stream():
-    x = with_holes(low_rank(600, 6, 2), "a tenth")
+def test_single_rows_and_minibatches_give_the_same_stream():
+    x = with_missing(low_rank(600, 6, 2), "a tenth")
     ppca = PPCA(2, batch_rows=100)
     one, many = (streamed(ppca, x, sizes).model() for sizes in ([1] * 600, [100] * 6))
     np.testing.assert_allclose(one.get_covariance(), many.get_covariance(), rtol=1e-8)
 
 
-def test_looking_at_a_stream_does_not_disturb_it():
-    x = with_holes(low_rank(500, 6, 2), "a tenth")
+def test_reading_the_model_of_a_stream_does_not_change_the_stream():
+    x = with_missing(low_rank(500, 6, 2), "a tenth")
     ppca = PPCA(2, batch_rows=100)
     watched = present(ppca.stream(6))
     for start in range(0, 500, 50):
@@ -235,7 +235,7 @@ def test_looking_at_a_stream_does_not_disturb_it():
 
 
 def test_weights_of_a_stream_repeat_rows():
-    x = with_holes(low_rank(300, 6, 2), "a tenth")
+    x = with_missing(low_rank(300, 6, 2), "a tenth")
     weights = np.random.default_rng(0).integers(0, 3, size=300).astype(float)
     model = streamed(PPCA(2, batch_rows=100), x, [50] * 6, weights).model()
     assert model.n_samples == weights.sum()
@@ -247,10 +247,10 @@ def test_weights_of_a_stream_repeat_rows():
 def test_a_stream_has_one_number_of_components():
     with pytest.raises(ParameterError, match="not a choice"):
         PPCA([1, 2]).stream(5)
-    assert PPCA(2, method="closed_form").stream(5) is None, "the statistics of one pass will do"
+    assert PPCA(2, method="closed_form").stream(5) is None, "the statistics of one pass are enough"
 
 
-def test_values_of_features_that_a_stream_began_without_are_told_of():
+def test_values_of_features_missing_at_the_start_of_a_stream_are_reported():
     x = low_rank(300, 5, 2)
     x[:100, 3] = np.nan
     model = streamed(PPCA(2, batch_rows=100), x, [100] * 3).model()
@@ -262,7 +262,7 @@ def test_values_of_features_that_a_stream_began_without_are_told_of():
 # Parts of the rows are tested with sources, in tests/data/test_row_subset.py.
 
 
-def test_values_that_are_infinite_are_told_of_by_a_part():
+def test_infinite_values_in_a_part_are_reported():
     x = low_rank(64, 4, 1)
     x[50, 2] = np.inf
     with pytest.raises(DataError, match="infinite"):

@@ -17,7 +17,7 @@ SIZES = (300, 200, 120)
 
 
 def clouds(missing: float = 0.0, d: int = 8, k: int = 2, apart: float = 4.0, seed: int = 0):
-    """Rows of three clouds, each with axes and noise of its own, and which cloud each row is of."""
+    """Rows of three clouds with different axes and noise, and the cloud of each row."""
     rng = np.random.default_rng(seed)
     rows = [
         rng.normal(size=(n, k)) @ rng.normal(size=(k, d))
@@ -44,16 +44,16 @@ def gaussians(model):
 
 
 def plain_joint(model, data):
-    """ln pi + ln p(observed part | component), a row at a time."""
+    """ln pi + ln p(observed part | component), one row at a time."""
     joint = np.zeros((len(data), model.n_mixtures))
     for c, (mean, covariance) in enumerate(gaussians(model)):
         for i, row in enumerate(data):
-            there = np.isfinite(row)
+            is_observed = np.isfinite(row)
             joint[i, c] = np.log(model.weights[c])
-            if there.any():
-                joint[i, c] += multivariate_normal(mean[there], covariance[np.ix_(there, there)]).logpdf(
-                    row[there]
-                )
+            if is_observed.any():
+                joint[i, c] += multivariate_normal(
+                    mean[is_observed], covariance[np.ix_(is_observed, is_observed)]
+                ).logpdf(row[is_observed])
     return joint
 
 
@@ -69,13 +69,13 @@ def plain_step(model, data):
         right = np.zeros((d, k + 1))
         squares = count = 0.0
         for r, row in zip(share[:, c], data, strict=True):
-            there = np.isfinite(row)
-            a = w[there].T @ w[there] + s2 * np.eye(k)
-            z = np.linalg.solve(a, w[there].T @ (row - part.mean)[there])
+            is_observed = np.isfinite(row)
+            a = w[is_observed].T @ w[is_observed] + s2 * np.eye(k)
+            z = np.linalg.solve(a, w[is_observed].T @ (row - part.mean)[is_observed])
             second = np.block(
                 [[s2 * np.linalg.inv(a) + np.outer(z, z), z[:, None]], [z[None], np.ones((1, 1))]]
             )
-            for j in np.flatnonzero(there):
+            for j in np.flatnonzero(is_observed):
                 system[j] += r * second
                 right[j] += r * row[j] * np.append(z, 1.0)
                 squares += r * row[j] ** 2
@@ -114,7 +114,7 @@ def test_a_converged_mixture_is_a_fixed_point_of_a_plain_em_written_row_by_row(m
 
 @pytest.mark.parametrize("n_mixtures", [2, 3])
 @pytest.mark.parametrize("missing", [0.0, 0.2, 0.5])
-def test_the_likelihood_never_falls_while_no_component_is_begun_anew(missing, n_mixtures):
+def test_the_likelihood_never_decreases_unless_a_component_is_restarted(missing, n_mixtures):
     data, _ = clouds(missing)
     model = fitted(PPCAMixture(2, n_mixtures, max_iter=60), data)
     history = model.log_likelihoods
@@ -123,7 +123,7 @@ def test_the_likelihood_never_falls_while_no_component_is_begun_anew(missing, n_
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_clouds_that_are_apart_are_told_apart(missing):
+def test_separate_clouds_are_separated(missing):
     data, labels = clouds(missing)
     model = fitted(PPCAMixture(2, 3), data)
     found = model.predict(data)
@@ -142,7 +142,7 @@ def test_one_component_is_ppca():
     np.testing.assert_allclose(one.impute(data), ppca.impute(data), rtol=1e-5, atol=1e-5)
 
 
-def test_filled_values_have_the_mean_and_variance_of_the_conditional_mixture():
+def test_imputed_values_have_the_mean_and_variance_of_the_conditional_mixture():
     data, _ = clouds(0.3)
     model = fitted(PPCAMixture(2, 3), data)
     some = data[:40]
@@ -150,34 +150,41 @@ def test_filled_values_have_the_mean_and_variance_of_the_conditional_mixture():
     share = np.exp(joint - logsumexp(joint, axis=1)[:, None])
     filled, variance = model.impute(some), model.impute_variance(some)
     for i, row in enumerate(some):
-        there, gone = np.isfinite(row), np.isnan(row)
+        is_observed, is_missing = np.isfinite(row), np.isnan(row)
         means, spreads = [], []
         for mean, covariance in gaussians(model):
-            gain = covariance[np.ix_(gone, there)] @ np.linalg.inv(covariance[np.ix_(there, there)])
-            means.append(mean[gone] + gain @ (row - mean)[there])
-            spreads.append(np.diag(covariance[np.ix_(gone, gone)] - gain @ covariance[np.ix_(there, gone)]))
+            gain = covariance[np.ix_(is_missing, is_observed)] @ np.linalg.inv(
+                covariance[np.ix_(is_observed, is_observed)]
+            )
+            means.append(mean[is_missing] + gain @ (row - mean)[is_observed])
+            spreads.append(
+                np.diag(
+                    covariance[np.ix_(is_missing, is_missing)]
+                    - gain @ covariance[np.ix_(is_observed, is_missing)]
+                )
+            )
         expected = share[i] @ np.array(means)
         within = share[i] @ np.array(spreads)
         between = share[i] @ (np.array(means) - expected) ** 2
-        np.testing.assert_allclose(filled[i, gone], expected, rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(variance[i, gone], within + between, rtol=1e-8, atol=1e-10)
-        np.testing.assert_array_equal(filled[i, there], row[there])
-        assert not variance[i, there].any()
+        np.testing.assert_allclose(filled[i, is_missing], expected, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(variance[i, is_missing], within + between, rtol=1e-8, atol=1e-10)
+        np.testing.assert_array_equal(filled[i, is_observed], row[is_observed])
+        assert not variance[i, is_observed].any()
 
 
-def test_each_component_projects_as_a_ppca_of_its_own():
+def test_each_component_projects_like_a_single_ppca():
     data, _ = clouds(0.2)
     model = fitted(PPCAMixture(2, 3), data)
     latent = model.transform(data[:20]).reshape(20, 3, 2)
     for c, part in enumerate(model.principals):
         for i, row in enumerate(data[:20]):
-            there = np.isfinite(row)
-            w = part.loadings[there]
-            z = np.linalg.solve(w.T @ w + part.noise * np.eye(2), w.T @ (row - part.mean)[there])
+            is_observed = np.isfinite(row)
+            w = part.loadings[is_observed]
+            z = np.linalg.solve(w.T @ w + part.noise * np.eye(2), w.T @ (row - part.mean)[is_observed])
             np.testing.assert_allclose(latent[i, c], z, rtol=1e-9, atol=1e-9)
 
 
-def test_bic_chooses_the_size_that_the_data_has_and_remembers_the_others():
+def test_bic_chooses_the_true_size_and_stores_the_criteria_of_all():
     data, _ = clouds(0.1)
     model = fitted(PPCAMixture([1, 2, 3], [1, 2, 3, 4]), data)
     assert (model.n_mixtures, model.n_components) == (3, 2)
@@ -199,14 +206,14 @@ def test_weights_are_repetitions():
     np.testing.assert_allclose(by_weight.get_covariance(), repeated.get_covariance(), rtol=1e-5, atol=1e-6)
 
 
-def test_a_component_without_rows_is_begun_anew():
+def test_a_component_without_rows_is_restarted():
     rng = np.random.default_rng(1)
     near = rng.normal(size=(400, 6))
     far = 60.0 + rng.normal(size=(20, 6))
     data = np.concatenate([near, far, np.full((3, 6), 1e4) + rng.normal(size=(3, 6))])
     model = fitted(PPCAMixture(2, 4, max_iter=60), data)
     assert model.restarts > 0
-    assert any("begun anew" in note for note in model.notes())
+    assert any("components with too few rows were restarted" in note for note in model.notes())
     assert np.isfinite(model.log_likelihood)
     assert len(set(model.predict(data[:400])) & set(model.predict(data[400:420]))) == 0
 
@@ -231,7 +238,7 @@ def test_samples_have_the_covariance_that_the_mixture_describes():
     np.testing.assert_allclose(np.cov(rows.T), expected, atol=0.02 * np.trace(expected) / 8)
 
 
-def test_rows_and_features_without_values_are_left_out_and_that_is_said():
+def test_rows_and_features_without_values_are_left_out_and_reported():
     data, _ = clouds(0.1)
     data[:7] = np.nan
     data = np.column_stack([data, np.full(len(data), np.nan)])

@@ -1,4 +1,4 @@
-"""Fits of probabilistic PCA to stores: the same bits everywhere, nothing read twice, memory as planned."""
+"""Fits of probabilistic PCA to stores: the same bits everywhere, and nothing read twice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ N, D, K = 1500, 12, 3
 ALL = N * D * 4
 METHODS = {
     "em": PPCA(K, method="em", tol=0.0, max_iter=3),
-    "side by side": PPCA([2, K], method="em", tol=0.0, max_iter=3, holdout=0.1),
+    "concurrent": PPCA([2, K], method="em", tol=0.0, max_iter=3, holdout=0.1),
     "minibatch": PPCA(K, method="minibatch", tol=0.0, max_iter=3),
     "ridge": PPCA(K, method="em", tol=0.0, max_iter=3, ridge=5.0),
     "auto": PPCA(K, tol=0.0, max_iter=3),
@@ -58,21 +58,21 @@ def whole():
 
 
 @pytest.fixture(scope="module")
-def holed(whole):
+def incomplete(whole):
     rows = whole.copy()
     rows[np.random.default_rng(1).random(rows.shape) < 0.2] = np.nan
     return rows
 
 
 @pytest.fixture
-def path(tmp_path, holed):
-    return stored(tmp_path / "x.zarr", holed)
+def path(tmp_path, incomplete):
+    return stored(tmp_path / "x.zarr", incomplete)
 
 
 @pytest.mark.parametrize("chunks", [(40, 5), (7, 12), (1500, 12), (64, 1)])
-def test_the_same_values_are_held_out_however_they_are_stored(tmp_path, holed, path, chunks):
+def test_the_same_values_are_held_out_however_they_are_stored(tmp_path, incomplete, path, chunks):
     method = PPCA(K, method="em", holdout=0.2, max_iter=1)
-    held_out = present(fit(method, stored(tmp_path / "y.zarr", holed, chunks)).model.held_out)
+    held_out = present(fit(method, stored(tmp_path / "y.zarr", incomplete, chunks)).model.held_out)
     other = present(fit(method, path).model.held_out)
     assert held_out[0] == other[0] > 0
     np.testing.assert_allclose(held_out, other, rtol=1e-9)
@@ -82,8 +82,8 @@ def test_the_same_values_are_held_out_however_they_are_stored(tmp_path, holed, p
 
 
 @pytest.mark.parametrize("chunk", [10, 40])
-def test_minibatches_read_every_row_once(tmp_path, holed, chunk):
-    path = stored(tmp_path / "y.zarr", holed, (chunk, D))
+def test_minibatches_read_every_row_once(tmp_path, incomplete, chunk):
+    path = stored(tmp_path / "y.zarr", incomplete, (chunk, D))
     assert fit(PPCA(K, method="minibatch", max_iter=1), path).bytes_read == ALL
     more = fit(PPCA(K, method="minibatch", max_iter=3, tol=0.0), path)
     assert more.bytes_read == 3 * ALL
@@ -93,16 +93,16 @@ def test_each_iteration_reads_every_row_once(path):
     for steps in (1, 4):
         assert fit(PPCA(K, method="em", tol=0.0, max_iter=steps), path).bytes_read == (1 + steps) * ALL
     several = fit(PPCA([1, 2, K], method="em", tol=0.0, max_iter=4), path)
-    assert several.bytes_read == 5 * ALL, "as many as one alone"
+    assert several.bytes_read == 5 * ALL, "as many passes as one fit"
 
 
-def test_tall_data_begins_with_a_part_of_it(tmp_path, monkeypatch, holed, path):
+def test_tall_data_starts_from_a_part_of_the_rows(tmp_path, monkeypatch, incomplete, path):
     monkeypatch.setattr("streamdr.methods.ppca.ppca._START_ROWS", 300)
-    begun = fit(PPCA(K, method="em", tol=0.0, max_iter=2), path)
-    assert 2.15 * ALL < begun.bytes_read < 2.25 * ALL, "a fifth, and two iterations"
+    fitted = fit(PPCA(K, method="em", tol=0.0, max_iter=2), path)
+    assert 2.15 * ALL < fitted.bytes_read < 2.25 * ALL, "a fifth, and two iterations"
 
 
-def test_complete_data_is_known_from_the_moments_of_pca(tmp_path, whole):
+def test_complete_data_needs_only_the_moments_of_pca(tmp_path, whole):
     path, settings = stored(tmp_path / "y.zarr", whole), {"workers": 2, "ledger": tmp_path / "ledger"}
     assert fit_any(PCA(5, solver="covariance"), path, **settings).bytes_read == ALL
     for method in (PPCA(3), PPCA([1, 2, 5]), PPCA(2, method="closed_form", solver="covariance")):
@@ -130,13 +130,13 @@ def test_a_missing_value_found_late_leads_to_em(tmp_path, whole, row):
 
 @pytest.fixture
 def grows(tmp_path):
-    """A store of the first 5000 of 6000 rows, and these."""
+    """A store of the first 5000 of 6000 rows, and all the rows."""
     rows = correlated(6000, D)
     rows[np.random.default_rng(1).random(rows.shape) < 0.2] = np.nan
     return stored(tmp_path / "x.zarr", rows[:5000], (100, D)), rows
 
 
-def test_only_appended_rows_are_read_while_the_model_hardly_moves(grows, tmp_path):
+def test_only_appended_rows_are_read_while_the_model_hardly_changes(grows, tmp_path):
     path, rows = grows
     method, ledger = PPCA(K, method="em", tol=1e-4), tmp_path / "ledger"
     first = fit(method, path, ledger=ledger)
@@ -146,43 +146,43 @@ def test_only_appended_rows_are_read_while_the_model_hardly_moves(grows, tmp_pat
         size += added
         grown(path, rows[:size])
         second = fit(method, path, ledger=ledger, start=first.model)
-        # What was not a whole grain is read again, and what has become a larger one.
+        # Incomplete grains are read again, and grains that are now part of a larger one.
         assert second.bytes_read <= (added + max(size / 16, 200)) * D * 4
         assert second.model.converged
         assert second.model.n_samples == np.count_nonzero(np.isfinite(rows[:size]).any(axis=1))
         np.testing.assert_array_equal(second.model.components, first.model.components)
         fresh = fit(PPCA(K, method="em", tol=1e-4, max_iter=1), path, start=first.model)
-        assert second.model.log_likelihood == fresh.model.log_likelihood, "and the sums are those of all rows"
+        assert second.model.log_likelihood == fresh.model.log_likelihood, "the sums are those of all rows"
         first = second
 
 
-def test_components_point_as_they_did_the_night_before(grows, tmp_path):
+def test_components_keep_their_signs_after_an_append(grows, tmp_path):
     path, rows = grows
     method = PPCA(K, method="em", tol=1e-10, append_tol=0)
     first = fit(method, path).model
-    turned = replace(first, components=-first.components)  # as no fit from the start would leave them
+    turned = replace(first, components=-first.components)  # a fit from the start would not have these signs
     grown(path, rows)
     second = fit(method, path, start=turned).model
     assert second.n_iter > 1
     assert (np.sum(second.components * turned.components, axis=1) > 0.9).all()
 
 
-def test_a_model_that_moves_is_iterated_on_from_where_it_was(grows, tmp_path):
+def test_a_model_that_changes_is_iterated_from_the_previous_one(grows, tmp_path):
     path, rows = grows
     method, ledger = PPCA(K, method="em", tol=1e-10, append_tol=0), tmp_path / "ledger"
     first = fit(method, path, ledger=ledger)
     grown(path, rows)
     second = fit(method, path, ledger=ledger, start=first.model)
-    afresh = fit(method, path)
+    from_start = fit(method, path)
     assert second.model.n_iter > 1
-    assert second.bytes_read < afresh.bytes_read
-    assert second.model.log_likelihood == pytest.approx(afresh.model.log_likelihood, rel=1e-9)
+    assert second.bytes_read < from_start.bytes_read
+    assert second.model.log_likelihood == pytest.approx(from_start.model.log_likelihood, rel=1e-9)
     np.testing.assert_allclose(
-        second.model.get_covariance(), afresh.model.get_covariance(), rtol=1e-3, atol=1e-4
+        second.model.get_covariance(), from_start.model.get_covariance(), rtol=1e-3, atol=1e-4
     )
 
 
-def test_a_feature_that_comes_with_appended_rows_is_taken_in(grows, tmp_path):
+def test_a_feature_first_observed_in_appended_rows_is_included(grows, tmp_path):
     path, rows = grows
     rows[:5000, 4] = np.nan
     zarr.open_array(path, mode="r+")[:] = rows[:5000]
@@ -193,12 +193,14 @@ def test_a_feature_that_comes_with_appended_rows_is_taken_in(grows, tmp_path):
     second = fit(method, path, ledger=ledger, start=first.model)
     assert np.isfinite(second.model.mean).all()
     assert second.model.new_features == 0
-    afresh = fit(method, path)
-    assert bits(second.model) == bits(afresh.model), "as if it had begun with all rows"
-    assert second.bytes_read <= afresh.bytes_read + (1000 + 6000 / 16) * D * 4, "it is noticed at once"
+    from_start = fit(method, path)
+    assert bits(second.model) == bits(from_start.model), "as if it had started with all rows"
+    assert second.bytes_read <= from_start.bytes_read + (1000 + 6000 / 16) * D * 4, (
+        "it is detected in the first pass"
+    )
 
 
-def test_auto_goes_on_with_em_where_that_was_needed_before(grows, tmp_path):
+def test_auto_continues_with_em_where_that_was_needed_before(grows, tmp_path):
     path, rows = grows
     ledger = tmp_path / "ledger"
     first = fit(PPCA(K, tol=1e-4), path, ledger=ledger)
@@ -210,7 +212,7 @@ def test_auto_goes_on_with_em_where_that_was_needed_before(grows, tmp_path):
         fit(PPCA(K, method="closed_form"), path, start=first.model)
 
 
-def test_night_after_night_only_new_rows_are_read(tmp_path):
+def test_repeated_runs_read_only_new_rows(tmp_path):
     rows = correlated(6000, 20)
     rows[np.random.default_rng(1).random(rows.shape) < 0.2] = np.nan
     nights = Nights(tmp_path, rows, {"method": {"name": "ppca", "n_components": 3, "tol": 1e-4}})
@@ -221,42 +223,42 @@ def test_night_after_night_only_new_rows_are_read(tmp_path):
     assert nights.run().fit.bytes_read == 0
 
 
-# Rows are mapped
+# Transforms
 
 
-def test_rows_with_holes_are_mapped_as_the_model_maps_them(path, holed, tmp_path):
-    holed = holed.copy()
-    holed[70] = np.nan
+def test_rows_with_missing_values_are_transformed_as_by_the_model(path, incomplete, tmp_path):
+    incomplete = incomplete.copy()
+    incomplete[70] = np.nan
     zarr.open_array(path, mode="r+")[70] = np.nan
     model = fit(METHODS["em"], path).model
     fitting.transform(model, open_source(path), tmp_path / "z.zarr", Execution(workers=2), attributes={})
     embedding = store.open_embedding(tmp_path / "z.zarr")[:]
-    np.testing.assert_allclose(embedding, model.transform(holed), atol=1e-5)
+    np.testing.assert_allclose(embedding, model.transform(incomplete), atol=1e-5)
     np.testing.assert_allclose(embedding[70], 0.0, atol=1e-7)
     zarr.open_array(path, mode="r+")[1234, 7] = np.inf
     with pytest.raises(DataError, match="inf at row 1234, column 7"):
         fitting.transform(model, open_source(path), tmp_path / "y.zarr", Execution(), attributes={})
 
 
-# What is wrong with the data
+# Errors in the data
 
 
-def test_an_infinite_value_is_named_by_its_row_and_column(tmp_path, holed):
+def test_an_infinite_value_is_named_by_its_row_and_column(tmp_path, incomplete):
     for name, method in METHODS.items():
-        rows = holed.copy()
+        rows = incomplete.copy()
         rows[1234, 7] = np.inf
         path = stored(tmp_path / f"{name}.zarr".replace(" ", "-"), rows)
         with pytest.raises(DataError, match=r"inf at row 1234, column 7.*NaN if they stand for missing"):
             fit(method, path)
 
 
-def test_a_value_that_is_held_out_and_infinite_is_named_too(tmp_path, holed):
-    hidden = np.argwhere(Holdout(0.1, 0).chosen(np.arange(N), holed))[-1]
-    rows = holed.copy()
+def test_a_value_that_is_held_out_and_infinite_is_named_too(tmp_path, incomplete):
+    hidden = np.argwhere(Holdout(0.1, 0).chosen(np.arange(N), incomplete))[-1]
+    rows = incomplete.copy()
     rows[tuple(hidden)] = -np.inf
     path = stored(tmp_path / "y.zarr", rows)
     with pytest.raises(DataError, match=f"-inf at row {hidden[0]}, column {hidden[1]}"):
-        fit(METHODS["side by side"], path)
+        fit(METHODS["concurrent"], path)
 
 
 def test_a_missing_value_is_named_by_the_closed_form(tmp_path, whole):
@@ -267,7 +269,7 @@ def test_a_missing_value_is_named_by_the_closed_form(tmp_path, whole):
         fit(PPCA(K, method="closed_form"), path)
 
 
-def test_labels_tell_how_far_em_has_come(path):
+def test_pass_labels_show_the_progress_of_em(path):
     class Listener(Heard):
         def start(self, label, *_):
             self.lines.append(label)
@@ -276,7 +278,7 @@ def test_labels_tell_how_far_em_has_come(path):
     fit(METHODS["em"], path, progress=listener)
     assert listener.lines[:2] == ["covariances to start from", "EM 1"]
     assert "EM 2, " in listener.lines[2]
-    assert "nats a row, change " in listener.lines[2]
+    assert "nats per row, change " in listener.lines[2]
     listener = Listener()
     fit(METHODS["minibatch"], path, progress=listener)
     assert listener.lines[1] == "minibatch 1 of 15"
@@ -284,7 +286,7 @@ def test_labels_tell_how_far_em_has_come(path):
 
 
 def test_a_step_for_appended_rows_is_as_good_as_reading_all_of_them(grows, tmp_path):
-    """Night after night one step from where EM had converged, until all rows have been read again."""
+    """After each append, one step from where EM had converged."""
     path, rows = grows
     method, ledger = PPCA(K, method="em", tol=1e-9), tmp_path / "ledger"
     last = fit(method, path, ledger=ledger)
