@@ -1,4 +1,4 @@
-"""Matrices that are read block by block: `open_source` turns whatever holds numbers into one of them."""
+"""Matrices that are read block by block. `open_source` opens an array, path or data frame as a `Source`."""
 
 from __future__ import annotations
 

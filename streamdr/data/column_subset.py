@@ -1,4 +1,4 @@
-"""Some columns of a source as a matrix of its own: chunks that hold none of them are not read."""
+"""A source with a subset of the columns of another source. Chunks without such columns are not read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamdr.data.source import Source
 
 
 class ColumnSubset(Source):
-    """The columns of a source with the given numbers, which ascend. It has neither weights nor labels."""
+    """The columns of a source with the given ascending numbers, without weights and labels."""
 
     private_buffers = True
 
@@ -33,7 +33,7 @@ class ColumnSubset(Source):
         self.cost_factor = max(1, width // len(columns))
 
     def _by_chunk(self, chunk: int) -> list[tuple[Span, Span]]:
-        """Which columns of the whole are read together, and which of those picked are among them."""
+        """Return, for each chunk, the columns of the whole to read and the selected ones among them."""
         chunks = self._columns // chunk
         bounds = [0, *(np.flatnonzero(np.diff(chunks)) + 1), len(chunks)]
         return [
@@ -43,11 +43,11 @@ class ColumnSubset(Source):
 
     @property
     def stored_itemsize(self) -> int:
-        """As the whole has it."""
+        """The bytes that are read per value, as in the whole source."""
         return self._whole.stored_itemsize
 
     def stored_line_bytes(self, axis: Axis) -> int:
-        """Of a row, all columns that come with those picked."""
+        """Return the bytes that are read per line. A row has all columns that are read with the selected."""
         if axis == "columns":
             return self._whole.stored_line_bytes(axis)
         grain, length = self._whole.grain[1], self._whole.spec.n_cols
@@ -58,36 +58,36 @@ class ColumnSubset(Source):
         return int(columns.sum()) * self.stored_itemsize
 
     def read(self, rows: Span, cols: Span) -> Array:
-        """The region."""
+        """Return the region."""
         memory = np.empty((len(rows), len(cols)), self.spec.dtype)
         return self._gathered(memory, self._whole.read, rows, cols)
 
     def read_scratch(self, rows: Span, cols: Span) -> Array:
-        """The region, in memory that this thread's next call overwrites."""
-        memory = scratch("picked", (len(rows), len(cols)), self.spec.dtype)
+        """Return the region, in memory that this thread's next call overwrites."""
+        memory = scratch("selected columns", (len(rows), len(cols)), self.spec.dtype)
         return self._gathered(memory, self._whole.read_scratch, rows, cols)
 
     def _gathered(self, memory: Array, read: Callable[[Span, Span], Array], rows: Span, cols: Span) -> Array:
-        for wide, picked in self._groups:
-            here = Span(max(picked.start, cols.start), min(picked.stop, cols.stop))
+        for wide, selected in self._groups:
+            here = Span(max(selected.start, cols.start), min(selected.stop, cols.stop))
             if here.start < here.stop:
-                places = self._columns[here.slice] - wide.start
-                memory[:, here.start - cols.start : here.stop - cols.start] = read(rows, wide)[:, places]
+                positions = self._columns[here.slice] - wide.start
+                memory[:, here.start - cols.start : here.stop - cols.start] = read(rows, wide)[:, positions]
         return memory
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
-        """What the whole needs for the columns of a chunk that are read together, and these twice."""
+        """Return the overhead of the whole for the widest group of columns, plus that group twice."""
         widest = max(len(wide) for wide, _ in self._groups)
-        beside = 2 * n_rows * widest * self.spec.dtype.itemsize
-        return super().overhead(n_rows, n_cols) + self._whole.overhead(n_rows, widest) + beside
+        copies = 2 * n_rows * widest * self.spec.dtype.itemsize
+        return super().overhead(n_rows, n_cols) + self._whole.overhead(n_rows, widest) + copies
 
     def validate(self, seen: Snapshot | None = None) -> None:
-        """Refuse what the whole refuses."""
+        """Validate the whole source."""
         self._whole.validate(seen)
 
     @property
     def identity(self) -> str:
-        """What the ledger calls it."""
+        """The name in keys of the ledger."""
         return f"{self._whole.identity}, columns {', '.join(map(str, self._columns))}"
 
     def _snapshot(self) -> Snapshot:

@@ -1,4 +1,4 @@
-"""The graph of a dask array, flattened once, and how parts of it are computed: here, or by a cluster."""
+"""The graph of a dask array, flattened once. Parts of it are computed in this process or on a cluster."""
 
 from __future__ import annotations
 
@@ -19,73 +19,74 @@ from streamdr.core.system import memory_limit
 from streamdr.data.shared_tasks import Key, keys_to_hold, repetition
 from streamdr.errors import DataError
 
-_LARGE = 64 << 20
-"""Bytes of this process's own that are not sent to a cluster to be computed with."""
+_MAX_SENT_BYTES = 64 << 20
+"""Arrays in the graph that are larger than this, in bytes, are not sent to a cluster."""
 _SHARE = 4
-"""What blocks share may take this part of the memory limit."""
-_REPEATED = 8.0
-"""How many times most of the work may be done, where what is shared does not fit in memory."""
+"""Shared results may take the memory limit divided by this number."""
+_MAX_REPETITION = 8.0
+"""How often, on average, work may be repeated if the shared results do not fit in memory."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """A result that is known, as a task of a graph: values of any type, whatever they look like to dask."""
+    """A computed result as a task of a graph. The value may be of any type; dask does not interpret it."""
 
     value: Any
 
     def __call__(self) -> Any:
-        """The value."""
+        """Return the value."""
         return self.value
 
 
 class Graph:
-    """The tasks that lead to the chunks of an array, and the client that has to compute them, if any.
+    """The tasks that compute the chunks of an array, and the dask client that computes them, if any.
 
-    A client has to if some of the results are held by its cluster. It may if it is the one that dask itself
-    would use, unless the graph carries much data of this process, which would travel with every chunk.
+    A client is required if its cluster holds some of the results. Otherwise the client that dask itself would
+    use computes them, unless the graph contains large arrays of this process: these would be sent with every
+    chunk.
     """
 
     def __init__(self, array: Any) -> None:
-        # Slicing the array for each block would go through the whole graph each time, and the time for all
-        # blocks would grow with the square of their number.
+        # Slicing the array for each block would traverse the whole graph each time. The total time would be
+        # quadratic in the number of blocks.
         (optimised,) = dask.optimize(array)
         self.name: str = optimised.name
         self._tasks: dict[Key, Any] = dict(optimised.__dask_graph__())
         self._futures: dict[Key, Any] = futures_in(array)
-        self._tasks |= self._futures  # which optimising leaves out
+        self._tasks |= self._futures  # dask.optimize leaves them out
         self._dependencies: dict[Key, set[Key]] = get_deps(self._tasks)[0]
 
-    def hold(self, known: dict[Key, Any]) -> None:
-        """Take the results of some tasks as known."""
-        self._tasks |= {key: self._futures.get(key) or (Held(value),) for key, value in known.items()}
-        self._dependencies |= {key: set() for key in known}
+    def hold(self, results: dict[Key, Any]) -> None:
+        """Replace tasks by their results."""
+        self._tasks |= {key: self._futures.get(key) or (Held(value),) for key, value in results.items()}
+        self._dependencies |= {key: set() for key in results}
 
     def shared(
         self, bands: Sequence[Sequence[Key]], blocks: Sequence[Sequence[Key]], name: str
     ) -> dict[Key, Any]:
-        """The results that bands share, computed once; nothing where it costs little to compute them again.
+        """Compute the results that bands share and return them; none if it is cheap to compute them again.
 
-        `bands` are computed together in the smallest reads, `blocks` in those of usual size.
+        `bands` are the keys of the smallest reads, `blocks` those of reads of the usual size.
         """
-        given = set(self._futures)
-        wanted = keys_to_hold(self._dependencies, bands, given)
+        available = set(self._futures)
+        wanted = keys_to_hold(self._dependencies, bands, available)
         if not wanted:
             return {}
         limit = (current().memory_limit or memory_limit()) // _SHARE
         try:
             return self._computed_within(sorted(wanted, key=str), limit, self.client(name))
         except _TooLarge:
-            again = repetition(self._dependencies, blocks, given)
-            if again <= _REPEATED:
+            repeated = repetition(self._dependencies, blocks, available)
+            if repeated <= _MAX_REPETITION:
                 return {}
             raise DataError(
-                f"{name}: what its blocks share takes more than {format_bytes(limit)}, and would be computed "
-                "again for every block; write it to a store first, as in array.to_zarr('x.zarr'), or keep it "
-                "in memory with persist()"
+                f"{name}: the results that its blocks share take more than {format_bytes(limit)}, and would "
+                "be computed again for every block; write the array to a store first, as in "
+                "array.to_zarr('x.zarr'), or keep it in memory with persist()"
             ) from None
 
     def compute(self, keys: Sequence[Key], client: Any = None) -> list[Any]:
-        """The results of some tasks, in the calling thread, or by a client."""
+        """Return the results of tasks, computed in the calling thread or by a client."""
         part = self._part(keys)
         if client is not None:
             results: list[Any] = client.get(part, list(keys), sync=True)
@@ -93,27 +94,28 @@ class Graph:
         return list(dask.get(part, list(keys)))
 
     def client(self, name: str) -> Any:
-        """The client that has to compute, or may, in this process; None for the calling thread."""
+        """Return the client that computes the tasks, or None for the calling thread."""
         if "distributed" not in sys.modules or _in_a_worker():
             return None
         if self._futures:
             found = next(iter(self._futures.values())).client
             if found is None or found.status != "running":
                 raise DataError(
-                    f"{name}: its chunks were held by a client that is closed; persist() it again by one "
-                    "that is open"
+                    f"{name}: its chunks were held by a client that is closed; persist() it again with an "
+                    "open client"
                 )
             return found
         found = _active_client()
-        return None if found is None or self._carries_much() else found
+        return None if found is None or self._has_large_arrays() else found
 
-    def _carries_much(self) -> bool:
+    def _has_large_arrays(self) -> bool:
+        """Whether the graph contains arrays of this process that are too large to send to a cluster."""
         total = 0
         for task in self._tasks.values():
             inner = getattr(task, "value", None)
             for value in (task, inner, *getattr(task, "args", ())):
                 total += value.nbytes if isinstance(value, np.ndarray) else 0
-            if total > _LARGE:
+            if total > _MAX_SENT_BYTES:
                 return True
         return False
 
@@ -122,13 +124,13 @@ class Graph:
             return self._fetched_within(client, keys, limit)
         wanted, sizes = set(keys), {"total": 0}
 
-        def weigh(key: Key, value: Any, *_: Any) -> None:
+        def add_size(key: Key, value: Any, *_: Any) -> None:
             if key in wanted:
                 sizes["total"] += sizeof(value)
                 if sizes["total"] > limit:
                     raise _TooLarge
 
-        with Callback(posttask=weigh):
+        with Callback(posttask=add_size):
             values = dask.threaded.get(self._part(keys), keys, num_workers=current().workers)
         return dict(zip(keys, values, strict=True))
 
@@ -141,14 +143,14 @@ class Graph:
         sizes = client.nbytes(summary=False)
         if sum(sizes.get(future.key, 0) for future in pending) > limit:
             raise _TooLarge
-        known = dict(zip(keys, pending, strict=True))
-        values: dict[Key, Any] = client.gather(known)
-        # To the cluster these tasks have results, by the same names: it must not receive others.
-        self._futures |= known
+        futures = dict(zip(keys, pending, strict=True))
+        values: dict[Key, Any] = client.gather(futures)
+        # The cluster already has results under these keys. It must not receive other tasks for them.
+        self._futures |= futures
         return values
 
     def _part(self, keys: Sequence[Key]) -> dict[Key, Any]:
-        """The tasks that lead to some keys."""
+        """Return the tasks that are needed to compute the keys."""
         found = set(keys)
         pending = list(found)
         while pending:
@@ -159,11 +161,11 @@ class Graph:
 
 
 class _TooLarge(Exception):  # noqa: N818  (it is caught here)
-    """What is shared does not fit."""
+    """The shared results do not fit in memory."""
 
 
 def futures_in(array: Any) -> dict[Key, Any]:
-    """The chunks, of an array or of what it is computed from, that a cluster holds."""
+    """Return the futures in the graph of an array: results that a cluster holds."""
     if "distributed" not in sys.modules:
         return {}
     future = sys.modules["distributed"].Future
@@ -171,7 +173,7 @@ def futures_in(array: Any) -> dict[Key, Any]:
 
 
 def _active_client() -> Any:
-    """The client that dask would compute with now."""
+    """Return the client that dask would use now, or None."""
     owner = getattr(dask.base.get_scheduler(), "__self__", None)
     return owner if isinstance(owner, sys.modules["distributed"].Client) else None
 

@@ -1,6 +1,6 @@
 """Data frames and data sets: the one matrix in them, with the names of its columns.
 
-None of their packages is imported here: whoever has such data has imported its package.
+Their packages are not imported here. A caller that has such data has already imported its package.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import numpy as np
 from streamdr.core.blocks import Array
 from streamdr.errors import DataError
 
-_SHOWN = 8
+_MAX_SHOWN = 8
 
 
 class Named(NamedTuple):
-    """A matrix, in memory or lazy, and what its columns are called."""
+    """A matrix, in memory or lazy, and the names of its columns."""
 
     values: Any
     names: tuple[str, ...]
 
 
 def is_of(data: Any, module: str, kind: str) -> bool:
-    """Whether data is of a type in a package that is imported only if somebody made such data."""
+    """Whether data is an instance of a class, without importing the package of the class."""
     return module in sys.modules and isinstance(data, getattr(sys.modules[module], kind, ()))
 
 
 def is_frame(data: Any) -> bool:
-    """Whether data is a data frame in memory: of pandas, or of polars."""
+    """Whether data is a data frame of pandas or polars, in memory."""
     return is_of(data, "pandas", "DataFrame") or is_of(data, "polars", "DataFrame")
 
 
@@ -40,7 +40,7 @@ def is_lazy_frame(data: Any) -> bool:
 
 
 def single_matrix(data: Any) -> Any:
-    """What data is, or the one array in it; what holds several, or none yet, is refused with advice."""
+    """Return data, or the one variable of a Dataset. Containers without exactly one matrix are an error."""
     if is_of(data, "xarray", "Dataset"):
         return _only_variable(data)
     if is_of(data, "xarray", "DataTree"):
@@ -56,18 +56,18 @@ def single_matrix(data: Any) -> Any:
 
 
 def named_values(frame: Any) -> Named:
-    """The values of a data frame, in memory or lazy, all of whose columns are numbers."""
+    """Return the values and column names of a data frame of numbers, in memory or lazy."""
     require_numbers(frame)
     if is_lazy_frame(frame):
-        array = frame.to_dask_array(lengths=True)  # which computes every partition, once, to know its length
+        array = frame.to_dask_array(lengths=True)  # computes every partition once, to get its length
         return Named(array, tuple(map(str, frame.columns)) if array.ndim == 2 else ())
     return Named(_in_memory(frame), tuple(map(str, frame.columns)))
 
 
 def require_numbers(frame: Any) -> None:
-    """Refuse a data frame with columns of text, dates or the like, naming them."""
+    """Raise an error that names the columns of text, dates and so on, if there are any."""
     if is_of(frame, "dask.dataframe", "Series"):
-        return  # of one column, whose values are looked at when they are read
+        return  # the values of its one column are checked when they are read
     if is_of(frame, "polars", "DataFrame"):
         others = [name for name, kind in frame.schema.items() if not _polars_number(kind)]
     elif is_lazy_frame(frame):
@@ -78,8 +78,8 @@ def require_numbers(frame: Any) -> None:
     if others:
         raise DataError(
             f"the column{'s' if len(others) > 1 else ''} {_listed(others)} of the data frame hold"
-            f"{'' if len(others) > 1 else 's'} something else than numbers; leave such columns out, or turn "
-            "them into numbers"
+            f"{'' if len(others) > 1 else 's'} something else than numbers; leave such columns out, or "
+            "convert them to numbers"
         )
 
 
@@ -91,7 +91,7 @@ def _only_variable(data: Any) -> Any:
         raise DataError("the Dataset has no variables; give an array with rows in it")
     raise DataError(
         f"the Dataset has the variables {_listed(names)}; give one of them, as in data[{names[0]!r}], or "
-        f"make one array of all, as in data.to_dataarray().transpose({next(iter(data.dims))!r}, ...)"
+        f"combine them into one array, as in data.to_dataarray().transpose({next(iter(data.dims))!r}, ...)"
     )
 
 
@@ -112,11 +112,11 @@ def _polars_number(kind: Any) -> bool:
 
 def _in_memory(frame: Any) -> Array:
     values = np.asarray(frame)
-    if values.dtype.kind == "O":  # columns of several types, or with values that are missing
+    if values.dtype.kind == "O":  # columns of several types, or with missing values
         values = frame.to_numpy(dtype=np.float64, na_value=np.nan)
     return values
 
 
 def _listed(names: Sequence[Any]) -> str:
-    shown = ", ".join(repr(name) for name in names[:_SHOWN])
-    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
+    shown = ", ".join(repr(name) for name in names[:_MAX_SHOWN])
+    return f"{shown} and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else shown

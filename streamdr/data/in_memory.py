@@ -1,4 +1,4 @@
-"""Arrays that are already there: in memory, or in a file that is mapped into it."""
+"""Arrays in memory, and arrays in files that are memory-mapped."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from streamdr.data.snapshot import WholeSnapshot
 from streamdr.data.source import Source
 from streamdr.errors import DataError
 
-_AT_ONCE = 2**24
-"""The bytes that are mapped, or digested, at once."""
-_AROUND = 2**22
-"""The bytes that the system maps besides, around those that were touched."""
+_BATCH_BYTES = 2**24
+"""The bytes that are mapped, or digested, at a time."""
+_READAHEAD_BYTES = 2**22
+"""The bytes that the system maps in addition, around those that are accessed."""
 
 
 class ArraySource(Source):
-    """A numpy array. Reads are views wherever the features flatten without a copy."""
+    """A numpy array. Reads are views if the features can be flattened without a copy."""
 
     chunks = (1, 1)
 
@@ -40,17 +40,17 @@ class ArraySource(Source):
         self._array = array
 
     def read(self, rows: Span, cols: Span) -> Array:
-        """The region."""
+        """Return the region."""
         region, part = self.layout.select(rows, cols)
         return self.layout.matrix(self._array[region])[:, part.slice]
 
     def _snapshot(self) -> WholeSnapshot:
-        """A digest of the contents."""
+        """Return a digest of the contents."""
         return WholeSnapshot(digest_contents(self).hexdigest())
 
 
 class MappedSource(Source):
-    """An array in a file, of which a little is mapped at a time: pages that were read do not pile up."""
+    """An array in a file. Small parts are mapped at a time, so that pages do not accumulate in memory."""
 
     chunks = (1, 1)
 
@@ -66,17 +66,17 @@ class MappedSource(Source):
 
     @staticmethod
     def can_map(array: np.memmap[Any, Any]) -> bool:
-        """Whether a part of the file holds what the array holds: in one piece, with no private changes."""
+        """Whether the array is a contiguous part of the file, without private changes."""
         root = _whole_mapping(array)
         on_disk = isinstance(root.base, mmap.mmap) and root.mode != "c" and root.filename is not None
         return on_disk and (array.flags.c_contiguous or array.flags.f_contiguous)
 
     def read(self, rows: Span, cols: Span) -> Array:
-        """The region, copied out of one short-lived mapping after the other."""
+        """Return the region, copied from short-lived mappings."""
         region, part = self.layout.select(rows, cols)
         matrix, box = self.layout.empty(region, self.spec.dtype)
         slowest = 0 if self._order == "C" else len(region) - 1
-        length = max(1, _AT_ONCE * self.layout.shape[slowest] // self._size)
+        length = max(1, _BATCH_BYTES * self.layout.shape[slowest] // self._size)
         for batch in Span(region[slowest].start, region[slowest].stop).split(length):
             here, there = list(region), [slice(None)] * len(region)
             here[slowest] = batch.slice
@@ -85,12 +85,12 @@ class MappedSource(Source):
         return self.layout.trimmed(matrix, part)
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
-        """What is mapped at once, and the columns that come with those asked for."""
+        """Return the bytes of what is mapped at a time, and of columns that are read with those requested."""
         excess = n_rows * self.layout.excess(n_cols) * self.spec.dtype.itemsize
-        return super().overhead(n_rows, n_cols) + min(_AT_ONCE, self._size) + _AROUND + excess
+        return super().overhead(n_rows, n_cols) + min(_BATCH_BYTES, self._size) + _READAHEAD_BYTES + excess
 
     def _snapshot(self) -> WholeSnapshot:
-        """A digest of where the file is, its size and its time of modification."""
+        """Return a digest of the path, size and modification time of the file."""
         try:
             status = os.stat(self.name)
         except OSError as error:
@@ -114,7 +114,7 @@ class MappedSource(Source):
 
 
 def open_npy(path: Path) -> np.memmap[Any, Any]:
-    """Map a `.npy` file."""
+    """Return a `.npy` file as a memory map."""
     try:
         return map_npy(path)
     except (OSError, ValueError) as error:
@@ -122,18 +122,18 @@ def open_npy(path: Path) -> np.memmap[Any, Any]:
 
 
 def require_unmasked(array: object, name: str) -> None:
-    """Refuse masked arrays: what they mask would be taken for values."""
+    """Raise an error for a masked array: its masked values would be read as data."""
     if isinstance(array, np.ma.MaskedArray):
         raise DataError(
-            f"{name}: masked arrays cannot be read; give data and mask apart, or fill what is masked"
+            f"{name}: masked arrays cannot be read; give data and mask separately, or fill the masked values"
         )
 
 
 def digest_contents(source: Source) -> hashlib.blake2b:
-    """A digest of a source's values, read a little at a time."""
+    """Return a digest of the values of a source, read in batches of rows."""
     spec = source.spec
     digest = hashlib.blake2b(f"{spec.n_rows} {spec.n_cols} {spec.dtype.str}".encode(), digest_size=20)
-    length = max(source.chunks[0], _AT_ONCE // (spec.n_cols * spec.dtype.itemsize))
+    length = max(source.chunks[0], _BATCH_BYTES // (spec.n_cols * spec.dtype.itemsize))
     for rows in Span(0, spec.n_rows).split(length):
         values = source.read(rows, Span(0, spec.n_cols))
         digest.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
@@ -141,7 +141,7 @@ def digest_contents(source: Source) -> hashlib.blake2b:
 
 
 def _whole_mapping(array: np.memmap[Any, Any]) -> np.memmap[Any, Any]:
-    """The mapping that this one is a slice of. A slice has the offset of the whole, not its own."""
+    """Return the mapping that this array is a slice of. A slice has the offset of the whole mapping."""
     while isinstance(array.base, np.memmap):
         array = array.base
     return array

@@ -1,4 +1,4 @@
-"""What each row is labelled with: an array beside the data, or a column of the data itself."""
+"""Labels of rows: an array beside the data, or a column of the data."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from streamdr.data.source import Source, checked_labels
 from streamdr.errors import InputError, ParameterError
 
 
-def require_one_a_row(labels: Source, source: Source) -> None:
-    """Refuse labels that do not line up with rows."""
+def require_one_per_row(labels: Source, source: Source) -> None:
+    """Raise an error unless there is one label per row."""
     n_rows, n_cols = labels.spec.n_rows, labels.spec.n_cols
     if (n_rows, n_cols) != (source.spec.n_rows, 1):
         given = str(n_rows) if n_cols == 1 else f"{n_rows} x {n_cols}"
         raise InputError(
             "labels",
             f"{labels.name}: {given} labels for the {source.spec.n_rows} rows of {source.name}; "
-            "one label a row is needed",
+            "one label per row is needed",
         )
 
 
 def column_number(source: Source, column: int | str) -> int:
-    """Which column is meant, by its number or by its name."""
+    """Return the number of a column, given its number or its name."""
     if isinstance(column, str):
         names = source.feature_names
         if names is None:
-            told = f"{source.name}: its columns have no names; give the number of the column instead"
-            raise ParameterError("label_column", told)
+            message = f"{source.name}: its columns have no names; give the number of the column instead"
+            raise ParameterError("label_column", message)
         if column not in names:
-            raise ParameterError("label_column", f"{source.name}: no column is called {column!r}")
+            raise ParameterError("label_column", f"{source.name}: no column is named {column!r}")
         return names.index(column)
     n_cols = source.spec.n_cols
     if not -n_cols <= column < n_cols:
@@ -48,7 +48,7 @@ def column_number(source: Source, column: int | str) -> int:
 
 
 class LabelColumnSource(Source):
-    """Another source without one of its columns, which are the labels."""
+    """A source without one of its columns. That column holds the labels."""
 
     def __init__(self, base: Source, column: int | str) -> None:
         self.column = column_number(base, column)
@@ -66,38 +66,41 @@ class LabelColumnSource(Source):
 
     @property
     def identity(self) -> str:
-        """What the ledger calls it."""
+        """The name in keys of the ledger."""
         return f"{super().identity} labelled by column {self.column}"
 
     @property
     def stored_itemsize(self) -> int:
-        """As the base has it."""
+        """The bytes that are read per value, as in the base."""
         return self._base.stored_itemsize
 
     def stored_line_bytes(self, axis: Axis) -> int:
-        """As the base has it: a row comes with its label."""
+        """Return the bytes that are read per line, as in the base: a row is read with its label."""
         return self._base.stored_line_bytes(axis)
 
     def read(self, rows: Span, cols: Span) -> Array:
-        """The region."""
-        return self._without(self._base.read, rows, cols)
+        """Return the region."""
+        return self._read_without_labels(self._base.read, rows, cols)
 
     def read_scratch(self, rows: Span, cols: Span) -> Array:
-        """The region, in memory that lasts until this thread borrows again."""
-        return self._without(self._base.read_scratch, rows, cols)
+        """Return the region, in memory that this thread's next call overwrites."""
+        return self._read_without_labels(self._base.read_scratch, rows, cols)
 
-    def _without(self, read: Callable[[Span, Span], Array], rows: Span, cols: Span) -> Array:
+    def _read_without_labels(self, read: Callable[[Span, Span], Array], rows: Span, cols: Span) -> Array:
         if cols.stop <= self.column:
             return read(rows, cols)
         if cols.start >= self.column:
             return read(rows, Span(cols.start + 1, cols.stop + 1))
-        both = read(rows, Span(cols.start, cols.stop + 1))
-        return self._cut(both, self.column - cols.start, np.empty((len(rows), len(cols)), both.dtype))
+        values = read(rows, Span(cols.start, cols.stop + 1))
+        return self._drop_column(
+            values, self.column - cols.start, np.empty((len(rows), len(cols)), values.dtype)
+        )
 
-    def _cut(self, both: Array, column: int, room: Array) -> Array:
-        room[:, :column] = both[:, :column]
-        room[:, column:] = both[:, column + 1 :]
-        return room
+    def _drop_column(self, values: Array, column: int, out: Array) -> Array:
+        """Copy all columns but one to `out`, and return it."""
+        out[:, :column] = values[:, :column]
+        out[:, column:] = values[:, column + 1 :]
+        return out
 
     def _labels(self, rows: Span) -> Array | None:
         if self.spec.labels is None:
@@ -106,12 +109,14 @@ class LabelColumnSource(Source):
         return checked_labels(labels, self._base.name, rows)
 
     def scratch_block(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> Block:
-        """The rows and their labels, read together, to be used up at once."""
+        """Return rows and their labels, read together, valid until this thread's next call."""
         if axis == "columns":
             return self.block(span, axis, allow_nan=allow_nan)
         whole = self._base.scratch_block(span, allow_nan=True)
         shape = (len(span), self.spec.n_cols)
-        values = self._cut(whole.values, self.column, scratch("unlabelled", shape, whole.values.dtype))
+        values = self._drop_column(
+            whole.values, self.column, scratch("unlabelled", shape, whole.values.dtype)
+        )
         labels = None
         if self.spec.labels is not None:
             labels = checked_labels(whole.values[:, self.column], self._base.name, span)
@@ -121,7 +126,7 @@ class LabelColumnSource(Source):
         )
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
-        """What the base takes with the labels, and the rows without them."""
+        """Return the overhead of the base with the labels, plus the rows without them."""
         wider = n_rows * (n_cols + 1) * self.spec.working.itemsize
         return self._base.overhead(n_rows, n_cols + 1) + wider + 8 * n_rows
 

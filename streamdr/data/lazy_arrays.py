@@ -1,4 +1,4 @@
-"""Arrays that are computed or loaded when asked for: dask graphs, and what xarray opens without dask."""
+"""Lazy arrays: dask arrays, and xarray variables that are loaded without dask."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class DaskSource(Source):
-    """A dask array. A read computes the chunks it touches, in the calling thread."""
+    """A dask array. A read computes the chunks that it needs, in the calling thread or by a dask client."""
 
     def __init__(self, array: Any, *, sample_axis: int | str = 0, name: str | None = None) -> None:
         self.name = name or f"dask array {array.name}"
@@ -35,7 +35,7 @@ class DaskSource(Source):
         require_unmasked(array._meta, self.name)
         if any(np.isnan(length) for length in array.shape):
             raise DataError(
-                f"{self.name}: its shape {array.shape} is not known; call compute_chunk_sizes() on it first"
+                f"{self.name}: its shape {array.shape} is unknown; call compute_chunk_sizes() on it first"
             )
         self.layout = MatrixLayout.of(array.shape, sample_axis, self.name)
         self.spec = MatrixSpec(self.layout.n_rows, self.layout.n_cols, array.dtype)
@@ -48,7 +48,7 @@ class DaskSource(Source):
         self._edges = tuple(tuple(accumulate(lengths, initial=0)) for lengths in array.chunks)
 
     def read(self, rows: Span, cols: Span) -> Array:
-        """The region, all chunks of it in one computation so that what they share is computed once."""
+        """Return the region. All its chunks are one computation, so shared results are computed once."""
         region, part = self.layout.select(rows, cols)
         pieces = list(overlaps(self._edges, region))
         graph = self._prepared("rows" if len(cols) == self.spec.n_cols else "columns")
@@ -71,7 +71,7 @@ class DaskSource(Source):
         return self.layout.trimmed(matrix, part)
 
     def _checked(self, coords: tuple[int, ...], chunk: Any) -> Array:
-        """The values of a chunk, if they are what the array says: dask itself never compares them."""
+        """Return the values of a chunk. Shape and type must match the array: dask does not check that."""
         values: Array = np.asanyarray(chunk)
         shape = tuple(edges[at + 1] - edges[at] for edges, at in zip(self._edges, coords, strict=True))
         if values.shape != shape or not np.can_cast(values.dtype, self.spec.dtype, "same_kind"):
@@ -84,35 +84,35 @@ class DaskSource(Source):
         return values
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
-        """The chunks touched, whole, and one more each for what they are computed from: a guess.
+        """Return the bytes of the chunks that are read, and as much for their inputs, which is an estimate.
 
-        And what is kept since all blocks share it.
+        The results that all blocks share are added.
         """
         self._prepared("rows" if n_cols == self.spec.n_cols else "columns")
-        touched = 1
+        n_values = 1
         for length, chunk in zip((n_rows, n_cols), self.chunks, strict=True):
-            touched *= (-(-length // chunk) + (length % chunk > 0)) * chunk
+            n_values *= (-(-length // chunk) + (length % chunk > 0)) * chunk
         from dask.sizeof import sizeof
 
-        held: int = sum(sizeof(value) for known in self._held.values() for value in known.values())
-        return super().overhead(n_rows, n_cols) + 2 * touched * self.spec.dtype.itemsize + held
+        held: int = sum(sizeof(value) for results in self._held.values() for value in results.values())
+        return super().overhead(n_rows, n_cols) + 2 * n_values * self.spec.dtype.itemsize + held
 
     @property
     def client(self) -> Any:
-        """The client whose cluster computes the array, or holds its chunks; None where there is none."""
+        """The client whose cluster computes the array; None without one, or if a cluster holds chunks."""
         return None if self._is_persisted else self._graph.client(self.name)
 
     @property
     def stays(self) -> bool:
-        """Whether a cluster holds chunks of it, which it gives to this process only."""
+        """Whether a cluster holds chunks of the array: only this process can get them."""
         return super().stays or self._is_persisted
 
     def _snapshot(self) -> WholeSnapshot:
-        """A digest of the graph's name, which is dask's own digest of how the array came about."""
+        """Return a digest of the name of the array, which dask derives from its graph."""
         return WholeSnapshot(hashlib.blake2b(self._identity.encode(), digest_size=20).hexdigest())
 
     def _prepared(self, axis: Axis) -> Graph:
-        """The graph, with what blocks along an axis share computed before the first of them is."""
+        """Return the graph, after computing the results that blocks along an axis share."""
         graph = self._graph
         if axis not in self._held:
             with self._lock:
@@ -122,7 +122,8 @@ class DaskSource(Source):
         return graph
 
     def _shared(self, graph: Graph, axis: Axis) -> dict[Any, Any]:
-        chunk = self.chunks[0 if axis == "rows" else 1]  # the last rows are read in so short pieces
+        """Compute and return the results that blocks along an axis share."""
+        chunk = self.chunks[0 if axis == "rows" else 1]  # the last rows are read in pieces as short as this
         block = max(1, blocks.BLOCK_BYTES // (chunk * self.spec.line_bytes(axis))) * chunk
         try:
             return graph.shared(self._bands(graph, axis, chunk), self._bands(graph, axis, block), self.name)
@@ -130,11 +131,12 @@ class DaskSource(Source):
             raise
         except Exception as error:
             raise DataError(
-                f"{self.name}: what its blocks share cannot be computed: {error or type(error).__name__}"
+                f"{self.name}: the results that its blocks share cannot be computed: "
+                f"{error or type(error).__name__}"
             ) from error
 
     def _bands(self, graph: Graph, axis: Axis, lines: int) -> list[list[Any]]:
-        """The keys that are computed together by reads of so many rows, or columns."""
+        """Return the keys that are computed together, for each read of this number of rows or columns."""
         everything = Span(0, self.spec.length("columns" if axis == "rows" else "rows"))
         bands = []
         for span in Span(0, self.spec.length(axis)).split(lines):
@@ -147,8 +149,8 @@ class DaskSource(Source):
         from streamdr.data.dask_graphs import Graph
 
         graph = Graph(self._array)
-        for known in self._held.values():
-            graph.hold(known)
+        for results in self._held.values():
+            graph.hold(results)
         return graph
 
     def __getstate__(self) -> dict[str, Any]:
@@ -160,7 +162,7 @@ class DaskSource(Source):
 
 
 class XarraySource(Source):
-    """An xarray variable that loads what is indexed: a file that xarray opened, decoded on the way."""
+    """A lazy xarray variable: xarray loads and decodes the part of a file that is indexed."""
 
     def __init__(self, variable: Any, *, sample_axis: int | str = 0, name: str) -> None:
         self.name = name
@@ -173,7 +175,7 @@ class XarraySource(Source):
         self._variable = variable
 
     def read(self, rows: Span, cols: Span) -> Array:
-        """The region."""
+        """Return the region."""
         region, part = self.layout.select(rows, cols)
         try:
             box = self._variable[region].values
@@ -184,18 +186,18 @@ class XarraySource(Source):
         return self.layout.trimmed(self.layout.matrix(box), part)
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
-        """The values before and after decoding, and the chunks on their way: a guess."""
+        """Return an estimate: the values before and after decoding, and the chunks being decoded."""
         region = n_rows * (self.layout.excess(n_cols) or n_cols)
         chunk = int(np.prod(self._chunk))
         return super().overhead(n_rows, n_cols) + (2 * region + 20 * chunk) * self.spec.dtype.itemsize
 
     def _snapshot(self) -> WholeSnapshot:
-        """A digest of the contents: what lies behind the variable cannot be told from outside."""
+        """Return a digest of the contents: the file behind the variable is not accessible."""
         return WholeSnapshot(digest_contents(self).hexdigest())
 
 
 def holds_futures(array: Any) -> bool:
-    """Whether chunks of a dask array, or of what it is computed from, are held by a cluster."""
+    """Whether the graph of a dask array contains futures: results that a cluster holds."""
     if "distributed" not in sys.modules:
         return False
     future = sys.modules["distributed"].Future

@@ -1,4 +1,4 @@
-"""Values that are missing, as a mask or a number of their own says, become NaN on the way in."""
+"""Missing values, given by a mask or by a number that stands for them, are read as NaN."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BOOL = np.dtype(np.bool_)
 
 
 class MissingValuesSource(Source):
-    """Another source in floats, with NaN where its mask is true, or where it has the missing value."""
+    """A source as floats, with NaN where its mask is true or where it equals the missing value."""
 
     private_buffers = True
 
@@ -50,35 +50,38 @@ class MissingValuesSource(Source):
 
     @property
     def identity(self) -> str:
-        """What the ledger calls it: whose values, without which of them."""
-        told = self._base.identity
+        """The name in keys of the ledger: that of the base, the missing value and the mask."""
+        identity = self._base.identity
         if self.missing_value is not None:
-            told += f" without {self.missing_value}"
+            identity += f" without {self.missing_value}"
         if self.mask is not None:
-            told += f" masked by {self.mask.identity}"
-        return told + self._company
+            identity += f" masked by {self.mask.identity}"
+        return identity + self._companion_names
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its own, and that of its mask."""
+        """The names of the source, its weights, its labels and its mask."""
         return super().names if self.mask is None else (*super().names, self.mask.name)
 
     @property
     def stored_itemsize(self) -> int:
-        """How many bytes are read for a value and its place in the mask."""
+        """The bytes that are read per value, with its mask."""
         return self._base.stored_itemsize + (0 if self.mask is None else self.mask.stored_itemsize)
 
     def read(self, rows: Span, cols: Span) -> Array:
-        """The region."""
+        """Return the region."""
         return self._with_nan(self._base.read(rows, cols), rows, cols, np.empty)
 
     def read_scratch(self, rows: Span, cols: Span) -> Array:
-        """The region, in memory that this thread's next call overwrites."""
-        return self._with_nan(self._base.read_scratch(rows, cols), rows, cols, partial(scratch, "holes"))
+        """Return the region, in memory that this thread's next call overwrites."""
+        return self._with_nan(
+            self._base.read_scratch(rows, cols), rows, cols, partial(scratch, "missing values")
+        )
 
     def _with_nan(
         self, stored: Array, rows: Span, cols: Span, memory: Callable[[tuple[int, ...], np.dtype[Any]], Array]
     ) -> Array:
+        """Return the stored values as floats, with NaN for those that are missing."""
         if self._base.private_buffers and stored.dtype == self.spec.dtype:
             values = stored
         else:
@@ -86,7 +89,7 @@ class MissingValuesSource(Source):
             values[...] = stored
         flags = None
         if self.mask is not None:
-            # Not into scratch memory: that may hold the values of the base already.
+            # Not into scratch memory, which may already hold the values of the base.
             flags = self.mask.read(rows, cols)
             self._require_flags(flags, self.mask, rows, cols)
         for slab in slabs(values):
@@ -107,7 +110,7 @@ class MissingValuesSource(Source):
         )
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
-        """What the values and their mask take, each as stored."""
+        """Return the overhead of the values and of their mask."""
         total = self._base.overhead(n_rows, n_cols) + (1 << 20)
         if self._base.spec.dtype == self.spec.dtype and not self._base.private_buffers:
             total += n_rows * n_cols * self.spec.dtype.itemsize
@@ -126,39 +129,39 @@ class MissingValuesSource(Source):
 
 @dataclass(frozen=True)
 class MaskedSnapshot:
-    """The values, their mask, and what stands for a missing value."""
+    """A snapshot of the values and their mask, and the missing value."""
 
     values: Snapshot
     mask: Snapshot | None
     missing_value: str
 
     def digest(self, rows: int) -> str:
-        """One digest of all three."""
+        """Return one digest of all three."""
         mask = "unmasked" if self.mask is None else self.mask.digest(rows)
         everything = f"{self.values.digest(rows)} {mask} {self.missing_value}"
         return hashlib.blake2b(everything.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
     def require_chunks(self) -> None:
-        """Refuse values, or a mask, of which chunks were missing."""
+        """Raise an error if chunks of the values or of the mask were missing."""
         self.values.require_chunks()
         if self.mask is not None:
             self.mask.require_chunks()
 
 
 def layout_of(source: Source) -> MatrixLayout:
-    """How the array behind a source is its matrix; where there is none, the matrix itself."""
+    """Return the layout of the array of a source; of the matrix if there is no such array."""
     layout: MatrixLayout | None = getattr(source, "layout", None)
     return layout or MatrixLayout((source.spec.n_rows, source.spec.n_cols), 0)
 
 
 def stored_value(given: Any, source: Source) -> np.generic | None:
-    """What stands for a missing value, as the source stores it; None for NaN, which does so anyway."""
+    """Return the missing value in the type of the source; None for NaN, which is always missing."""
     if isinstance(given, str) and given == "fill_value":
         given = source.fill_value if isinstance(source, ZarrSource) else None
         if given is None:
             raise ParameterError(
                 "missing_value",
-                f"{source.name}: has no fill value, which zarr stores may have; give the number itself",
+                f"{source.name}: has no fill value (only zarr stores may have one); give the number itself",
             )
     elif not isinstance(given, Real) or isinstance(given, bool):
         raise ParameterError("missing_value", f"{given!r} is neither a number nor 'fill_value'")
@@ -172,7 +175,7 @@ def stored_value(given: Any, source: Source) -> np.generic | None:
 
 
 def _cast(number: Any, dtype: np.dtype[Any]) -> np.generic | None:
-    """A number in another type, if it has it: rounded where that is a float, which its values were too."""
+    """Return a number in another type, or None if it does not fit. Floats are rounded, like the data."""
     try:
         with np.errstate(over="raise"):
             value: np.generic = dtype.type(number if dtype.kind == "f" else int(number))
@@ -182,11 +185,11 @@ def _cast(number: Any, dtype: np.dtype[Any]) -> np.generic | None:
 
 
 def _require_mask(mask: Source, base: Source) -> None:
-    """Refuse what cannot say of each value whether it is missing."""
+    """Raise an error if the mask has another shape than the data, or is not boolean or integer."""
     if mask.spec.dtype.kind not in "biu":
         raise InputError(
             "mask",
-            f"{mask.name}: values of type {mask.spec.dtype} do not make a mask; give it booleans, or "
+            f"{mask.name}: values of type {mask.spec.dtype} do not make a mask; use booleans, or "
             "integers 0 and 1, with 1 where a value is missing",
         )
     own, its = layout_of(mask), layout_of(base)

@@ -15,7 +15,7 @@ from zarr.storage import LocalStore, ObjectStore
 from streamdr.core.addresses import Address, Location, parse_location
 from streamdr.data.frames import is_frame, is_lazy_frame, is_of, named_values, single_matrix
 from streamdr.data.in_memory import ArraySource, MappedSource, open_npy
-from streamdr.data.labels import LabelColumnSource, require_one_a_row
+from streamdr.data.labels import LabelColumnSource, require_one_per_row
 from streamdr.data.layout import MatrixLayout
 from streamdr.data.lazy_arrays import DaskSource, XarraySource
 from streamdr.data.missing_values import MissingValuesSource, layout_of, stored_value
@@ -23,13 +23,13 @@ from streamdr.data.source import Source
 from streamdr.data.text_labels import TextArray, TextStore
 from streamdr.data.zarr.locate import locate
 from streamdr.data.zarr.objects import ObjectNode, node_at
-from streamdr.data.zarr.source import MISSING_BESIDE, ZarrSource
+from streamdr.data.zarr.source import COMPANION_ADVICE, ZarrSource
 from streamdr.data.zarr.stores import Directory, Node, StoreNode
 from streamdr.errors import DataError, InputError, ParameterError
 from streamdr.store.remote import opened_objects
 
 _KEYS = {"array": "path"}
-"""What a configuration calls an argument of `open_source`, where the names differ."""
+"""The configuration keys of arguments of `open_source`, where the names differ."""
 
 
 def open_source(
@@ -49,33 +49,33 @@ def open_source(
     Parameters
     ----------
     data : str, Path, Address, zarr array or group, numpy or dask array, DataArray or data frame
-        What holds the rows.
+        The rows.
     array : str or None
         The name of an array in a group.
     sample_axis : int or str
         The axis, or the named dimension, that holds the samples.
     weights : array or path
-        Whatever holds one number for each row.
+        One number per row.
     labels : array or path
-        Whatever holds one number or one text for each row.
+        One number or one string per row.
     label_column : int, str or None
         The column of the data that holds the labels, by its number or name.
     mask : array or path
-        Whatever holds booleans, or 0 and 1, in the shape of the data: true where a value is missing.
+        Booleans, or 0 and 1, in the shape of the data: true where a value is missing.
     missing_value : float, "fill_value" or None
         A number that stands for a missing value, or `"fill_value"` for that of the zarr store.
     allow_missing_chunks : bool
-        Take a chunk that is not stored for the fill value. Otherwise it is an error.
+        Read a chunk that is not stored as the fill value. Otherwise it is an error.
 
     Returns
     -------
     source : Source
-        The rows, read a region at a time. Missing values arrive as NaN.
+        The rows, read one region at a time. Missing values are read as NaN.
 
     Raises
     ------
     InputError
-        If the data is not there, or does not fit.
+        If the data does not exist, or weights, labels or mask do not match it.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def open_source(
         source = MissingValuesSource(source, mask=flags, missing_value=stored_missing_value)
     if label_column is not None:
         if labels is not None:
-            raise ParameterError("label_column", "stands beside labels, and rows have one label each")
+            raise ParameterError("label_column", "cannot be combined with labels: rows have one label each")
         source = LabelColumnSource(source, label_column)
     if weights is None and labels is None:
         return source
@@ -128,7 +128,7 @@ def _open(
     if is_of(data, "dask.array", "Array"):
         return DaskSource(data, sample_axis=sample_axis)
     if is_of(data, "xarray", "DataArray"):
-        return _open_labelled(data, sample_axis)
+        return _open_data_array(data, sample_axis)
     if is_frame(data) or is_lazy_frame(data):
         values, names = named_values(data)
         source = _open(values, None, sample_axis, allow_missing, name)
@@ -141,9 +141,9 @@ def _open(
 
 
 def _zarr_node(data: Any, key: str) -> Node | None:
-    """Where the data is, if it is in a zarr store; None if it is something else, or a `.npy` file.
+    """Return the node of data in a zarr store; None for other data, such as a `.npy` file.
 
-    `key` is what a configuration calls it.
+    `key` is the configuration key of the data.
     """
     if isinstance(data, (zarr.Array, zarr.Group)):
         if isinstance(data.store, LocalStore):
@@ -160,20 +160,20 @@ def _zarr_node(data: Any, key: str) -> Node | None:
         return Directory(data, str(data))
     require_exists(data, key)
     if data.suffix != ".npy":
-        advice = f"make one of it with `streamdr ingest {data} DEST.zarr`"
+        advice = f"convert it with `streamdr ingest {data} DEST.zarr`"
         raise InputError(key, f"{data}: not a zarr store; {advice}")
     return None
 
 
 def require_exists(place: Location, key: str) -> None:
-    """Refuse a path at which there is nothing; `key` is what a configuration calls it."""
+    """Raise an error if a path does not exist; `key` is its configuration key."""
     if isinstance(place, Path) and not os.path.lexists(place):
         searched = "" if place.is_absolute() else f" in {Path.cwd()}, where relative paths begin"
         raise InputError(key, f"{place}: no such file or directory{searched}")
 
 
-def _open_labelled(data: Any, sample_axis: int | str) -> Source:
-    """A DataArray as the source that its values call for, with the labels of its features."""
+def _open_data_array(data: Any, sample_axis: int | str) -> Source:
+    """Open a DataArray, with its coordinate labels as feature names."""
     name = "DataArray" if data.name is None else f"DataArray {data.name!r}"
     axis = MatrixLayout.of(data.shape, sample_axis, name, data.dims).sample_axis
     source: Source
@@ -214,22 +214,22 @@ def _open_mask(mask: Any, source: Source, sample_axis: int | str, allow_missing:
 
 
 def _open_weights(weights: Any, source: Source) -> Source:
-    opened = _beside(_open(weights, None, 0, False, "weights"))
+    opened = _companion(_open(weights, None, 0, False, "weights"))
     n_rows, n_cols = opened.spec.n_rows, opened.spec.n_cols
     if (n_rows, n_cols) != (source.spec.n_rows, 1):
         given = str(n_rows) if n_cols == 1 else f"{n_rows} x {n_cols}"
         raise InputError(
             "weights",
             f"{opened.name}: {given} weights for the {source.spec.n_rows} rows of {source.name}; "
-            "one weight a row is needed",
+            "one weight per row is needed",
         )
     return opened
 
 
-def _beside(opened: Source) -> Source:
-    """A source of one value a row, of which no chunk may be missing."""
+def _companion(opened: Source) -> Source:
+    """Return a source of weights or labels with advice for missing chunks: these are never allowed."""
     if isinstance(opened, ZarrSource):
-        opened.missing_advice = MISSING_BESIDE
+        opened.missing_advice = COMPANION_ADVICE
     return opened
 
 
@@ -241,12 +241,13 @@ def _open_labels(labels: Any, source: Source) -> Source:
         values = labels if hasattr(labels, "dtype") else np.asarray(labels)
         if values.dtype.kind in "UTO":
             opened = TextArray(values, "labels")
-    opened = opened or _beside(_open(labels, None, 0, False, "labels"))
-    require_one_a_row(opened, source)
+    opened = opened or _companion(_open(labels, None, 0, False, "labels"))
+    require_one_per_row(opened, source)
     return opened
 
 
 def _described(data: Any) -> str:
+    """Return a description of the data for error messages."""
     if isinstance(data, (Path, Address)):
         return str(data)
     return f"a {type(data).__module__}.{type(data).__qualname__}"

@@ -1,4 +1,4 @@
-"""A part of a source that is like all of it, as a matrix of its own: what a minibatch reads."""
+"""A source with a representative part of the rows of another source, as minibatches read it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamdr.data.source import Source
 
 
 class RowSubset(Source):
-    """Every so manyth band of rows, or all others, in order. Errors and blocks tell the rows of the whole."""
+    """Every k-th band of rows, or all other bands. Errors and blocks have the row numbers of the whole."""
 
     private_buffers = True
 
@@ -32,20 +32,20 @@ class RowSubset(Source):
 
     @property
     def stored_itemsize(self) -> int:
-        """As the whole has it."""
+        """The bytes that are read per value, as in the whole source."""
         return self._whole.stored_itemsize
 
     def stored_line_bytes(self, axis: Axis) -> int:
-        """Rows are those of the whole."""
+        """Return the bytes that are read per line. Rows are as in the whole source."""
         return self._whole.stored_line_bytes(axis) if axis == "rows" else super().stored_line_bytes(axis)
 
     def read(self, rows: Span, cols: Span) -> Array:
-        """The region."""
+        """Return the region."""
         return self._gathered(np.empty((len(rows), len(cols)), self.spec.dtype), rows, cols)
 
     def read_scratch(self, rows: Span, cols: Span) -> Array:
-        """The region, in memory that this thread's next call overwrites."""
-        memory = scratch("part", (len(rows), len(cols)), self.spec.dtype)
+        """Return the region, in memory that this thread's next call overwrites."""
+        memory = scratch("row subset", (len(rows), len(cols)), self.spec.dtype)
         return self._gathered(memory, rows, cols)
 
     def _gathered(self, memory: Array, rows: Span, cols: Span) -> Array:
@@ -56,22 +56,22 @@ class RowSubset(Source):
         return memory
 
     def block(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> Block:
-        """The rows, each checked where it stands in the whole."""
+        """Return rows. Errors give their position in the whole source."""
         parts = [self._whole.block(piece, axis, allow_nan=allow_nan) for piece in self._pieces(span)]
         values = np.concatenate([part.values for part in parts])
         return self._numbered(Block(span, values, self._labels(span), self._weights(span)))
 
     def check(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> None:
-        """Refuse bad values, and say where in the whole they stand."""
+        """Raise an error that locates the first non-finite value in the whole source."""
         for piece in self._pieces(span):
             self._whole.check(piece, axis, allow_nan=allow_nan)
 
     def scratch_block(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> Block:
-        """The rows, to be used up at once."""
+        """Return rows in scratch memory, valid until this thread's next call."""
         return self._numbered(super().scratch_block(span, axis, allow_nan=allow_nan))
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
-        """What the whole needs for a band, and the band itself."""
+        """Return the overhead of the whole, plus a copy of the rows."""
         return self._whole.overhead(n_rows, n_cols) + n_rows * n_cols * self.spec.dtype.itemsize
 
     def _snapshot(self) -> Snapshot:
@@ -79,31 +79,32 @@ class RowSubset(Source):
 
     @property
     def identity(self) -> str:
-        """Which part it is, of what, and in what bands."""
+        """The name in keys of the ledger: that of the whole, the part, and the length of a band."""
         which = "all but part" if self.part.rest else "part"
         by = f"by {len(self._bands[0])}"
         return f"{self._whole.identity}, {which} {self.part.number} of {self.part.of} {by}"
 
     def stop(self, rows: int) -> int:
-        """Where in the whole the first so many rows end."""
+        """Return where the first `rows` rows end in the whole source."""
         return max((piece.stop for piece in self._pieces(Span(0, rows))), default=0)
 
     def _numbered(self, block: Block) -> Block:
+        """Return a block with the row numbers of the whole source."""
         numbers = [np.arange(piece.start, piece.stop) for piece in self._pieces(block.span)]
         return replace(block, rows=np.concatenate(numbers))
 
     def _labels(self, rows: Span) -> Array | None:
         labels = [self._whole._labels(piece) for piece in self._pieces(rows)]
-        known = [array for array in labels if array is not None]
-        return np.concatenate(known) if known else None
+        found = [array for array in labels if array is not None]
+        return np.concatenate(found) if found else None
 
     def _weights(self, rows: Span) -> Array | None:
         weights = [self._whole._weights(piece) for piece in self._pieces(rows)]
-        known = [array for array in weights if array is not None]
-        return np.concatenate(known) if known else None
+        found = [array for array in weights if array is not None]
+        return np.concatenate(found) if found else None
 
     def _pieces(self, rows: Span) -> Iterator[Span]:
-        """Where in the whole some rows lie. Bands side by side are one piece, as long as a good read."""
+        """Yield the spans of rows in the whole source. Adjacent bands are joined, up to a good read size."""
         piece = Span(0, 0)
         for band in self._in_bands(rows):
             if piece.stop == band.start and len(piece) + len(band) <= self._good_read:
@@ -116,7 +117,7 @@ class RowSubset(Source):
             yield piece
 
     def _in_bands(self, rows: Span) -> Iterator[Span]:
-        """The same, band by band: all are of one length, but for the last of all rows."""
+        """Yield the same, one span per band. All bands have one length, except the last band of all rows."""
         length = len(self._bands[0])
         for number in range(rows.start // length, -(-rows.stop // length)):
             band, first = self._bands[number], number * length
@@ -127,15 +128,15 @@ class RowSubset(Source):
 
 @dataclass(frozen=True)
 class RowSubsetSnapshot:
-    """What the rows of a part were: a digest of the whole up to where they end."""
+    """A snapshot of a part of the rows: the digest of the whole up to where they end."""
 
     whole: Snapshot
     part: RowSubset
 
     def digest(self, rows: int) -> str:
-        """What the first so many rows were."""
+        """Return a digest of the first `rows` rows of the part."""
         return self.whole.digest(self.part.stop(rows))
 
     def require_chunks(self) -> None:
-        """Refuse a whole of which chunks were missing."""
+        """Raise an error if chunks of the whole source were missing."""
         self.whole.require_chunks()

@@ -1,4 +1,4 @@
-"""What an input was like at one moment, so that it can be told later what has changed, and what was added."""
+"""Snapshots of an input, to detect later whether it has changed or rows were appended."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ DIGEST_BYTES = 20
 
 
 class Snapshot(Protocol):
-    """One look at an input: which chunks there were, and digests of its beginning, for any number of rows.
+    """The state of an input at one time: its chunks, and a digest of the first rows for any number of them.
 
-    No data is read for it.
+    It is made without reading data, where that is possible.
     """
 
     def digest(self, rows: int) -> str:
-        """What the first so many rows were. Rows that are appended later do not change it."""
+        """Return a digest of the first `rows` rows. Rows that are appended later do not change it."""
 
     def require_chunks(self) -> None:
-        """Refuse an input of which chunks were missing, unless that is allowed. Nothing is listed again."""
+        """Raise an error if chunks were missing, unless that is allowed. Chunks are not listed again."""
 
 
 @dataclass(frozen=True)
 class WholeSnapshot:
-    """An input that is known only as a whole: whatever happens to it changes all of it."""
+    """An input with one digest of everything: any change changes it."""
 
     fingerprint: str
 
     def digest(self, rows: int) -> str:
-        """The digest of everything."""
+        """Return the digest of everything, with the number of rows."""
         return f"{self.fingerprint}-{rows}"
 
     def require_chunks(self) -> None:
-        """There are no chunks that could be missing."""
+        """Do nothing: there are no chunks that could be missing."""
 
 
 @dataclass(frozen=True)
 class ChunkSnapshot:
-    """The stamps of an array's chunks, sorted by the rows that they hold."""
+    """The stamps of the chunks of an array, sorted by rows."""
 
     meaning: bytes
-    """How the chunks are to be read: whatever of the metadata does not change when rows are appended."""
+    """How chunks are decoded: the metadata that does not change when rows are appended."""
     chunk_rows: int
     positions: NDArray[np.int64]
-    """Where along the sample axis each chunk lies, counted in chunks."""
+    """The position of each chunk along the sample axis, counted in chunks."""
     stamps: NDArray[np.int64]
-    """Of each chunk its place along the other axes, and the two numbers that change when it does."""
+    """For each chunk, its position along all axes and the two numbers that change when it changes."""
     require: Callable[[], None]
-    """Refuses the array if chunks were missing."""
+    """Raises an error if chunks were missing."""
     contents: Callable[[int, int], bytes] | None = None
-    """The values of some rows, where reading them is cheap: then a chunk that is filled up is still known."""
+    """Returns the values of rows, if that is cheap: then rows of a chunk that was extended are recognised."""
 
     def digest(self, rows: int) -> str:
-        """A digest of the metadata and of the stamps of the chunks that hold these rows."""
+        """Return a digest of the metadata and of the stamps of the chunks that contain these rows."""
         whole, rest = divmod(rows, self.chunk_rows)
         by_stamp = whole if rest == 0 or self.contents is not None else whole + 1
         digest = hashlib.blake2b(self.meaning, digest_size=DIGEST_BYTES)
@@ -68,13 +68,13 @@ class ChunkSnapshot:
         return digest.hexdigest()
 
     def require_chunks(self) -> None:
-        """Refuse the array if chunks were missing."""
+        """Raise an error if chunks were missing."""
         self.require()
 
 
 @dataclass(frozen=True)
 class JoinedSnapshot:
-    """The values, and what comes with each row: its weight, its label."""
+    """A snapshot of the values, with those of weights and labels."""
 
     values: Snapshot
     weights: Snapshot | None
@@ -82,26 +82,26 @@ class JoinedSnapshot:
 
     @classmethod
     def of(cls, values: Snapshot, weights: Snapshot | None, labels: Snapshot | None) -> Snapshot:
-        """All together; the values by themselves where nothing comes with them."""
+        """Return the joined snapshot; that of the values if there are neither weights nor labels."""
         return values if weights is None and labels is None else cls(values, weights, labels)
 
     def digest(self, rows: int) -> str:
-        """One digest of all."""
-        joined = " ".join(part.digest(rows) for part in (self.values, *self._beside))
+        """Return one digest of all."""
+        joined = " ".join(part.digest(rows) for part in (self.values, *self._companions))
         return hashlib.blake2b(joined.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
     def require_chunks(self) -> None:
-        """Refuse whatever chunks of were missing."""
-        for part in (*self._beside, self.values):
+        """Raise an error if chunks of the values, weights or labels were missing."""
+        for part in (*self._companions, self.values):
             part.require_chunks()
 
     @property
-    def _beside(self) -> list[Snapshot]:
+    def _companions(self) -> list[Snapshot]:
         return [part for part in (self.weights, self.labels) if part is not None]
 
 
 def unlabelled(snapshot: Snapshot) -> Snapshot:
-    """What a snapshot says of the same source without its labels."""
+    """Return the snapshot of the same source without its labels."""
     if not isinstance(snapshot, JoinedSnapshot):
         return snapshot
     return JoinedSnapshot.of(snapshot.values, snapshot.weights, None)

@@ -1,4 +1,4 @@
-"""A source: a matrix that is read block by block, wherever it lives. Validation happens here."""
+"""The base class of inputs: a matrix that is read block by block. Values are validated here."""
 
 from __future__ import annotations
 
@@ -16,80 +16,80 @@ from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, Span, widen
 from streamdr.data.snapshot import JoinedSnapshot, Snapshot
 from streamdr.errors import DataError, MissingValuesError
 
-_MEND = "remove or fill these values before fitting"
-_TAKES_MISSING = (
+_ADVICE = "remove or fill these values before fitting"
+_PPCA_ADVICE = (
     "or use the method ppca, which takes missing values (in Python streamdr.PPCA, with NaN for them)"
 )
-
-
-_MOST_KEPT = 1 << 20
-_LOOKED_AT = 1 << 22
-"""Bytes of values that are looked at together when a bad one is searched for."""
-_mine = threading.local()
+_MAX_KEPT_ROWS = 1 << 20
+"""Weights and labels of at most this many rows are kept between blocks."""
+_CHECKED_BYTES = 1 << 22
+"""How many bytes of values are checked together when non-finite values are located."""
+_per_thread = threading.local()
 
 
 class Source(ABC):
-    """Rows x features, read a region at a time. Pickles small: a worker reopens its own store.
+    """Rows x features, read one region at a time. Its pickle is small: a worker opens the store again.
 
     Subclasses set the attributes below and implement `read` and `_snapshot`. Any number of threads
     may read at once.
     """
 
     name: str
-    """What errors and reports call it: a path where there is one."""
+    """The name in errors and reports: the path, if there is one."""
     spec: MatrixSpec
     chunks: tuple[int, int]
-    """The storage's own granularity in (rows, columns) of the flattened matrix."""
+    """The size of a stored chunk in (rows, columns) of the flattened matrix."""
     grain: tuple[int, int] = (1, 1)
-    """The rows and columns that are read together, whichever of them are asked for."""
+    """The rows and columns that are always read together, even if only some of them are requested."""
     feature_names: tuple[str, ...] | None = None
     sample_shape: tuple[int, ...] | None = None
-    """The shape of a sample before it became a row, where that is known."""
+    """The shape of a sample before it was flattened to a row, if known."""
     dims: tuple[str | None, ...] | None = None
-    """What the dimensions are called, that of the samples first, where they have names."""
+    """The names of the dimensions, that of the samples first, if they have names."""
     weights: Source | None = None
     """Row weights, as an n x 1 source."""
     labels: Source | None = None
     """Row labels, as an n x 1 source of numbers or of text."""
     cost_factor: int = 1
-    """How many times as much is read as is delivered."""
+    """The ratio of the bytes read to the bytes returned."""
     client: Any = None
-    """The dask client whose cluster computes the values or holds them, where there is one."""
+    """The dask client whose cluster computes or holds the values, if there is one."""
     private_buffers: bool = False
-    """Whether the memory that `read_scratch` returns may be overwritten: nothing else refers to it."""
+    """Whether the caller of `read_scratch` may overwrite the result: nothing else refers to it."""
 
     @property
     def identity(self) -> str:
-        """What the ledger calls it: its name, and those of its weights and labels."""
-        return self.name + self._company
+        """The name in keys of the ledger: its own, and those of its weights and labels."""
+        return self.name + self._companion_names
 
     @property
-    def _company(self) -> str:
+    def _companion_names(self) -> str:
+        """The part of the identity that names weights and labels."""
         weighted = "" if self.weights is None else f" by {self.weights.name}"
         return weighted if self.labels is None else f"{weighted} labelled by {self.labels.name}"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What errors may call it and what comes with it."""
+        """The names of the source, its weights and its labels, as errors may quote them."""
         return (self.name, *(other.name for other in (self.weights, self.labels) if other is not None))
 
     @property
     def stays(self) -> bool:
-        """Whether only this process can read it, or something that comes with it."""
+        """Whether only this process can read the source, or something that belongs to it."""
         parts = (self.weights, self.labels, *(getattr(self, name, None) for name in ("_base", "_mask")))
         return any(part.stays for part in parts if part is not None)
 
     @property
     def stored_itemsize(self) -> int:
-        """How many bytes are read for a value, before it is widened: its mask's among them."""
+        """The bytes that are read per value, before it is converted: with its mask, if there is one."""
         return self.spec.dtype.itemsize
 
     def stored_line_bytes(self, axis: Axis) -> int:
-        """How many bytes are read for a row, or column."""
+        """Return the bytes that are read per row or column."""
         return self.spec.length("columns" if axis == "rows" else "rows") * self.stored_itemsize
 
     def stored_bytes(self, spans: Iterable[Span], axis: Axis = "rows") -> int:
-        """How many bytes are read for runs of lines, one run after the other: those of whole grains."""
+        """Return the bytes that are read for spans of lines, one after the other, in whole grains."""
         grain, length = self.grain[0 if axis == "rows" else 1], self.spec.length(axis)
         lines = sum(
             min(-(-span.stop // grain) * grain, length) - span.start // grain * grain
@@ -100,18 +100,18 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, rows: Span, cols: Span) -> Array:
-        """The region as stored: 2-D, of the spec's dtype. Errors name the chunk and its rows."""
+        """Return the region as stored: 2-D, of the spec's dtype. Errors name the chunk and its rows."""
 
     def read_scratch(self, rows: Span, cols: Span) -> Array:
-        """The region as stored, in memory that this thread's next call may overwrite."""
+        """Return the region as stored, in memory that this thread's next call may overwrite."""
         return self.read(rows, cols)
 
     @abstractmethod
     def _snapshot(self) -> Snapshot:
-        """What the values are like now. Cheap for stores; their contents for plain memory."""
+        """Return a snapshot of the values: from metadata for stores, from the values for arrays in memory."""
 
     def snapshot(self) -> Snapshot:
-        """What the input is like now, weights and labels included."""
+        """Return a snapshot of the input, with weights and labels."""
         own = self._snapshot()
         weights, labels = (
             None if other is None else other.snapshot() for other in (self.weights, self.labels)
@@ -119,22 +119,22 @@ class Source(ABC):
         return JoinedSnapshot.of(own, weights, labels)
 
     def fingerprint(self) -> str:
-        """A digest that changes when the data does."""
+        """Return a digest that changes when the data changes."""
         return self.snapshot().digest(self.spec.n_rows)
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
-        """Bytes that one `block` of such a region allocates besides its values."""
+        """Return the bytes that a `block` of this size allocates besides its values."""
         stored, working = self.spec.dtype, self.spec.working
         widening = 0 if stored == working else n_rows * n_cols * stored.itemsize
-        beside = sum(
-            _beside_bytes(other, n_rows) for other in (self.weights, self.labels) if other is not None
+        companions = sum(
+            _companion_bytes(other, n_rows) for other in (self.weights, self.labels) if other is not None
         )
-        return widening + (n_rows + n_cols) * working.itemsize + beside
+        return widening + (n_rows + n_cols) * working.itemsize + companions
 
     def validate(self, seen: Snapshot | None = None) -> None:
-        """Refuse, before the first read, what can be seen to be wrong: chunks missing, for one.
+        """Check before the first read for errors that can be found without it, such as missing chunks.
 
-        `seen` is a snapshot of this source that was just taken: its chunks are then not listed again.
+        `seen` is a recent snapshot of this source. If it is given, chunks are not listed again.
         """
         if seen is None:
             self._require_chunks()
@@ -144,52 +144,52 @@ class Source(ABC):
             self._require_weight(self.weights)
 
     def _require_chunks(self) -> None:
-        """List the chunks, and refuse the source if some are missing that must not be."""
+        """List the chunks, and raise an error if some are missing and that is not allowed."""
         for other in (self.weights, self.labels):
             if other is not None:
                 other._require_chunks()
 
     def _require_weight(self, weights: Source) -> None:
-        """Refuse weights that are all zero. It takes a look at the first of them, if that is not so."""
-        for span in Span(0, self.spec.n_rows).split(max(1, min(weights.chunks[0], _MOST_KEPT))):
+        """Raise an error if all weights are zero. Reads only up to the first weight that is not."""
+        for span in Span(0, self.spec.n_rows).split(max(1, min(weights.chunks[0], _MAX_KEPT_ROWS))):
             if np.any(self._weights(span)):
                 return
         raise DataError(
-            f"{weights.name}: every weight is zero, so that no row counts and there is nothing to fit; give "
-            "some row a weight, or leave the weights out"
+            f"{weights.name}: every weight is zero, so there is nothing to fit; give some rows a positive "
+            "weight, or leave the weights out"
         )
 
     def unlabelled(self) -> Self:
-        """The same without labels, for who has no use for them."""
+        """Return the same source without labels."""
         plain = copy.copy(self)
         plain.labels, plain.spec = None, replace(self.spec, labels=None)
         return plain
 
     def block(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> Block:
-        """Whole rows (or columns) as native floats, checked to be finite, or NaN where that is allowed."""
+        """Return whole rows (or columns) as native floats, checked to be finite, or NaN if `allow_nan`."""
         rows, cols = self._area(span, axis)
         values = widen(self.read(rows, cols))
         if self.spec.dtype.kind == "f" and not _is_finite(values):
-            here = (
+            pieces = (
                 (piece, _within(values, piece, rows, cols)) for piece in self._pieces_to_check(rows, cols)
             )
-            self._require_sound(here, rows, cols, allow_nan=allow_nan)
+            self._require_valid(pieces, rows, cols, allow_nan=allow_nan)
         return Block(span, values, self._labels(rows), self._weights(rows))
 
     def check(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> None:
-        """Refuse values that are not finite (or, where values may be missing, infinite) and say where.
+        """Raise an error that locates the first non-finite value, or infinite value if NaN is allowed.
 
-        They are read again, a few at a time along whole chunks: a block may be most of the memory there is.
+        The values are read again in small pieces along whole chunks: a block may take most of the memory.
         """
         if self.spec.dtype.kind == "f":
             rows, cols = self._area(span, axis)
             pieces = ((piece, widen(self.read(*piece))) for piece in self._pieces_to_check(rows, cols))
-            self._require_sound(pieces, rows, cols, allow_nan=allow_nan)
+            self._require_valid(pieces, rows, cols, allow_nan=allow_nan)
 
     def checking_bytes(self, n_rows: int, n_cols: int) -> int:
-        """What `check` of such a region allocates: a piece as stored, as read, and what of it is bad.
+        """Return the bytes that `check` of a region allocates: a piece as stored, as read, and its flags.
 
-        Decoding takes what it took for the region itself, which is over by then.
+        Decoding is not counted. It needs the same memory as for the region, which is free again by then.
         """
         if self.spec.dtype.kind != "f":
             return 0
@@ -197,19 +197,19 @@ class Source(ABC):
         return len(rows) * len(cols) * (2 * self.spec.working.itemsize + 2)
 
     def _pieces_to_check(self, rows: Span, cols: Span) -> Iterator[tuple[Span, Span]]:
-        """A region in pieces of whole chunks of columns, and of few rows where such columns are long."""
+        """Yield a region in pieces: whole chunks of columns, and fewer rows if such columns are long."""
         item, chunk = self.spec.working.itemsize, min(self.chunks[1], len(cols))
-        wide = chunk * max(1, _LOOKED_AT // (len(rows) * chunk * item))
-        tall = max(1, _LOOKED_AT // (min(wide, len(cols)) * item))
+        wide = chunk * max(1, _CHECKED_BYTES // (len(rows) * chunk * item))
+        tall = max(1, _CHECKED_BYTES // (min(wide, len(cols)) * item))
         for some_rows in rows.split(tall):
             for some_cols in cols.split(wide):
                 yield some_rows, some_cols
 
     def scratch_block(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> Block:
-        """The same to be used up at once: it lasts until this thread takes the next.
+        """Return a block in scratch memory. It is valid until this thread's next call.
 
-        That saves the system a block's worth of fresh pages every time. It is not checked: whoever sums
-        it looks at every value anyway, and calls `locate_nonfinite` when a sum is not finite.
+        This avoids allocating new pages for every block. The values are not checked here: an accumulator
+        sums all of them anyway, and calls `locate_nonfinite` if a sum is not finite.
         """
         rows, cols = self._area(span, axis)
         stored = self.read_scratch(rows, cols)
@@ -225,12 +225,12 @@ class Source(ABC):
     def _labels(self, rows: Span) -> Array | None:
         if self.labels is None:
             return None
-        return checked_labels(_beside("labels", self.labels, rows), self.labels.name, rows)
+        return checked_labels(_read_companion("labels", self.labels, rows), self.labels.name, rows)
 
     def _weights(self, rows: Span) -> Array | None:
         if self.weights is None:
             return None
-        weights = widen(_beside("weights", self.weights, rows)).astype(np.float64)
+        weights = widen(_read_companion("weights", self.weights, rows)).astype(np.float64)
         bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
         if bad.size:
             row = rows.start + int(bad[0])
@@ -240,7 +240,7 @@ class Source(ABC):
             )
         return weights
 
-    def _require_sound(
+    def _require_valid(
         self,
         pieces: Iterable[tuple[tuple[Span, Span], Array]],
         rows: Span,
@@ -248,7 +248,7 @@ class Source(ABC):
         *,
         allow_nan: bool,
     ) -> None:
-        """Refuse a region, given in pieces, for the first of its bad values."""
+        """Raise an error for the first non-finite value of a region that is given in pieces."""
         first: tuple[int, int, Any] | None = None
         count = 0
         for (some_rows, some_cols), values in pieces:
@@ -266,9 +266,9 @@ class Source(ABC):
             f"({count} such values in {self._region(rows, cols)}); "
         )
         if np.isnan(value):
-            raise MissingValuesError(f"{message}{_MEND}, {_TAKES_MISSING}")
+            raise MissingValuesError(f"{message}{_ADVICE}, {_PPCA_ADVICE}")
         raise DataError(
-            f"{message}{'make them NaN if they stand for missing values' if allow_nan else _MEND}"
+            f"{message}{'make them NaN if they stand for missing values' if allow_nan else _ADVICE}"
         )
 
     def _column(self, column: int) -> str:
@@ -284,7 +284,7 @@ class Source(ABC):
 
 
 def _within(values: Array, piece: tuple[Span, Span], rows: Span, cols: Span) -> Array:
-    """A piece of a region that is in memory."""
+    """Return a piece of a region that is in memory."""
     down, across = (
         slice(part.start - whole.start, part.stop - whole.start)
         for part, whole in zip(piece, (rows, cols), strict=True)
@@ -293,37 +293,37 @@ def _within(values: Array, piece: tuple[Span, Span], rows: Span, cols: Span) -> 
 
 
 def _is_finite(values: Array) -> bool:
-    """One BLAS product is the cheapest look at every value.
+    """Whether the sum of every column is finite. One BLAS product is the cheapest such check.
 
-    A NaN or an Inf anywhere in a column leaves its sum not finite; so do huge finite values that overflow.
+    A NaN or an infinity in a column makes its sum non-finite. So do huge finite values that overflow.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         sums = np.ones(len(values), dtype=values.dtype) @ values
     return bool(np.isfinite(sums).all())
 
 
-def _beside(what: str, source: Source, rows: Span) -> Array:
-    """The values of a source of one column. Its chunks may be longer than a block: the last ones are kept."""
+def _read_companion(what: str, source: Source, rows: Span) -> Array:
+    """Return the values of weights or labels. The last chunks are kept: they may be longer than a block."""
     chunk = source.chunks[0]
     whole = Span(rows.start // chunk * chunk, min(-(-rows.stop // chunk) * chunk, source.spec.n_rows))
-    kept: tuple[Source, Span, Array] | None = getattr(_mine, what, None)
+    kept: tuple[Source, Span, Array] | None = getattr(_per_thread, what, None)
     if kept is not None and kept[0] is source and kept[1].start <= rows.start and rows.stop <= kept[1].stop:
         return kept[2][rows.start - kept[1].start : rows.stop - kept[1].start]
-    if len(whole) > _MOST_KEPT:
+    if len(whole) > _MAX_KEPT_ROWS:
         return source.read(rows, Span(0, 1))[:, 0]
     values = source.read(whole, Span(0, 1))[:, 0]
-    setattr(_mine, what, (source, whole, values))
+    setattr(_per_thread, what, (source, whole, values))
     return values[rows.start - whole.start : rows.stop - whole.start]
 
 
-def _beside_bytes(source: Source, n_rows: int) -> int:
-    """What one column takes that comes with so many rows: as stored, as kept, and as numbers."""
-    kept = min(n_rows + 2 * source.chunks[0], _MOST_KEPT)
+def _companion_bytes(source: Source, n_rows: int) -> int:
+    """Return the bytes of the weights or labels of `n_rows` rows: as stored, as kept, and as numbers."""
+    kept = min(n_rows + 2 * source.chunks[0], _MAX_KEPT_ROWS)
     return source.overhead(n_rows, 1) + 16 * (kept + n_rows)
 
 
 def checked_labels(labels: Array, name: str, rows: Span) -> Array:
-    """Labels as they go with a block: numbers in double precision, none of them missing, or text."""
+    """Return the labels of a block: text, or numbers in double precision. None may be missing."""
     if labels.dtype.kind == "U":
         empty = np.flatnonzero(labels == "")
         if empty.size:

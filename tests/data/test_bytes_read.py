@@ -1,4 +1,4 @@
-"""What a run reads is what `plan` says before it, and what the report says after it: counted at the files."""
+"""The bytes that a run reads from files agree with its plan and its report."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ CASES = {
     "gram": ({"name": "pca", "n_components": 3, "solver": "gram"}, WIDE, "f4"),
     "krylov": ({"name": "pca", "n_components": 3, "solver": "krylov"}, WIDE, "f4"),
     "closed form": ({"name": "ppca", "n_components": 3}, TALL, "f4"),
-    "em": ({"name": "ppca", "n_components": 3, "method": "em"}, TALL, "holes"),
-    "wide holes": ({"name": "ppca", "n_components": 3, "method": "em"}, WIDE, "holes"),
-    "mixture": ({"name": "ppca_mixture", "n_components": 2, "n_mixtures": 2, "max_iter": 5}, TALL, "holes"),
+    "em": ({"name": "ppca", "n_components": 3, "method": "em"}, TALL, "missing"),
+    "wide em": ({"name": "ppca", "n_components": 3, "method": "em"}, WIDE, "missing"),
+    "mixture": ({"name": "ppca_mixture", "n_components": 2, "n_mixtures": 2, "max_iter": 5}, TALL, "missing"),
     "nystrom": ({"name": "kernel_pca", "n_components": 2, "n_landmarks": 50}, TALL, "f4"),
     "sparse": ({"name": "sparse_kernel_pca", "n_components": 2}, TALL, "f4"),
     "lda": ({"name": "lda", "shrinkage": "auto"}, TALL, "classes"),
@@ -49,7 +49,7 @@ CASES = {
 
 @pytest.fixture
 def counted(monkeypatch, tmp_path):
-    """The bytes that were read of the chunks of the input."""
+    """The sizes of the chunks of the input that were read."""
     read: list[int] = []
     read_scratch = Directory.read_scratch
 
@@ -67,7 +67,7 @@ def rows(shape, kind, seed):
     rng = np.random.default_rng(seed)
     axes = np.random.default_rng(9).standard_normal((4, shape[1]))
     values = 5 * rng.standard_normal((shape[0], 4)) @ axes + rng.standard_normal(shape)
-    if kind == "holes":
+    if kind == "missing":
         values[rng.random(shape) < 0.1] = np.nan
     return np.clip(values + 50, 0, 255).astype("u1") if kind == "u1" else values.astype("f4")
 
@@ -76,19 +76,19 @@ def labels_of(values, kind):
     return (values[:, 0] > 0) + 2 * (values[:, 1] > 0) if kind == "classes" else values[:, 0].astype("f8")
 
 
-def plan_and_run(place, method, labelled):
-    labels = {"labels": str(place / "y.zarr")} if labelled else {}
+def plan_and_run(directory, method, labelled):
+    labels = {"labels": str(directory / "y.zarr")} if labelled else {}
     run = config.read(
         {
-            "input": {"path": str(place / "x.zarr"), **labels},
+            "input": {"path": str(directory / "x.zarr"), **labels},
             "method": method,
-            "output": {"model": str(place / "model.zarr"), "embedding": str(place / "z.zarr")},
+            "output": {"model": str(directory / "model.zarr"), "embedding": str(directory / "z.zarr")},
         }
     )
-    stage = pipeline.RunContext(run, Silent(), threading.Event())
+    context = pipeline.RunContext(run, Silent(), threading.Event())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it has not converged
-        return pipeline.plan(stage), pipeline.run_all(stage)
+        warnings.simplefilter("ignore")  # about convergence
+        return pipeline.plan(context), pipeline.run_all(context)
 
 
 def check(plan_and_report, read):
@@ -99,7 +99,7 @@ def check(plan_and_report, read):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_bytes_of_the_plan_and_of_the_report_are_those_that_are_read(case, tmp_path, counted):
+def test_plan_and_report_have_the_bytes_that_are_read(case, tmp_path, counted):
     method, shape, kind = CASES[case]
     values = rows(shape, kind, 0)
     chunks = (CHUNK, 4 if "columns" in kind else shape[1])
@@ -121,7 +121,7 @@ def test_the_bytes_of_the_plan_and_of_the_report_are_those_that_are_read(case, t
     check(plan_and_run(tmp_path, method, labelled), counted)
 
 
-def test_only_kept_columns_are_read_to_tell_whether_a_selection_has_moved(tmp_path, counted):
+def test_only_selected_columns_are_read_to_check_an_embedding(tmp_path, counted):
     method = {"name": "select_correlation", "k": 1}
     values = rows((2000, 17), "f4", 0)
     x = zarr.create_array(tmp_path / "x.zarr", data=values, chunks=(CHUNK, 4), compressors=None)
@@ -136,7 +136,7 @@ def test_only_kept_columns_are_read_to_tell_whether_a_selection_has_moved(tmp_pa
     assert planned.stages[1].least_bytes_to_read == transform.bytes_read
 
 
-def test_a_chunk_is_read_whole_for_any_of_its_rows(tmp_path, counted):
+def test_whole_chunks_are_counted(tmp_path, counted):
     method = CASES["covariance"][0]
     x = zarr.create_array(
         tmp_path / "x.zarr", shape=(2000, 16), chunks=(CHUNK, 16), dtype="f4", compressors=None
@@ -151,4 +151,4 @@ def test_a_chunk_is_read_whole_for_any_of_its_rows(tmp_path, counted):
         (CHUNK - 1) * row,
         (CHUNK - 1 + CHUNK) * row,
     ]
-    assert report.bytes_read == sum(counted) - 2 * row, "the place of the row that is not there yet"
+    assert report.bytes_read == sum(counted) - 2 * row, "the missing row of the last chunk is not counted"

@@ -1,4 +1,4 @@
-"""Lazy arrays: what their blocks share is computed once, and what a cluster holds can be read."""
+"""Dask arrays: shared results are computed once, and results on a cluster can be read."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def values() -> np.ndarray:
 
 
 class Counted:
-    """An array whose chunks are counted when they are computed."""
+    """An array that counts how often its chunks are computed."""
 
     def __init__(self, values: np.ndarray, chunks=(CHUNK, D)) -> None:
         self.computed: Counter = Counter()
 
-        def look(block, block_info=None):
+        def count(block, block_info=None):
             self.computed[block_info[0]["chunk-location"]] += 1
             return block
 
         meta = np.empty((0,) * values.ndim, values.dtype)
-        self.array = da.from_array(values, chunks=chunks).map_blocks(look, dtype=values.dtype, meta=meta)
+        self.array = da.from_array(values, chunks=chunks).map_blocks(count, dtype=values.dtype, meta=meta)
 
     @property
     def most(self) -> int:
@@ -57,7 +57,7 @@ SHARING = {
 
 
 @pytest.mark.parametrize("name", SHARING)
-def test_shared_parts_are_computed_once(small_blocks, values, name):
+def test_shared_results_are_computed_once(small_blocks, values, name):
     counted = Counted(values)
     lazy = SHARING[name](counted.array)
     expected = lazy.compute()
@@ -65,18 +65,18 @@ def test_shared_parts_are_computed_once(small_blocks, values, name):
     source = open_source(lazy)
     blocks = [source.block(span).values for span in Span(0, N).split(CHUNK)]
     np.testing.assert_array_equal(np.concatenate(blocks), expected)
-    # Once for what is shared, as often as dask needs it there, and once more in its block.
+    # For the shared results, as often as dask needs a chunk there, and once more for its block.
     assert sum(counted.computed.values()) <= 5 * (N // CHUNK)
 
 
-def test_a_fit_of_a_centred_array_has_the_bits_of_the_same_numbers(small_blocks, values):
+def test_a_fit_of_a_lazily_centred_array_is_bitwise_that_of_the_computed_array(small_blocks, values):
     counted = Counted(values)
     fitted = PCA(3).fit(counted.array - counted.array.mean(0))
     centred = da.from_array((counted.array - counted.array.mean(0)).compute(), chunks=(CHUNK, D))
     np.testing.assert_array_equal(fitted.components_, PCA(3).fit(centred).components_)
 
 
-def test_labelled_arrays_minus_their_mean(small_blocks, values):
+def test_the_mean_of_a_data_array_is_computed_once(small_blocks, values):
     counted = Counted(values)
     labelled = xr.DataArray(counted.array, dims=("time", "x"))
     fitted = PCA(3).fit(labelled - labelled.mean("time"))
@@ -84,7 +84,7 @@ def test_labelled_arrays_minus_their_mean(small_blocks, values):
     np.testing.assert_allclose(fitted.mean_, 0, atol=1e-9)
 
 
-def test_blocks_of_columns_share_too(small_blocks, values):
+def test_blocks_of_columns_share_results_too(small_blocks, values):
     counted = Counted(values.T.copy(), chunks=(D, CHUNK))
     source = open_source(counted.array - counted.array.mean(1, keepdims=True))
     for span in Span(0, N).split(CHUNK):
@@ -99,7 +99,7 @@ def test_nothing_is_kept_where_blocks_share_nothing(small_blocks, values):
     assert sum(counted.computed.values()) == 1
 
 
-def test_neighbours_are_not_kept(small_blocks, values):
+def test_overlaps_of_neighbouring_blocks_are_not_kept(small_blocks, values):
     counted = Counted(values)
     lazy = da.overlap.map_overlap(lambda block: block, counted.array, depth={0: 1}, boundary="reflect")
     source = open_source(lazy)
@@ -107,14 +107,14 @@ def test_neighbours_are_not_kept(small_blocks, values):
     assert len(counted.computed) <= 2
 
 
-def test_shared_parts_that_do_not_fit_are_refused_with_advice(small_blocks, values):
+def test_shared_results_that_do_not_fit_are_refused_with_advice(small_blocks, values):
     wide = da.from_array(values, chunks=(N, 1)).map_blocks(lambda block: block + 0, dtype=values.dtype)
     lazy = wide.rechunk((20, D))
     with execution(memory_limit="100kB"), pytest.raises(DataError, match=r"to_zarr\('x.zarr'\).*persist"):
         open_source(lazy).block(Span(0, 20))
 
 
-def test_what_cannot_be_computed_is_said():
+def test_errors_in_shared_results_are_reported():
     def fail(block):
         raise OSError("the disk is on fire")
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_computed_is_said():
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "change",
     [
         lambda block: block[:1],
         lambda block: block[:, :1],
@@ -139,13 +139,13 @@ def test_what_cannot_be_computed_is_said():
         lambda block: np.ma.masked_greater(block, 0),
     ],
 )
-def test_chunks_that_are_not_what_the_array_says_are_refused(values, lie):
-    lying = da.from_array(values, chunks=(CHUNK, D)).map_blocks(lie, dtype="f8", meta=np.empty((0, 0)))
+def test_chunks_that_do_not_match_the_array_are_refused(values, change):
+    wrong = da.from_array(values, chunks=(CHUNK, D)).map_blocks(change, dtype="f8", meta=np.empty((0, 0)))
     with pytest.raises(DataError, match=r"chunk \(0, 0\) is .*and the array says|masked arrays"):
-        PCA(2).fit(lying)
+        PCA(2).fit(wrong)
 
 
-def test_chunks_of_a_narrower_type_than_the_array_says_are_read(values):
+def test_chunks_of_a_narrower_type_than_the_array_are_read(values):
     narrow = da.from_array(values, chunks=(CHUNK, D)).map_blocks(np.float32, dtype="f8")
     read = open_source(narrow).read(Span(0, N), Span(0, D))
     assert read.dtype == np.float64
@@ -153,7 +153,7 @@ def test_chunks_of_a_narrower_type_than_the_array_says_are_read(values):
 
 
 def test_large_graphs_are_sampled(monkeypatch):
-    monkeypatch.setattr("streamdr.data.shared_tasks._MOST_STEPS", 100)
+    monkeypatch.setattr("streamdr.data.shared_tasks._MAX_STEPS", 100)
     leaves: dict[Key, set[Key]] = {f"x{i}": set() for i in range(500)}
     graph = leaves | {"mean": set(leaves)} | {f"out{i}": {f"x{i}", "mean"} for i in range(500)}
     bands: list[list[Key]] = [[f"out{i}"] for i in range(500)]
@@ -181,26 +181,26 @@ def client():
         yield client
 
 
-def where(block):
+def require_worker(block):
     from distributed import get_worker
 
-    get_worker()  # which fails outside of a worker
+    get_worker()  # fails outside of a worker
     return block
 
 
-@pytest.mark.parametrize("place", ["nowhere", "threads", "client"])
-def test_persisted_arrays_have_the_bits_of_lazy_ones(client, stored, small_blocks, place):
+@pytest.mark.parametrize("place", ["default", "threads", "client"])
+def test_persisted_arrays_give_bitwise_the_results_of_lazy_ones(client, stored, small_blocks, place):
     lazy = da.from_zarr(stored)
     expected, centred = PCA(2).fit(lazy), PCA(2).fit(lazy - lazy.mean(0))
     held = client.persist(lazy)
-    places = {"nowhere": {}, "threads": {"scheduler": "threads"}, "client": {"scheduler": client}}
+    places = {"default": {}, "threads": {"scheduler": "threads"}, "client": {"scheduler": client}}
     with execution(**places[place]):
         np.testing.assert_array_equal(PCA(2).fit(held).components_, expected.components_)
         np.testing.assert_array_equal(PCA(2).fit(held - held.mean(0)).components_, centred.components_)
 
 
 @pytest.mark.parametrize("method", [PPCA(2), KernelPCA(2, random_state=0)], ids=["ppca", "kernel_pca"])
-def test_persisted_arrays_serve_methods_of_several_passes(client, stored, method):
+def test_persisted_arrays_work_with_methods_of_several_passes(client, stored, method):
     lazy = da.from_zarr(stored)
     with client.as_current():
         np.testing.assert_allclose(
@@ -211,8 +211,8 @@ def test_persisted_arrays_serve_methods_of_several_passes(client, stored, method
         )
 
 
-def test_an_active_client_computes(client, stored):
-    lazy = da.from_zarr(stored).map_blocks(where, dtype="f8", meta=np.empty((0, 0)))
+def test_an_active_client_computes_the_array(client, stored):
+    lazy = da.from_zarr(stored).map_blocks(require_worker, dtype="f8", meta=np.empty((0, 0)))
     with pytest.raises(DataError, match="No worker found"):
         PCA(2).fit(lazy)
     with client.as_current():
@@ -224,14 +224,14 @@ def test_an_active_client_computes(client, stored):
             PCA(2).fit(lazy)
 
 
-def test_much_data_of_this_process_does_not_travel(client, monkeypatch, values):
-    monkeypatch.setattr(dask_graphs, "_LARGE", 1000)
+def test_large_arrays_of_this_process_are_not_sent_to_a_cluster(client, monkeypatch, values):
+    monkeypatch.setattr(dask_graphs, "_MAX_SENT_BYTES", 1000)
     with client.as_current():
         assert open_source(da.from_array(values, chunks=(CHUNK, D))).client is None
         assert open_source(da.from_array(values[:2], chunks=(1, D))).client is client
 
 
-def test_weights_and_labels_that_a_cluster_holds(client, stored, values):
+def test_weights_that_a_cluster_holds_are_read(client, stored, values):
     weights = np.linspace(1, 2, N)
     with client.as_current():
         held = da.from_array(weights, chunks=CHUNK).persist()
@@ -239,7 +239,7 @@ def test_weights_and_labels_that_a_cluster_holds(client, stored, values):
     np.testing.assert_array_equal(fitted.components_, PCA(2).fit(stored, sample_weight=weights).components_)
 
 
-def test_chunks_of_a_client_that_is_closed(stored):
+def test_chunks_of_a_closed_client_are_an_error(stored):
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
         Client(cluster) as client,

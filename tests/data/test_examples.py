@@ -1,4 +1,4 @@
-"""Data that ships with scikit-learn, with noise to take away: how well that went, beside linear PCA."""
+"""Data sets that ship with scikit-learn, with noise: errors of denoising, compared with linear PCA."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from streamdr.errors import ParameterError
 DIGITS = load_digits().data
 
 
-def stored(place, **asked):
-    ensure(place, Example("digits", **asked))
-    return {name: np.asarray(zarr.open_array(place / name, mode="r")[:]) for name in ("X", "complete", "y")}
+def stored(path, **options):
+    ensure(path, Example("digits", **options))
+    return {name: np.asarray(zarr.open_array(path / name, mode="r")[:]) for name in ("X", "complete", "y")}
 
 
 def root_mean_square(values):
     return np.sqrt(np.mean(values**2))
 
 
-def test_noise_is_added_by_its_seed(tmp_path):
+def test_noise_depends_on_the_seed_only(tmp_path):
     store = stored(tmp_path / "x.zarr", noise=4.0)
     np.testing.assert_array_equal(store["complete"], DIGITS)
     np.testing.assert_array_equal(store["y"][:, 0], load_digits().target)
@@ -38,19 +38,19 @@ def test_noise_is_added_by_its_seed(tmp_path):
     np.testing.assert_array_equal(stored(tmp_path / "plain.zarr")["X"], DIGITS)
 
 
-def test_holes_may_be_made_in_noise(tmp_path):
-    asked: dict[str, Any] = {"missing": 0.3, "seed": 2}
-    plain, noisy = stored(tmp_path / "a.zarr", **asked), stored(tmp_path / "b.zarr", noise=1.0, **asked)
+def test_missing_values_and_noise_can_be_combined(tmp_path):
+    options: dict[str, Any] = {"missing": 0.3, "seed": 2}
+    plain, noisy = stored(tmp_path / "a.zarr", **options), stored(tmp_path / "b.zarr", noise=1.0, **options)
     missing = np.isnan(noisy["X"])
     np.testing.assert_array_equal(missing, np.isnan(plain["X"]))
-    errors = filling_errors(Example("digits", noise=1.0, **asked), np.where(missing, DIGITS, noisy["X"]))
+    errors = filling_errors(Example("digits", noise=1.0, **options), np.where(missing, DIGITS, noisy["X"]))
     assert errors.rms_error["streamdr"] == 0.0
     assert errors.holes == missing.sum()
 
 
-def test_errors_of_denoising_are_told_beside_linear_pca(tmp_path):
+def test_errors_of_denoising_are_compared_with_linear_pca(tmp_path):
     noisy = stored(tmp_path / "x.zarr", noise=4.0)["X"]
-    told = denoising_errors(Example("digits", noise=4.0), DIGITS + 1.0, 20)
+    found = denoising_errors(Example("digits", noise=4.0), DIGITS + 1.0, 20)
     linear = [
         root_mean_square(pca.inverse_transform(pca.transform(noisy)) - DIGITS)
         for pca in (PCA(k, svd_solver="full").fit(noisy) for k in range(1, 65))
@@ -62,13 +62,13 @@ def test_errors_of_denoising_are_told_beside_linear_pca(tmp_path):
         f"linear PCA, {best} components, its best": linear[best - 1],
         "as it was given": root_mean_square(noisy - DIGITS),
     }
-    assert told.rms_error == pytest.approx(expected)
-    assert (told.dataset, told.noise) == ("digits", 4.0)
+    assert found.rms_error == pytest.approx(expected)
+    assert (found.dataset, found.noise) == ("digits", 4.0)
     many = denoising_errors(Example("digits", noise=4.0), noisy, 500).rms_error
     assert many["linear PCA, 64 components"] == pytest.approx(many["as it was given"])
 
 
-def test_a_run_that_denoises_tells_its_error(tmp_path):
+def test_a_run_that_denoises_reports_its_error(tmp_path):
     example = {"dataset": "digits", "noise": 4.0}
     write_config(
         tmp_path,
@@ -82,12 +82,12 @@ def test_a_run_that_denoises_tells_its_error(tmp_path):
     errors = again.report["transform"]["outputs"]["denoised"]["denoising"]["rms_error"]
     denoised = np.asarray(zarr.open_array(tmp_path / "out/digits.zarr/denoised", mode="r")[:])
     assert errors["streamdr"] == pytest.approx(root_mean_square(denoised - DIGITS))
-    assert errors["streamdr"] == pytest.approx(errors["linear PCA, 12 components"]), "which it is"
+    assert errors["streamdr"] == pytest.approx(errors["linear PCA, 12 components"]), "it is linear PCA"
     assert errors["streamdr"] < 0.7 * errors["as it was given"]
 
 
 @pytest.mark.parametrize("noise", [-1.0, np.inf, np.nan])
-def test_noise_that_is_no_deviation_is_refused(tmp_path, noise):
+def test_noise_that_is_not_a_standard_deviation_is_refused(tmp_path, noise):
     with pytest.raises(ParameterError, match="is not a standard deviation"):
         Example("digits", noise=noise)
     write_config(tmp_path, input={"path": "x.zarr", "example": {"dataset": "digits", "noise": -1}})

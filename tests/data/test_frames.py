@@ -1,4 +1,4 @@
-"""Data frames, data sets and arrays of many dimensions: the same model as that of the plain matrix."""
+"""Data frames, data sets and arrays of many dimensions give the same model as a plain matrix."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_labels_from_a_column_of_a_lazy_frame(rows):
 
 
 @pytest.mark.parametrize("make", FRAMES.values(), ids=FRAMES)
-def test_a_column_of_text_is_named(rows, make):
+def test_a_column_of_text_is_refused_by_name(rows, make):
     text = {"a": [1.0, 2.0, 3.0], "species": ["x", "y", "z"]}
     frame = {"pandas": pd.DataFrame, "polars": pl.DataFrame}.get(
         next(name for name, other in FRAMES.items() if other is make),
@@ -67,7 +67,7 @@ def test_a_column_of_text_is_named(rows, make):
 
 
 @pytest.mark.parametrize("column", [pd.to_datetime(["2020-01-01"] * 3), pd.Categorical(["u", "v", "u"])])
-def test_dates_and_categories_are_no_numbers(column):
+def test_columns_of_dates_and_categories_are_refused(column):
     with pytest.raises(DataError, match="'t'"):
         PCA(1).fit(pd.DataFrame({"a": [1.0, 2.0, 4.0], "t": column}))
 
@@ -80,7 +80,7 @@ def test_dates_and_categories_are_no_numbers(column):
         pd.Categorical([1.0, 2, None, 5]),
     ],
 )
-def test_values_that_are_missing_in_any_way_a_frame_says_it(column):
+def test_every_kind_of_missing_value_in_a_frame_is_recognised(column):
     frame = pd.DataFrame({"a": [1.0, 2, 3, 5], "b": column})
     with pytest.raises(MissingValuesError, match=r"row 2, column 1 \('b'\).*streamdr\.PPCA"):
         PCA(1).fit(frame)
@@ -89,14 +89,14 @@ def test_values_that_are_missing_in_any_way_a_frame_says_it(column):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
-def test_bad_values_in_memory_are_told_in_our_words(rows, bad, dtype):
-    spoilt = pd.DataFrame(rows.astype(dtype), columns=NAMES)
-    spoilt.iloc[7, 2] = bad
+def test_non_finite_values_in_memory_are_located(rows, bad, dtype):
+    invalid = pd.DataFrame(rows.astype(dtype), columns=NAMES)
+    invalid.iloc[7, 2] = bad
     fitted = PCA(2).fit(pd.DataFrame(rows, columns=NAMES))
     for act in (PCA(2).fit, PCA(2).partial_fit, fitted.transform):
-        with pytest.raises(DataError, match=r"row 7, column 2 \('c'\)") as told:
-            act(spoilt)
-        assert "HistGradientBoosting" not in str(told.value)
+        with pytest.raises(DataError, match=r"row 7, column 2 \('c'\)") as caught:
+            act(invalid)
+        assert "HistGradientBoosting" not in str(caught.value)
 
 
 LAZY = {
@@ -109,13 +109,13 @@ LAZY = {
 
 @pytest.mark.parametrize("make", LAZY.values(), ids=LAZY)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_bad_values_do_not_pass_through_a_lazy_map(rows, make, bad):
-    spoilt = rows.copy()
-    spoilt[37, 2] = bad
+def test_non_finite_values_are_refused_in_a_lazy_transform(rows, make, bad):
+    invalid = rows.copy()
+    invalid[37, 2] = bad
     for fitted in (PCA(2).fit(rows), LDA(1).fit(rows, rows[:, 0] > 0)):
         with pytest.raises(DataError, match=r"at row 3?7, column 2"):
-            np.asarray(fitted.transform(make(spoilt)))
-    incomplete = np.where(np.isfinite(spoilt), spoilt, np.nan)
+            np.asarray(fitted.transform(make(invalid)))
+    incomplete = np.where(np.isfinite(invalid), invalid, np.nan)
     assert np.isfinite(np.asarray(PPCA(2).fit(rows).transform(make(incomplete)))).all()
 
 
@@ -129,19 +129,19 @@ def test_bad_values_do_not_pass_through_a_lazy_map(rows, make, bad):
         ({"y": da.zeros(59, chunks=59, dtype=int)}, "y: .*59 labels for the 60 rows"),
     ],
 )
-def test_what_cannot_be_opened_is_called_by_its_argument(rows, given, name):
+def test_errors_name_the_argument_that_cannot_be_opened(rows, given, name):
     with pytest.raises(DataError, match=f"^{name}"):
         LDA(1).fit(**{"X": rows, "y": rows[:, 0] > 0, **given})
 
 
-def test_a_lazy_frame_of_polars_is_refused_with_advice(rows):
+def test_a_polars_lazy_frame_is_refused_with_advice(rows):
     lazy = FRAMES["polars"](rows).lazy()
     for act in (open_source, PCA(2).fit, PCA(2).fit(rows).transform):
         with pytest.raises(DataError, match=r"collect\(\).*sink_parquet"):
             act(lazy)
-    for beside in ({"y": lazy}, {"sample_weight": lazy}):
+    for companion in ({"y": lazy}, {"sample_weight": lazy}):
         with pytest.raises(DataError, match=r"collect\(\).*sink_parquet"):
-            LDA(1).fit(rows, **{"y": rows[:, 0] > 0, **beside})
+            LDA(1).fit(rows, **{"y": rows[:, 0] > 0, **companion})
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2], ["u", "v", "w"]])
@@ -157,7 +157,7 @@ def test_labels_and_weights_in_data_sets_of_one_variable(rows, labels):
 
 
 @pytest.mark.parametrize("key", ["sample_weight", "y"])
-def test_a_group_of_several_arrays_beside_the_data_is_called_by_its_argument(rows, key, tmp_path):
+def test_errors_name_the_argument_that_is_a_group_of_several_arrays(rows, key, tmp_path):
     group = zarr.open_group(tmp_path / "g.zarr", mode="w")
     group["a"] = group["b"] = np.arange(60)
     with pytest.raises(
@@ -166,7 +166,7 @@ def test_a_group_of_several_arrays_beside_the_data_is_called_by_its_argument(row
         LDA(1).fit(rows, **{"y": rows[:, 0] > 0, key: str(tmp_path / "g.zarr")})
 
 
-def test_the_one_variable_of_a_data_set(rows, tmp_path):
+def test_the_only_variable_of_a_data_set_is_used(rows, tmp_path):
     data = xr.Dataset({"t": (("time", "station"), rows)}, coords={"station": NAMES})
     expected = PCA(2).fit(rows)
     data.to_zarr(tmp_path / "x.zarr", consolidated=False)
@@ -176,7 +176,7 @@ def test_the_one_variable_of_a_data_set(rows, tmp_path):
         assert fitted.transform(held).dims == ("time", "component")
 
 
-def test_a_data_set_of_several_variables_is_refused_by_their_names(rows):
+def test_a_data_set_of_several_variables_is_refused_with_their_names(rows):
     data = xr.Dataset({"t": (("time", "station"), rows), "u": (("time", "station"), rows)})
     with pytest.raises(DataError, match=r"the variables 't', 'u'; give one of them, as in data\['t'\]"):
         PCA(2).fit(data)
@@ -210,5 +210,5 @@ def test_trailing_dimensions_are_features(rows, shape, tmp_path):
         np.testing.assert_allclose(np.asarray(fitted.transform(held)), expected.transform(flat), atol=1e-10)
     with pytest.raises(ValueError, match="0 sample"):
         PCA(2).fit(cube[:0])
-    begun = PCA(2).partial_fit(cube[:6]).partial_fit(cube[6:])
-    np.testing.assert_allclose(begun.components_, expected.components_, atol=1e-10)
+    partial = PCA(2).partial_fit(cube[:6]).partial_fit(cube[6:])
+    np.testing.assert_allclose(partial.components_, expected.components_, atol=1e-10)

@@ -1,4 +1,4 @@
-"""Rows are appended to what was ingested: all of them or none, whoever appends and whatever happens."""
+"""Appending rows to an ingested store is atomic, also if others append or a run is killed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import zarr
 from command_line import streamdr, succeed
 from narrowing import array_in, present
 
+from streamdr.core.blocks import Span
 from streamdr.core.progress import Silent
 from streamdr.data import open_source
 from streamdr.data.ingest import ingest
@@ -33,7 +34,7 @@ def values(n_rows: int, seed: int = 0) -> np.ndarray:
 
 
 def written(path: Path, rows: np.ndarray, names=("a", "b", "c")) -> Path:
-    """A file with these rows, in the format that its name says."""
+    """Write rows to a file, in the format of its suffix."""
     if path.suffix == ".npy":
         np.save(path, rows)
     elif path.suffix == ".h5":
@@ -52,7 +53,7 @@ def stored(path: Path, name: str = "X") -> np.ndarray:
 
 @pytest.mark.parametrize("first", [".npy", ".h5", ".csv", ".parquet"])
 @pytest.mark.parametrize("then", [".npy", ".h5", ".csv", ".parquet"])
-def test_rows_of_any_format_follow_those_of_any_other(tmp_path, first, then):
+def test_rows_of_any_format_are_appended_to_those_of_any_other(tmp_path, first, then):
     rows, dest = values(40), tmp_path / "x.zarr"
     ingest(written(tmp_path / f"0{first}", rows[:9]), dest, chunk_rows=4, progress=quiet)
     at = 9
@@ -69,7 +70,7 @@ def test_rows_of_any_format_follow_those_of_any_other(tmp_path, first, then):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_arrays_of_many_dimensions_grow(tmp_path):
+def test_rows_are_appended_to_arrays_of_many_dimensions(tmp_path):
     cube = np.arange(10 * 2 * 3.0).reshape(10, 2, 3)
     for name, rows in (("a", cube[:3]), ("b", cube[3:])):
         np.save(tmp_path / f"{name}.npy", rows)
@@ -78,7 +79,7 @@ def test_arrays_of_many_dimensions_grow(tmp_path):
     np.testing.assert_array_equal(stored(tmp_path / "x.zarr"), cube)
 
 
-def test_columns_find_their_places_by_name(tmp_path):
+def test_columns_are_matched_by_name(tmp_path):
     rows, dest = values(6), tmp_path / "x.zarr"
     ingest(written(tmp_path / "0.csv", rows[:3]), dest, progress=quiet)
     ingest(written(tmp_path / "1.csv", rows[3:, [2, 0, 1]], "cab"), dest, append=True, progress=quiet)
@@ -88,7 +89,7 @@ def test_columns_find_their_places_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_what_was_left_out_stays_out(tmp_path, suffix):
+def test_columns_that_were_left_out_are_left_out_again(tmp_path, suffix):
     rows, dest = values(6), tmp_path / "x.zarr"
     frame = pd.DataFrame(rows, columns=list("abc")).assign(note=range(6), id=range(6), name=list("uvwxyz"))
     frame = frame[["id", *"abc", "note", "name"]]
@@ -104,7 +105,7 @@ def test_what_was_left_out_stays_out(tmp_path, suffix):
     ("name", "content", "options", "kind", "message"),
     [
         ("1.csv", "a,b\n1,2\n", {}, DataError, "lacks the column 'c'"),
-        ("1.csv", "a,b,c,d\n1,2,3,4\n", {}, DataError, "the column 'd', which the store has not"),
+        ("1.csv", "a,b,c,d\n1,2,3,4\n", {}, DataError, "the column 'd', which the store does not have"),
         ("1.csv", "1,2\n", {}, DataError, "a row is 2 values, and in .* it is 3 values"),
         ("1.csv", "a,b,c\n", {}, DataError, "no rows"),
         ("1.csv", "a,b,c\n1,2,3\n4,x,6\n", {}, DataError, "line 3"),
@@ -120,7 +121,7 @@ def test_what_was_left_out_stays_out(tmp_path, suffix):
         ("1.csv", "a,b,c\n1,2,3\n", {"labels": "c"}, ConfigError, "has no labels"),
     ],
 )
-def test_rows_that_do_not_fit_leave_the_store_as_it_was(tmp_path, name, content, options, kind, message):
+def test_rows_that_do_not_match_leave_the_store_unchanged(tmp_path, name, content, options, kind, message):
     rows, dest = values(5), tmp_path / "x.zarr"
     ingest(written(tmp_path / "0.csv", rows), dest, chunk_rows=2, progress=quiet)
     before = {path: path.read_bytes() for path in dest.rglob("*") if path.is_file()}
@@ -130,7 +131,7 @@ def test_rows_that_do_not_fit_leave_the_store_as_it_was(tmp_path, name, content,
     assert {path: path.read_bytes() for path in dest.rglob("*") if path.is_file()} == before
 
 
-def test_values_that_the_stored_type_cannot_hold(tmp_path):
+def test_values_that_the_stored_type_cannot_represent_are_refused(tmp_path):
     np.save(tmp_path / "0.npy", np.ones((3, 2), "u1"))
     ingest(tmp_path / "0.npy", tmp_path / "x.zarr", progress=quiet)
     for bad, message in ((np.full((2, 2), 300), "out of range"), (np.full((2, 2), 0.5), "fractions")):
@@ -140,7 +141,7 @@ def test_values_that_the_stored_type_cannot_hold(tmp_path):
     assert len(stored(tmp_path / "x.zarr")) == 3
 
 
-def test_only_what_was_ingested_is_appended_to(tmp_path):
+def test_rows_are_appended_only_to_ingested_stores(tmp_path):
     file = written(tmp_path / "1.npy", values(2))
     with pytest.raises(StoreError, match="no store to append to"):
         ingest(file, tmp_path / "none.zarr", append=True, progress=quiet)
@@ -149,18 +150,20 @@ def test_only_what_was_ingested_is_appended_to(tmp_path):
         ingest(file, tmp_path / "other.zarr", append=True, progress=quiet)
 
 
-def test_what_others_add_stays_theirs(tmp_path):
+def test_arrays_and_attributes_of_others_are_kept(tmp_path):
     file, dest = written(tmp_path / "1.npy", values(4)), tmp_path / "x.zarr"
     ingest(file, dest, progress=quiet)
     zarr.open_group(dest).create_array("mine", data=np.ones(3))
     zarr.open_group(dest).attrs["note"] = "by hand"
     zarr.open_array(dest / "X").attrs["units"] = "K"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # zarr says that other programs may not know consolidated metadata
+        warnings.simplefilter(
+            "ignore"
+        )  # zarr warns that other programs may not support consolidated metadata
         zarr.consolidate_metadata(dest)
     (tmp_path / "link.zarr").symlink_to(dest)
-    for place in (dest, tmp_path / "link.zarr"):
-        ingest(file, place, append=True, progress=quiet)
+    for path in (dest, tmp_path / "link.zarr"):
+        ingest(file, path, append=True, progress=quiet)
     group = zarr.open_group(dest)
     assert array_in(group, "X").shape == (12, 3)
     assert (group.attrs["note"], array_in(group, "X").attrs["units"], array_in(group, "mine").shape[0]) == (
@@ -173,7 +176,7 @@ def test_what_others_add_stays_theirs(tmp_path):
     assert array_in(group, "mine").shape[0] == 3
 
 
-def test_a_sealed_store_with_an_array_of_others_is_not_replaced_after_an_append(tmp_path):
+def test_a_store_with_an_array_of_others_is_not_replaced_after_an_append(tmp_path):
     file, dest = written(tmp_path / "1.npy", values(4)), tmp_path / "x.zarr"
     ingest(file, dest, progress=quiet)
     zarr.open_group(dest).create_array("mine", data=np.ones(3))
@@ -182,7 +185,7 @@ def test_a_sealed_store_with_an_array_of_others_is_not_replaced_after_an_append(
         ingest(file, dest, overwrite=True, progress=quiet)
 
 
-def test_two_processes_do_not_append_at_once(tmp_path):
+def test_two_processes_do_not_append_concurrently(tmp_path):
     file, dest = written(tmp_path / "1.npy", values(2)), tmp_path / "x.zarr"
     ingest(file, dest, progress=quiet)
     held = try_lock(dest)
@@ -194,7 +197,7 @@ def test_two_processes_do_not_append_at_once(tmp_path):
 # Others append as well
 
 
-def test_no_row_is_lost_where_others_append(tmp_path):
+def test_no_row_is_lost_if_others_append(tmp_path):
     rows, dest = values(60), tmp_path / "x.zarr"
     ingest(written(tmp_path / "0.csv", rows[:20]), dest, chunk_rows=8, progress=quiet)
     for start in (20, 30, 40):
@@ -204,20 +207,14 @@ def test_no_row_is_lost_where_others_append(tmp_path):
     more = xr.Dataset({"X": (("sample", "feature"), rows[55:])})
     more.to_zarr(dest, append_dim="sample", consolidated=False)
     np.testing.assert_array_equal(stored(dest), rows)
-    np.testing.assert_array_equal(open_source(dest).block(slice_of(60)).values, rows)
+    np.testing.assert_array_equal(open_source(dest).block(Span(0, 60)).values, rows)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert xr.open_zarr(dest, consolidated=False)["X"].shape == (60, 3)
 
 
-def slice_of(n_rows: int):
-    from streamdr.core.blocks import Span
-
-    return Span(0, n_rows)
-
-
 def consolidated(dest: Path) -> None:
-    """A store as earlier versions wrote it: with a copy of its metadata, sealed."""
+    """Change a store to the format of earlier versions: with consolidated metadata, sealed."""
     from streamdr.store import record
 
     document = json.loads((dest / "zarr.json").read_text())
@@ -228,7 +225,7 @@ def consolidated(dest: Path) -> None:
     (dest / "zarr.json").write_text(json.dumps(document))
 
 
-def test_the_guide_does_what_it_says(tmp_path, monkeypatch):
+def test_the_examples_of_the_guide_work(tmp_path, monkeypatch):
     guide = (Path(__file__).parents[2] / "docs/DATA.md").read_text()
     section = guide.partition("## Appending rows\n")[2].partition("\n## ")[0]
     monkeypatch.chdir(tmp_path)
@@ -247,12 +244,12 @@ def test_the_guide_does_what_it_says(tmp_path, monkeypatch):
     assert open_source("days.zarr").spec.n_rows == 94
 
 
-def test_a_stale_copy_of_metadata_is_not_believed(tmp_path):
+def test_stale_consolidated_metadata_is_not_used(tmp_path):
     rows, dest = values(30), tmp_path / "x.zarr"
     ingest(written(tmp_path / "0.npy", rows[:20]), dest, progress=quiet)
     consolidated(dest)
     array_in(zarr.open_group(dest), "X").append(rows[20:])
-    assert array_in(zarr.open_group(dest), "X").shape == (20, 3)  # this is what is stale
+    assert array_in(zarr.open_group(dest), "X").shape == (20, 3)  # the stale shape
     assert "20 x 3 to zarr and xarray" in succeed("inspect", dest, cwd=tmp_path).out
     for given in (dest, zarr.open_group(dest), zarr.open_group(dest)["X"]):
         assert open_source(given).spec.n_rows == 30
@@ -264,19 +261,19 @@ def test_a_stale_copy_of_metadata_is_not_believed(tmp_path):
 
 
 def child(source: Path, dest: Path, after: int) -> None:
-    """Append, and die at the so manyth change to the file system."""
+    """Append, and exit after `after` changes to the file system."""
     left = [after]
 
-    def dying(act):
-        def acting(*words, **more):
+    def limited(function):
+        def call(*arguments, **options):
             left[0] -= 1
             if left[0] < 0:
                 os._exit(9)
-            return act(*words, **more)
+            return function(*arguments, **options)
 
-        return acting
+        return call
 
-    os.replace, os.mkdir, os.unlink, os.fsync = map(dying, (os.replace, os.mkdir, os.unlink, os.fsync))
+    os.replace, os.mkdir, os.unlink, os.fsync = map(limited, (os.replace, os.mkdir, os.unlink, os.fsync))
     ingest(source, dest, append=True, progress=quiet)
 
 
@@ -299,7 +296,7 @@ def test_a_kill_leaves_the_old_rows_or_the_new_ones(tmp_path, step):
         if process.exitcode == 0:
             break
         assert len(found) in (13, 23)
-        if len(found) == 13:  # the next run ends well, whatever the last one left
+        if len(found) == 13:  # the next run succeeds
             ingest(tmp_path / "1.csv", dest, append=True, progress=quiet)
         np.testing.assert_array_equal(stored(dest), rows.iloc[:, :3])
         assert stored(dest, "labels").tolist() == rows["kind"].tolist()
@@ -308,7 +305,7 @@ def test_a_kill_leaves_the_old_rows_or_the_new_ones(tmp_path, step):
     assert lengths[-1] == 23
 
 
-# Labels, and columns that are not data
+# Labels, and columns that are left out
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -325,7 +322,7 @@ def test_a_column_becomes_labels(tmp_path, suffix, labels, expected):
     ingest(tmp_path / f"x{suffix}", dest, append=True, progress=quiet)
     assert stored(dest, "labels").tolist() == labels * 2
     assert expected is None or stored(dest, "labels").dtype == expected
-    block = open_source(dest, labels=dest / "labels").block(slice_of(6))
+    block = open_source(dest, labels=dest / "labels").block(Span(0, 6))
     assert present(block.labels).tolist() == labels * 2
     np.testing.assert_array_equal(block.values, np.tile(frame[["a", "b", "c"]], (2, 1)))
 
@@ -338,7 +335,7 @@ def test_a_column_becomes_labels(tmp_path, suffix, labels, expected):
         ("a,y\n" + "1,2\n" * 1500 + "1,z\n", "line 1502: the label 'z'"),
     ],
 )
-def test_labels_that_are_none(tmp_path, content, message):
+def test_missing_and_invalid_labels_are_refused(tmp_path, content, message):
     (tmp_path / "x.csv").write_text(content)
     with pytest.raises(DataError, match=message):
         ingest(tmp_path / "x.csv", tmp_path / "x.zarr", labels="y", progress=quiet)
@@ -346,7 +343,7 @@ def test_labels_that_are_none(tmp_path, content, message):
 
 def test_text_columns_are_left_out_on_request(tmp_path):
     frame = pd.DataFrame(values(4), columns=list("abc")).assign(name=list("wxyz"), id_1=[7, 8, 9, 9])
-    frame.to_csv(tmp_path / "x.csv")  # with pandas' numbers of rows, in a column without a name
+    frame.to_csv(tmp_path / "x.csv")  # with the index of pandas, in a column without a name
     frame.to_parquet(tmp_path / "x.parquet")
     for file in ("x.csv", "x.parquet"):
         dest = tmp_path / f"{file}.zarr"
@@ -361,14 +358,14 @@ def test_text_columns_are_left_out_on_request(tmp_path):
             ingest(tmp_path / file, dest, exclude=["q*"], overwrite=True, progress=quiet)
 
 
-def test_text_that_comes_late_is_told_from_what_is_looked_at(tmp_path):
+def test_text_after_the_first_thousand_rows_is_an_error(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n" + "1.5,2\n" * 1001 + "1.5,oops\n")
     with pytest.raises(DataError, match=r"line 1003, .*'oops'.*`--exclude`.*in the first 1,000 rows"):
         ingest(tmp_path / "x.csv", tmp_path / "x.zarr", numeric_only=True, progress=quiet)
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_column_that_numbers_the_rows_is_no_data(tmp_path, first):
+def test_a_column_that_numbers_the_rows_is_left_out(tmp_path, first):
     frame = pd.DataFrame(values(5), columns=list("abc"), index=range(first, first + 5))
     frame.to_csv(tmp_path / "x.csv")
     pd.read_csv(tmp_path / "x.csv").to_parquet(tmp_path / "x.parquet")  # as "Unnamed: 0"
@@ -379,7 +376,7 @@ def test_a_column_that_numbers_the_rows_is_no_data(tmp_path, first):
     assert (kept.n_cols, kept.left_out) == (2, ())
 
 
-def test_csv_of_many_columns(tmp_path):
+def test_csv_of_many_columns_is_read(tmp_path):
     rows = np.random.default_rng(0).normal(size=(3, 40_000))
     (tmp_path / "x.csv").write_text("\n".join(",".join(map(repr, row)) for row in rows.tolist()))
     report = ingest(tmp_path / "x.csv", tmp_path / "x.zarr", progress=quiet)
@@ -387,15 +384,15 @@ def test_csv_of_many_columns(tmp_path):
     np.testing.assert_array_equal(stored(tmp_path / "x.zarr"), rows)
 
 
-def test_from_the_command_line_to_discriminants(tmp_path):
+def test_ingest_append_and_fit_from_the_command_line(tmp_path):
     rng = np.random.default_rng(0)
     kind = rng.integers(0, 2, 80)
     frame = pd.DataFrame(rng.normal(size=(80, 2)) + kind[:, None], columns=["a", "b"])
     frame = frame.assign(note="text", tree=np.array(["oak", "ash"])[kind])
     frame[:50].to_csv(tmp_path / "0.csv")
     frame[50:].to_csv(tmp_path / "1.csv", index=False)
-    words = ("--labels", "tree", "--exclude", "note")
-    made = succeed("ingest", "0.csv", "x.zarr", *words, cwd=tmp_path)
+    options = ("--labels", "tree", "--exclude", "note")
+    made = succeed("ingest", "0.csv", "x.zarr", *options, cwd=tmp_path)
     assert "left out  ''" in made.out
     assert "appended" not in made.out
     more = succeed("ingest", "1.csv", "x.zarr", "--append", "--exclude", "note", cwd=tmp_path)

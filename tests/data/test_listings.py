@@ -1,6 +1,6 @@
-"""How often a run looks at the whole listing of its input, counted at the system's calls and at a server.
+"""How often a run lists its input, counted at system calls and at a server.
 
-A look lists every directory of an array once; in an object store it is one listing of one or more pages.
+One listing lists every directory of an array once. In an object store it has one or more pages.
 """
 
 from __future__ import annotations
@@ -51,27 +51,27 @@ Scanned = Counter[str]
 
 
 class _Scans:
-    """Every directory that this process lists, by any of the ways that Python has, while somebody counts."""
+    """Counts how often this process lists each directory."""
 
     def __init__(self) -> None:
         self.counts: Scanned | None = None
-        sys.addaudithook(self._hear)
+        sys.addaudithook(self._count)
 
-    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _count(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.counts is not None and event in ("os.scandir", "os.listdir"):
-            place = arguments[0] or "."
-            path = os.readlink(f"/proc/self/fd/{place}") if isinstance(place, int) else os.fspath(place)
+            target = arguments[0] or "."
+            path = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else os.fspath(target)
             self.counts[os.path.abspath(os.fsdecode(path))] += 1
 
 
 @pytest.fixture(scope="module")
 def scans() -> _Scans:
-    return _Scans()  # a hook stays for as long as the process, so there is one
+    return _Scans()  # an audit hook cannot be removed, so there is only one
 
 
 @pytest.fixture
-def looks(scans, tmp_path) -> Iterator[Callable[..., dict[str, int]]]:
-    """How often each array was looked at since it was last asked: its busiest directory says."""
+def listings(scans, tmp_path) -> Iterator[Callable[..., dict[str, int]]]:
+    """Returns how often each array was listed since the last call: the maximum over its directories."""
     scans.counts = Counter()
 
     def since(*names: str) -> dict[str, int]:
@@ -99,21 +99,21 @@ def write(path: Path, values: np.ndarray, **layout: Any) -> zarr.Array:
     return array
 
 
-def write_beside(place: Path, rows: int) -> None:
-    """Labels, a mask and weights, none with a chunk of nothing but zeros, which zarr would leave out."""
+def write_companions(directory: Path, rows: int) -> None:
+    """Create labels, a mask and weights, without chunks of zeros, which zarr would not write."""
     rng = np.random.default_rng(1)
-    write(place / "y.zarr", rng.integers(1, 4, size=rows))
-    write(place / "mask.zarr", rng.random((rows, SHAPE[1])) < 0.1)
-    write(place / "w.zarr", rng.uniform(0.5, 2, size=rows))
+    write(directory / "y.zarr", rng.integers(1, 4, size=rows))
+    write(directory / "mask.zarr", rng.random((rows, SHAPE[1])) < 0.1)
+    write(directory / "w.zarr", rng.uniform(0.5, 2, size=rows))
 
 
-def stage(place: Path | str, case: str = "pca", **output: str) -> pipeline.RunContext:
-    method, beside = METHODS[case]
-    paths = {"path": "x.zarr", **beside}
-    outputs = {"model": f"{place}/out/model.zarr", "embedding": f"{place}/out/z.zarr", **output}
+def context(directory: Path | str, case: str = "pca", **output: str) -> pipeline.RunContext:
+    method, companions = METHODS[case]
+    paths = {"path": "x.zarr", **companions}
+    outputs = {"model": f"{directory}/out/model.zarr", "embedding": f"{directory}/out/z.zarr", **output}
     run = config.read(
         {
-            "input": {name: f"{place}/{path}" for name, path in paths.items()},
+            "input": {name: f"{directory}/{path}" for name, path in paths.items()},
             "method": method,
             "output": outputs,
         }
@@ -126,62 +126,62 @@ def inputs_of(case: str) -> list[str]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_cold_run_looks_three_times_and_a_fresh_one_once_at_any_layout(tmp_path, looks, layout):
+def test_a_first_run_makes_three_listings_and_an_up_to_date_one_makes_one(tmp_path, listings, layout):
     write(tmp_path / "x.zarr", values_of(SHAPE[0]), **LAYOUTS[layout])
-    looks()
-    assert not pipeline.run_all(stage(tmp_path)).reused
-    assert 1 < looks("x.zarr")["x.zarr"] <= 3
-    assert pipeline.run_all(stage(tmp_path)).reused
-    assert looks("x.zarr")["x.zarr"] == 1
+    listings()
+    assert not pipeline.run_all(context(tmp_path)).reused
+    assert 1 < listings("x.zarr")["x.zarr"] <= 3
+    assert pipeline.run_all(context(tmp_path)).reused
+    assert listings("x.zarr")["x.zarr"] == 1
 
 
 @pytest.mark.parametrize("case", METHODS)
 @pytest.mark.filterwarnings("ignore:.*converge")
-def test_every_array_of_an_input_is_looked_at_as_often_as_the_data(tmp_path, looks, case):
+def test_every_array_of_an_input_is_listed_as_often_as_the_data(tmp_path, listings, case):
     write(tmp_path / "x.zarr", values_of(SHAPE[0]))
-    write_beside(tmp_path, SHAPE[0])
-    looks()
-    assert not pipeline.run_all(stage(tmp_path, case)).reused
-    assert looks(*inputs_of(case)) == dict.fromkeys(inputs_of(case), 3)
-    assert pipeline.run_all(stage(tmp_path, case)).reused
-    assert looks(*inputs_of(case)) == dict.fromkeys(inputs_of(case), 1)
+    write_companions(tmp_path, SHAPE[0])
+    listings()
+    assert not pipeline.run_all(context(tmp_path, case)).reused
+    assert listings(*inputs_of(case)) == dict.fromkeys(inputs_of(case), 3)
+    assert pipeline.run_all(context(tmp_path, case)).reused
+    assert listings(*inputs_of(case)) == dict.fromkeys(inputs_of(case), 1)
 
 
-def test_other_parameters_need_no_look_to_be_told_from_those_of_the_model(tmp_path, looks):
+def test_other_parameters_are_detected_without_a_listing(tmp_path, listings):
     write(tmp_path / "x.zarr", values_of(SHAPE[0]))
-    pipeline.run_all(stage(tmp_path, "pca"))
-    looks()
-    pipeline.reprocess([stage(tmp_path, "krylov")])
-    assert looks("x.zarr")["x.zarr"] == 3
+    pipeline.run_all(context(tmp_path, "pca"))
+    listings()
+    pipeline.reprocess([context(tmp_path, "krylov")])
+    assert listings("x.zarr")["x.zarr"] == 3
 
 
-def test_a_run_after_an_append_looks_before_and_after_the_lease(tmp_path, looks):
+def test_a_run_after_an_append_makes_a_listing_before_and_after_the_lease(tmp_path, listings):
     array = write(tmp_path / "x.zarr", values_of(SHAPE[0]))
-    pipeline.run_all(stage(tmp_path))
+    pipeline.run_all(context(tmp_path))
     array.append(values_of(CHUNK, seed=2))
-    looks()
-    report = pipeline.run_all(stage(tmp_path))
+    listings()
+    report = pipeline.run_all(context(tmp_path))
     assert report.fit.n_rows == SHAPE[0] + CHUNK
-    assert looks("x.zarr")["x.zarr"] == 4
+    assert listings("x.zarr")["x.zarr"] == 4
 
 
 @pytest.mark.filterwarnings("ignore:.*converge")
-def test_an_output_more_is_a_look_more(tmp_path, looks):
-    """Each is published when it is done, so each needs to know that its input stayed as it was."""
+def test_every_further_output_is_a_further_listing(tmp_path, listings):
+    """Each output is published when it is complete, so each must check that its input has not changed."""
     write(tmp_path / "x.zarr", values_of(SHAPE[0]))
-    write_beside(tmp_path, SHAPE[0])
+    write_companions(tmp_path, SHAPE[0])
     more = {"log_likelihood": f"{tmp_path}/out/likelihood.zarr"}
-    looks()
-    pipeline.run_all(stage(tmp_path, "ppca", **more))
-    assert looks("x.zarr")["x.zarr"] == 4
-    assert pipeline.run_all(stage(tmp_path, "ppca", **more)).reused
-    assert looks("x.zarr")["x.zarr"] == 1
+    listings()
+    pipeline.run_all(context(tmp_path, "ppca", **more))
+    assert listings("x.zarr")["x.zarr"] == 4
+    assert pipeline.run_all(context(tmp_path, "ppca", **more)).reused
+    assert listings("x.zarr")["x.zarr"] == 1
 
 
 @pytest.mark.parametrize("case", ["pca", "lda"])
-def test_stages_by_themselves(tmp_path, looks, case):
+def test_the_listings_of_single_stages(tmp_path, listings, case):
     write(tmp_path / "x.zarr", values_of(SHAPE[0]), **LAYOUTS["v3 sharded"])
-    write_beside(tmp_path, SHAPE[0])
+    write_companions(tmp_path, SHAPE[0])
     commands: list[tuple[Callable[..., Any], int]] = [
         (pipeline.plan, 1),
         (pipeline.fit, 2),
@@ -192,15 +192,15 @@ def test_stages_by_themselves(tmp_path, looks, case):
         (pipeline.status, 1),
         (verification.verify, 2),
     ]
-    looks()
+    listings()
     for act, most in commands:
-        act(stage(tmp_path, case))
-        assert looks(*inputs_of(case)) == dict.fromkeys(inputs_of(case), most), act.__name__
+        act(context(tmp_path, case))
+        assert listings(*inputs_of(case)) == dict.fromkeys(inputs_of(case), most), act.__name__
 
 
-def test_a_comparison_looks_once_for_all_methods_that_are_up_to_date(tmp_path, looks):
+def test_a_comparison_makes_one_listing_for_all_methods_that_are_up_to_date(tmp_path, listings):
     write(tmp_path / "x.zarr", values_of(SHAPE[0]))
-    write_beside(tmp_path, SHAPE[0])
+    write_companions(tmp_path, SHAPE[0])
     given = config.read_comparison(
         {
             "input": {"path": f"{tmp_path}/x.zarr", "labels": f"{tmp_path}/y.zarr"},
@@ -208,38 +208,38 @@ def test_a_comparison_looks_once_for_all_methods_that_are_up_to_date(tmp_path, l
             "output": {"folder": f"{tmp_path}/out", "table": f"{tmp_path}/table.md"},
         }
     )
-    looks()
+    listings()
     assert not comparison.compare(given, Silent(), threading.Event()).reused
-    assert looks("x.zarr", "y.zarr") == {"x.zarr": 1 + 3 * 3, "y.zarr": 1 + 3}
+    assert listings("x.zarr", "y.zarr") == {"x.zarr": 1 + 3 * 3, "y.zarr": 1 + 3}
     assert comparison.compare(given, Silent(), threading.Event()).reused
-    assert looks("x.zarr", "y.zarr") == {"x.zarr": 1, "y.zarr": 1}
+    assert listings("x.zarr", "y.zarr") == {"x.zarr": 1, "y.zarr": 1}
 
 
 @pytest.mark.parametrize("layout", ["v3", "v3 sharded"])
-def test_missing_chunks_are_found_in_the_listing_of_the_snapshot(tmp_path, looks, layout):
+def test_missing_chunks_are_found_in_the_listing_of_the_snapshot(tmp_path, listings, layout):
     values = values_of(SHAPE[0])
     values[:CHUNK] = 0
     write(tmp_path / "x.zarr", values, **LAYOUTS[layout])
-    looks()
+    listings()
     with pytest.raises(DataError, match=rf"x\.zarr: chunk .* is missing, rows 0-{CHUNK - 1}"):
-        pipeline.run_all(stage(tmp_path))
-    assert looks("x.zarr")["x.zarr"] == 1
+        pipeline.run_all(context(tmp_path))
+    assert listings("x.zarr")["x.zarr"] == 1
 
 
-def test_python_looks_no_more_than_it_has_to(tmp_path, looks):
+def test_the_listings_of_fit_and_transform_in_python(tmp_path, listings):
     write(tmp_path / "x.zarr", values_of(SHAPE[0]))
     source = open_source(tmp_path / "x.zarr")
-    looks()
+    listings()
     model = fitting.fit(PCA(2), source, Execution()).model
-    assert looks("x.zarr")["x.zarr"] == 1
+    assert listings("x.zarr")["x.zarr"] == 1
     fitting.fit(PCA(2), source, Execution(ledger=tmp_path / "ledger"))
-    assert looks("x.zarr")["x.zarr"] == 2
+    assert listings("x.zarr")["x.zarr"] == 2
     fitting.transform(model, source, tmp_path / "z.zarr", Execution(), attributes={})
-    assert looks("x.zarr")["x.zarr"] == 2
+    assert listings("x.zarr")["x.zarr"] == 2
 
 
-class Meddling(Silent):
-    """Does something to the input as soon as a pass has read some of it."""
+class ChangingInput(Silent):
+    """Changes the input after a pass has read some of it."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act: Callable[[], None] | None = act
@@ -250,8 +250,8 @@ class Meddling(Silent):
             act()
 
 
-def test_a_change_is_noticed_where_it_leaves_nothing_that_can_be_solved(tmp_path):
-    """What cannot be solved may be a mixture of two inputs: then that is what has to be said."""
+def test_a_change_is_reported_if_the_solve_fails_after_it(tmp_path):
+    """The solve may fail because the passes read two different inputs. The error must say so."""
 
     class Unsolvable(PCA):
         def passes(self, spec, start=None):
@@ -268,13 +268,13 @@ def test_a_change_is_noticed_where_it_leaves_nothing_that_can_be_solved(tmp_path
         zarr.open_array(tmp_path / "x.zarr", mode="r+")[:CHUNK] = 7
 
     with pytest.raises(DataError, match="changed while it was being read"):
-        fit(Meddling(change))
+        fit(ChangingInput(change))
     assert not list((tmp_path / "ledger").glob("*.npz")), "a mixture of two inputs was kept"
     with pytest.raises(DataError, match="no such matrix"):
         fit(Silent())
 
 
-def test_a_weight_in_a_chunk_that_is_not_full_is_seen_to_change(tmp_path):
+def test_a_changed_weight_in_an_incomplete_chunk_is_detected(tmp_path):
     write(tmp_path / "x.zarr", values_of(SHAPE[0]))
     write(tmp_path / "w.zarr", np.ones(SHAPE[0]), chunks=(300,))
     source = open_source(tmp_path / "x.zarr", weights=tmp_path / "w.zarr")
@@ -284,18 +284,18 @@ def test_a_weight_in_a_chunk_that_is_not_full_is_seen_to_change(tmp_path):
 
     settings = Execution(workers=1, ledger=tmp_path / "ledger")
     with pytest.raises(DataError, match="changed while it was being read"):
-        fitting.fit(PCA(2), source, settings, progress=Meddling(change))
+        fitting.fit(PCA(2), source, settings, progress=ChangingInput(change))
 
 
 class Server:
-    """The listings that a server was asked for, of one bucket."""
+    """The listings of one bucket that a server has received."""
 
     def __init__(self, bucket: Any) -> None:
         self._bucket = bucket
         self._seen = len(bucket.server.requests())
 
     def listings(self) -> Counter[str]:
-        """How often each prefix was listed since the last time; a second page is of the same listing."""
+        """Return how often each prefix was listed since the last call. Further pages are not counted."""
         return Counter(
             query["prefix"][0].rstrip("/")
             for query in self.pages()
@@ -303,29 +303,29 @@ class Server:
         )
 
     def pages(self) -> list[dict[str, list[str]]]:
-        """The queries of all requests for a page of a listing."""
+        """Return the queries of all requests for a page of a listing."""
         requests = self._bucket.server.requests()
         new, self._seen = requests[self._seen :], len(requests)
         urls = [urlsplit(request.split()[1]) for request in new if request.startswith("GET ")]
-        mine = [url.query for url in urls if url.path.strip("/") == self._bucket.name]
-        return [query for query in map(parse_qs, mine) if "list-type" in query]
+        queries = [url.query for url in urls if url.path.strip("/") == self._bucket.name]
+        return [query for query in map(parse_qs, queries) if "list-type" in query]
 
 
 @contextmanager
-def uploaded(bucket: Any, place: Path, case: str) -> Iterator[Server]:
-    write(place / "x.zarr", values_of(SHAPE[0]))
-    write_beside(place, SHAPE[0])
+def uploaded(bucket: Any, directory: Path, case: str) -> Iterator[Server]:
+    write(directory / "x.zarr", values_of(SHAPE[0]))
+    write_companions(directory, SHAPE[0])
     for name in inputs_of(case):
-        bucket.upload(place / name)
+        bucket.upload(directory / name)
     yield Server(bucket)
 
 
 @pytest.mark.parametrize("case", METHODS)
-def test_a_cold_run_of_a_bucket_lists_it_three_times_and_a_fresh_one_once(bucket, tmp_path, case):
-    method, beside = METHODS[case]
+def test_a_first_run_of_a_bucket_makes_three_listings_and_an_up_to_date_one_makes_one(bucket, tmp_path, case):
+    method, companions = METHODS[case]
     write_config(
         tmp_path,
-        input={name: f"{bucket.url}/{path}" for name, path in {"path": "x.zarr", **beside}.items()},
+        input={name: f"{bucket.url}/{path}" for name, path in {"path": "x.zarr", **companions}.items()},
         method=method,
         output={"model": str(tmp_path / "model.zarr"), "embedding": str(tmp_path / "z.zarr")},
     )
@@ -339,7 +339,7 @@ def test_a_cold_run_of_a_bucket_lists_it_three_times_and_a_fresh_one_once(bucket
             assert server.listings() == Counter(dict.fromkeys(inputs_of(case), most))
 
 
-def test_a_listing_of_several_pages_is_asked_for_once(bucket, tmp_path):
+def test_a_listing_of_several_pages_is_requested_once(bucket, tmp_path):
     write(tmp_path / "x.zarr", values_of(1100), chunks=(1, SHAPE[1]))
     bucket.upload(tmp_path / "x.zarr")
     server = Server(bucket)
@@ -354,7 +354,7 @@ def test_a_listing_of_several_pages_is_asked_for_once(bucket, tmp_path):
     assert ["continuation-token" in page for page in server.pages()] == [False, True]
 
 
-def test_a_group_that_streamdr_made_is_not_listed_to_find_its_data(bucket, tmp_path):
+def test_a_group_that_streamdr_created_is_not_listed_to_locate_its_data(bucket, tmp_path):
     group = zarr.create_group(tmp_path / "x.zarr", attributes={"streamdr": {"kind": "ingested"}})
     group.create_array("X", data=values_of(SHAPE[0]), chunks=(CHUNK, SHAPE[1]))
     group.create_array("labels", data=np.ones(SHAPE[0]), chunks=(CHUNK,))
@@ -364,8 +364,8 @@ def test_a_group_that_streamdr_made_is_not_listed_to_find_its_data(bucket, tmp_p
     assert not server.pages()
 
 
-def test_stages_in_a_process_of_their_own_look_as_often_as_commands(bucket, tmp_path):
-    """The stages of a flow are apart: each opens the input, and looks at it for itself."""
+def test_stages_in_a_worker_process_make_as_many_listings_as_commands(bucket, tmp_path):
+    """The stages of a flow are separate: each opens and lists the input."""
     given = {
         "input": {"path": f"{bucket.url}/x.zarr"},
         "method": METHODS["pca"][0],

@@ -1,4 +1,4 @@
-"""Missing values from the configuration to the model: said by NaN, a number or a mask, they are the same."""
+"""Missing values from the configuration to the model: NaN, a number and a mask give the same result."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ ROWS, COLS = 300, 6
 
 @pytest.fixture(autouse=True)
 def every_chunk_is_written():
-    """Else zarr leaves out the chunks of a mask in which nothing is missing."""
+    """Otherwise zarr does not write chunks of a mask without missing values."""
     with zarr.config.set({"array.write_empty_chunks": True}):
         yield
 
 
 def data(rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
-    """Whole numbers along a few strong directions, and which of them are missing."""
+    """Return integers along a few strong directions, and a mask of the missing ones."""
     values = (10 * correlated(rows, COLS)).astype("i2")
     return values, np.random.default_rng(1).random(values.shape) < 0.2
 
 
-def run(place: Path, **sections: dict[str, Any]) -> RunReport:
-    """Run all stages in a directory of their own."""
-    place.mkdir(exist_ok=True)
-    sections["output"] = {"model": str(place / "model.zarr"), **sections.get("output", {})}
-    stage = pipeline.RunContext(load(write_config(place, **sections)), Heard(), threading.Event())
-    return pipeline.run_all(stage)
+def run(directory: Path, **sections: dict[str, Any]) -> RunReport:
+    """Run all stages in a separate directory."""
+    directory.mkdir(exist_ok=True)
+    sections["output"] = {"model": str(directory / "model.zarr"), **sections.get("output", {})}
+    context = pipeline.RunContext(load(write_config(directory, **sections)), Heard(), threading.Event())
+    return pipeline.run_all(context)
 
 
-def test_a_number_is_as_good_as_nan(tmp_path):
+def test_a_number_is_equivalent_to_nan(tmp_path):
     values, missing = data()
     write_store(tmp_path / "x.zarr", np.where(missing, -9999, values).astype("i2"))
     write_store(tmp_path / "nan.zarr", np.where(missing, np.nan, values).astype("f4"))
@@ -64,7 +64,7 @@ def test_a_number_is_as_good_as_nan(tmp_path):
     assert (again["reused"], again["bytes_read"]) == (True, 0)
 
 
-def test_a_mask_and_the_fill_value_are_as_good_as_nan(tmp_path):
+def test_a_mask_and_the_fill_value_are_equivalent_to_nan(tmp_path):
     values, missing = data()
     write_store(tmp_path / "nan.zarr", np.where(missing, np.nan, values).astype("f4"))
     write_store(tmp_path / "x.zarr", values)
@@ -83,11 +83,11 @@ def test_a_mask_and_the_fill_value_are_as_good_as_nan(tmp_path):
 def test_chunks_that_were_never_written_are_missing_rows(tmp_path, dtype, fill_value):
     values, missing = data()
     missing[100:200] = True
-    holed = np.where(missing, fill_value, values).astype(dtype)
+    stored = np.where(missing, fill_value, values).astype(dtype)
     array = zarr.create_array(
         tmp_path / "x.zarr", shape=values.shape, chunks=(50, COLS), dtype=dtype, fill_value=fill_value
     )
-    array[:100], array[200:] = holed[:100], holed[200:]
+    array[:100], array[200:] = stored[:100], stored[200:]
     write_store(tmp_path / "nan.zarr", np.where(missing, np.nan, values).astype("f4"), chunks=(50, COLS))
     given = {"path": str(tmp_path / "x.zarr"), "missing_value": "fill_value"}
     with pytest.raises(DataError, match=r"chunk c/2/0 is missing, rows 100-149 \(2 of 6 are\)"):
@@ -97,7 +97,7 @@ def test_chunks_that_were_never_written_are_missing_rows(tmp_path, dtype, fill_v
     assert_same_bits(arrays_of(tmp_path / "1/model.zarr"), arrays_of(tmp_path / "2/model.zarr"))
 
 
-def test_pca_says_what_takes_missing_values(tmp_path):
+def test_pca_names_the_method_that_allows_missing_values(tmp_path):
     values, missing = data()
     write_store(tmp_path / "x.zarr", np.where(missing, -9999, values).astype("i2"))
     row, column = np.argwhere(missing)[0]
@@ -106,17 +106,19 @@ def test_pca_says_what_takes_missing_values(tmp_path):
     )
     with pytest.raises(MissingValuesError, match=said):
         run(tmp_path / "out", input={"path": str(tmp_path / "x.zarr"), "missing_value": -9999})
-    run(tmp_path / "out", input={"path": str(tmp_path / "x.zarr")})  # then it is a number like any other
+    run(
+        tmp_path / "out", input={"path": str(tmp_path / "x.zarr")}
+    )  # without missing_value it is an ordinary number
 
 
 def test_appended_rows_of_data_and_mask_are_all_that_is_read(tmp_path):
     values, _ = data(4000)
-    nothing = np.zeros(values.shape, bool)
+    no_mask = np.zeros(values.shape, bool)
     sections = {"input": {"path": str(tmp_path / "x.zarr"), "mask": str(tmp_path / "m.zarr")}}
-    for path, all_rows in ((tmp_path / "x.zarr", values), (tmp_path / "m.zarr", nothing)):
+    for path, all_rows in ((tmp_path / "x.zarr", values), (tmp_path / "m.zarr", no_mask)):
         write_store(path, all_rows[:3000], chunks=(100, COLS))
     run(tmp_path / "out", **sections)
-    for path, all_rows in ((tmp_path / "x.zarr", values), (tmp_path / "m.zarr", nothing)):
+    for path, all_rows in ((tmp_path / "x.zarr", values), (tmp_path / "m.zarr", no_mask)):
         array = zarr.open_array(path)
         array.resize(all_rows.shape)
         array[3000:] = all_rows[3000:]
@@ -158,14 +160,14 @@ def test_a_mask_is_never_written_over(tmp_path):
             run(tmp_path / "out", input=given, method=PPCA, output=output)
 
 
-def test_a_model_serves_data_whose_missing_values_are_said_otherwise(tmp_path):
+def test_a_model_transforms_data_with_missing_values_given_in_another_way(tmp_path):
     values, missing = data()
     write_store(tmp_path / "x.zarr", np.where(missing, -9999, values).astype("i2"))
     write_store(tmp_path / "m.zarr", missing)
     write_config(tmp_path, input={"path": "x.zarr", "missing_value": -9999}, method=PPCA)
     succeed("fit", "config.yaml", cwd=tmp_path)
     for number, change in enumerate(["input.missing_value=-9999", "input.mask=m.zarr"]):
-        words = ["--set", change, "--set", f"output.embedding=z{number}.zarr"]
-        succeed("transform", "config.yaml", *words, cwd=tmp_path)
+        options = ["--set", change, "--set", f"output.embedding=z{number}.zarr"]
+        succeed("transform", "config.yaml", *options, cwd=tmp_path)
     one, other = (store.open_embedding(tmp_path / f"z{number}.zarr")[:] for number in range(2))
     np.testing.assert_array_equal(one, other)

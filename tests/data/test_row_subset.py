@@ -1,4 +1,4 @@
-"""A part of the rows is like all of them, and says of each where it stands in the whole."""
+"""A part of the rows is representative of all rows, and has the row numbers of the whole matrix."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_the_parts_have_every_row_once(data, n_rows, chunk, row_bytes):
     assert bands[0].start == 0
     assert bands[-1].stop == n_rows
     assert all(one.stop == other.start for one, other in pairwise(bands))
-    assert len({len(band) for band in bands[:-1]}) <= 1, "all are of one length, but for the last"
+    assert len({len(band) for band in bands[:-1]}) <= 1, "all but the last have the same length"
     sizes = [sum(map(len, part)) for part in parts]
-    assert max(sizes) - min(sizes) <= len(bands[0]), "none has more than a band more than another"
+    assert max(sizes) - min(sizes) <= len(bands[0]), "sizes differ by at most one band"
     if chunk * of <= n_rows:
         assert all(band.start % chunk == 0 for band in bands), "bands are whole chunks"
 
@@ -55,10 +55,12 @@ def test_a_part_and_its_rest_have_every_row_once(data, n_rows, chunk, row_bytes)
     assert all(len(each) and (np.diff(each) > 0).all() for each in both), "each in order, and none empty"
     np.testing.assert_array_equal(np.sort(np.concatenate(both)), np.arange(n_rows))
     bands = rest.bands(n_rows, chunk, row_bytes)
-    assert len({len(band) for band in bands[:-1]}) <= 1, "all are of one length, but for the last"
+    assert len({len(band) for band in bands[:-1]}) <= 1, "all but the last have the same length"
     assert len(bands[-1]) <= len(bands[0])
     others = [Part(n, of).bands(n_rows, chunk, row_bytes) for n in range(of) if n != number]
-    assert bands == sorted(band for other in others for band in other), "they are those of the other parts"
+    assert bands == sorted(band for other in others for band in other), (
+        "these are the bands of the other parts"
+    )
 
 
 def test_the_only_part_has_no_rest():
@@ -74,7 +76,7 @@ def test_bands_are_spread_over_all_rows():
         assert 0.4 < middle / 100_000 < 0.6
 
 
-def test_bands_are_as_long_as_a_good_read_where_there_are_rows_enough():
+def test_bands_have_a_good_read_size_if_there_are_enough_rows():
     assert len(Part(0, 16).bands(10**8, 10, 1000)[0]) == 1040, "whole chunks, a megabyte at most"
     assert len(Part(0, 2).bands(20, 100, 1000)[0]) == 10, "parts share a chunk if there are too few"
 
@@ -96,64 +98,72 @@ def numbers(part, n_rows, chunk, row_bytes):
 def test_blocks_are_the_rows_of_the_part(tmp_path, rows, chunks, part, dtype):
     values = (rows * 10 + 100).astype(dtype)
     source = RowSubset(open_source(stored(tmp_path / "x.zarr", values.astype(dtype), chunks)), part)
-    mine = numbers(part, 203, chunks[0], source.spec.line_bytes("rows"))
-    assert source.spec.n_rows == len(mine)
+    row_numbers = numbers(part, 203, chunks[0], source.spec.line_bytes("rows"))
+    assert source.spec.n_rows == len(row_numbers)
     everything = Span(0, 5)
-    for span in (Span(0, len(mine)), Span(0, 1), Span(3, 17), Span(len(mine) - 1, len(mine)), Span(9, 10)):
-        wanted = values[mine[span.slice]]
+    for span in (
+        Span(0, len(row_numbers)),
+        Span(0, 1),
+        Span(3, 17),
+        Span(len(row_numbers) - 1, len(row_numbers)),
+        Span(9, 10),
+    ):
+        wanted = values[row_numbers[span.slice]]
         np.testing.assert_array_equal(source.read(span, everything), wanted)
         np.testing.assert_array_equal(source.read_scratch(span, Span(1, 4)), wanted[:, 1:4])
         for block in (source.block(span), source.scratch_block(span)):
             np.testing.assert_array_equal(block.values, wanted)
-            np.testing.assert_array_equal(block.numbers, mine[span.slice])
+            np.testing.assert_array_equal(block.numbers, row_numbers[span.slice])
             assert block.values.dtype == source.spec.working
 
 
 @pytest.mark.parametrize("good_read", [1, 24, 60, 10_000])
 @pytest.mark.parametrize("part", [Part(0, 1), *RESTS])
-def test_bands_side_by_side_are_read_at_once_as_far_as_is_good(tmp_path, rows, part, good_read, monkeypatch):
+def test_adjacent_bands_are_read_together_up_to_a_good_read_size(
+    tmp_path, rows, part, good_read, monkeypatch
+):
     monkeypatch.setattr("streamdr.data.row_subset.GOOD_READ_BYTES", good_read * 40)
     whole = open_source(stored(tmp_path / "x.zarr", rows, (5, 5)))
     source = RowSubset(whole, part)
-    mine, band = numbers(part, 203, 5, 40), part.band(203, 5, 40)
-    read, asked = whole.read_scratch, []
+    row_numbers, band = numbers(part, 203, 5, 40), part.band(203, 5, 40)
+    read, requested = whole.read_scratch, []
 
-    def noted(piece, cols):
-        asked.append(piece)
+    def recording(piece, cols):
+        requested.append(piece)
         return read(piece, cols)
 
-    monkeypatch.setattr(whole, "read_scratch", noted)
-    span = Span(2, len(mine) - 1)
+    monkeypatch.setattr(whole, "read_scratch", recording)
+    span = Span(2, len(row_numbers) - 1)
     block = source.scratch_block(span)
-    np.testing.assert_array_equal(block.values, rows[mine[span.slice]])
-    np.testing.assert_array_equal(block.numbers, mine[span.slice])
-    assert max(map(len, asked)) <= max(good_read, band)
-    alone = [one.stop < other.start or len(one) + band > good_read for one, other in pairwise(asked)]
-    assert all(alone[1:-1]), "neighbours are apart, or long enough"
+    np.testing.assert_array_equal(block.values, rows[row_numbers[span.slice]])
+    np.testing.assert_array_equal(block.numbers, row_numbers[span.slice])
+    assert max(map(len, requested)) <= max(good_read, band)
+    separate = [one.stop < other.start or len(one) + band > good_read for one, other in pairwise(requested)]
+    assert all(separate[1:-1]), "reads are not adjacent, or long enough"
 
 
 @pytest.mark.parametrize("part", [Part(1, 3), Part(1, 3, rest=True)])
-def test_weights_are_those_of_the_rows(tmp_path, rows, part):
+def test_weights_belong_to_the_rows(tmp_path, rows, part):
     weights = np.arange(203.0)
     source = RowSubset(open_source(stored(tmp_path / "x.zarr", rows, (10, 3)), weights=weights), part)
-    mine = numbers(part, 203, 10, 40)
-    np.testing.assert_array_equal(source.block(Span(5, 40)).weights, weights[mine[5:40]])
-    np.testing.assert_array_equal(source.scratch_block(Span(5, 40)).weights, weights[mine[5:40]])
+    row_numbers = numbers(part, 203, 10, 40)
+    np.testing.assert_array_equal(source.block(Span(5, 40)).weights, weights[row_numbers[5:40]])
+    np.testing.assert_array_equal(source.scratch_block(Span(5, 40)).weights, weights[row_numbers[5:40]])
 
 
 @pytest.mark.parametrize("part", [Part(1, 3), Part(1, 3, rest=True)])
-def test_it_travels_to_another_process(tmp_path, rows, part):
+def test_it_can_be_pickled(tmp_path, rows, part):
     source = RowSubset(open_source(stored(tmp_path / "x.zarr", rows, (10, 3))), part)
-    there = pickle.loads(pickle.dumps(source))
-    np.testing.assert_array_equal(there.block(Span(0, 9)).values, source.block(Span(0, 9)).values)
-    assert there.identity == source.identity
+    copy = pickle.loads(pickle.dumps(source))
+    np.testing.assert_array_equal(copy.block(Span(0, 9)).values, source.block(Span(0, 9)).values)
+    assert copy.identity == source.identity
 
 
 @pytest.mark.parametrize("part", [Part(2, 3), Part(2, 3, rest=True)])
 @pytest.mark.parametrize(("value", "allow_nan"), [(np.inf, False), (-np.inf, True), (np.nan, False)])
 def test_errors_name_the_row_of_the_whole(tmp_path, rows, value, allow_nan, part):
-    mine = numbers(part, 203, 10, 40)
-    bad = int(mine[37])
+    row_numbers = numbers(part, 203, 10, 40)
+    bad = int(row_numbers[37])
     rows[bad, 3] = value
     source = RowSubset(open_source(stored(tmp_path / "x.zarr", rows, (10, 3))), part)
     error = MissingValuesError if np.isnan(value) else DataError
@@ -165,29 +175,29 @@ def test_errors_name_the_row_of_the_whole(tmp_path, rows, value, allow_nan, part
 
 
 @pytest.mark.parametrize("part", [Part(0, 3), Part(0, 3, rest=True)])
-def test_holes_are_let_through_where_they_may_be(tmp_path, rows, part):
+def test_missing_values_are_kept_if_they_are_allowed(tmp_path, rows, part):
     rows[numbers(part, 203, 10, 40)[4], 2] = np.nan
     source = RowSubset(open_source(stored(tmp_path / "x.zarr", rows, (10, 3))), part)
     assert np.isnan(source.block(Span(0, 9), allow_nan=True).values[4, 2])
 
 
-def test_parts_are_told_apart_by_their_identity(tmp_path, rows):
+def test_parts_have_different_identities(tmp_path, rows):
     whole = open_source(stored(tmp_path / "x.zarr", rows, (10, 3)))
     parts = [Part(0, 3), Part(1, 3), Part(0, 4), Part(0, 1), Part(0, 2), Part(1, 2), *RESTS]
     names = {RowSubset(whole, part).identity for part in parts}
     assert len({*names, whole.identity}) == 11
 
 
-def test_a_digest_is_of_the_rows_up_to_where_the_part_ends(tmp_path, rows):
-    """Rows that come later do not change it; those before do, be they of this part or not."""
-    place = stored(tmp_path / "x.zarr", rows, chunks=(10, 5))
+def test_a_digest_covers_the_rows_up_to_the_end_of_the_part(tmp_path, rows):
+    """Later rows do not change it. Earlier rows do, even if they do not belong to this part."""
+    path = stored(tmp_path / "x.zarr", rows, chunks=(10, 5))
     part = Part(1, 20)  # its one band is a chunk: rows 10 to 19
 
     def digest(length):
-        return RowSubset(open_source(place), part).snapshot().digest(length)
+        return RowSubset(open_source(path), part).snapshot().digest(length)
 
     before = digest(10)
-    array = zarr.open_array(place, mode="r+")
+    array = zarr.open_array(path, mode="r+")
     array[25] = 1.0
     assert digest(10) == before
     array[15] = 1.0
@@ -197,15 +207,15 @@ def test_a_digest_is_of_the_rows_up_to_where_the_part_ends(tmp_path, rows):
     assert digest(10) != changed
 
 
-def test_a_digest_of_the_rest_is_of_the_rows_up_to_where_it_ends(tmp_path, rows):
-    place = stored(tmp_path / "x.zarr", rows, chunks=(10, 5))
+def test_a_digest_of_the_rest_covers_the_rows_up_to_its_end(tmp_path, rows):
+    path = stored(tmp_path / "x.zarr", rows, chunks=(10, 5))
     part = Part(0, 20, rest=True)  # rows 10 to 199
 
     def digest(length):
-        return RowSubset(open_source(place), part).snapshot().digest(length)
+        return RowSubset(open_source(path), part).snapshot().digest(length)
 
     before, whole = digest(10), digest(190)
-    array = zarr.open_array(place, mode="r+")
+    array = zarr.open_array(path, mode="r+")
     array[25] = 1.0
     assert digest(10) == before, "a row that comes later"
     assert digest(190) != whole
@@ -213,7 +223,7 @@ def test_a_digest_of_the_rest_is_of_the_rows_up_to_where_it_ends(tmp_path, rows)
 
 @dataclass(kw_only=True)
 class SampleThenRest(PCA):
-    """PCA in one reading of the data that is two passes: a part, and all other rows."""
+    """PCA that reads the data once in two passes: a part, then all other rows."""
 
     parts: int = 4
 
@@ -240,21 +250,21 @@ BYTES = 203 * 5 * 8
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_a_part_and_then_the_rest_is_the_data_once(tmp_path, rows):
-    place, weights = stored(tmp_path / "x.zarr", rows, (10, 3)), np.arange(203.0)
-    fitted = fitting.fit(METHOD, open_source(place, weights=weights), Execution(workers=2))
+def test_a_part_and_the_rest_read_the_data_once(tmp_path, rows):
+    path, weights = stored(tmp_path / "x.zarr", rows, (10, 3)), np.arange(203.0)
+    fitted = fitting.fit(METHOD, open_source(path, weights=weights), Execution(workers=2))
     assert fitted.bytes_read == BYTES
     model = checked(PCAModel, fitted.model)
-    plain = fitting.fit(PCA(3, solver="covariance"), open_source(place, weights=weights), Execution())
+    plain = fitting.fit(PCA(3, solver="covariance"), open_source(path, weights=weights), Execution())
     np.testing.assert_allclose(model.components, checked(PCAModel, plain.model).components, atol=1e-12)
-    here = checked(PCAModel, in_memory(METHOD, rows, weights))
-    np.testing.assert_allclose(model.components, here.components, atol=1e-12)
-    np.testing.assert_allclose(model.mean, here.mean, rtol=1e-12)
+    direct = checked(PCAModel, in_memory(METHOD, rows, weights))
+    np.testing.assert_allclose(model.components, direct.components, atol=1e-12)
+    np.testing.assert_allclose(model.mean, direct.mean, rtol=1e-12)
 
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("after", [1, 40, 60, 150, 190])
-def test_a_rest_that_was_interrupted_goes_on_where_it_was(tmp_path, rows, after):
+def test_an_interrupted_rest_resumes(tmp_path, rows, after):
     source, stopper = open_source(stored(tmp_path / "x.zarr", rows, (10, 3))), StopAfter(after)
     settings = Execution(workers=1, ledger=tmp_path / "ledger", checkpoint_seconds=0.0)
     with pytest.raises(Interrupted):
@@ -271,14 +281,14 @@ def test_a_rest_that_was_interrupted_goes_on_where_it_was(tmp_path, rows, after)
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_a_rest_goes_on_with_rows_that_were_appended(tmp_path, rows):
-    place = stored(tmp_path / "x.zarr", rows, chunks=(10, 5))
+def test_a_rest_continues_with_appended_rows(tmp_path, rows):
+    path = stored(tmp_path / "x.zarr", rows, chunks=(10, 5))
     settings = Execution(workers=1, ledger=tmp_path / "ledger")
-    fitting.fit(METHOD, open_source(place), settings)
-    array = zarr.open_array(place, mode="r+")
+    fitting.fit(METHOD, open_source(path), settings)
+    array = zarr.open_array(path, mode="r+")
     array.resize((250, 5))
     array[203:] = rows[:47]
-    again = fitting.fit(METHOD, open_source(place), settings)
+    again = fitting.fit(METHOD, open_source(path), settings)
     assert again.bytes_read < BYTES / 2
-    fresh = fitting.fit(METHOD, open_source(place), Execution())
+    fresh = fitting.fit(METHOD, open_source(path), Execution())
     assert bits(again.model) == bits(fresh.model)

@@ -1,4 +1,4 @@
-"""A fingerprint stays while the data stays, and changes with the data."""
+"""A fingerprint changes if and only if the data changes."""
 
 import os
 
@@ -31,7 +31,7 @@ def assert_all_differ(*fingerprints):
 
 
 @pytest.mark.parametrize("shards", [None, (8, 6)])
-def test_of_a_store(tmp_path, shards):
+def test_the_fingerprint_of_a_store_changes_with_its_chunks(tmp_path, shards):
     array = write(tmp_path / "x.zarr", numbers(), shards=shards)
     source = open_source(tmp_path / "x.zarr")
     chunk = tmp_path / "x.zarr/c/1/0"
@@ -49,7 +49,7 @@ def test_of_a_store(tmp_path, shards):
     assert_all_differ(untouched, touched, grown, removed)
 
 
-def test_of_a_store_does_not_depend_on_its_place_or_its_labels(tmp_path):
+def test_the_fingerprint_of_a_store_does_not_depend_on_its_path_or_attributes(tmp_path):
     array = write(tmp_path / "x.zarr", numbers())
     before = of(tmp_path / "x.zarr")
     array.attrs["title"] = "numbers"
@@ -57,7 +57,7 @@ def test_of_a_store_does_not_depend_on_its_place_or_its_labels(tmp_path):
     assert of(tmp_path / "y.zarr") == before
 
 
-def test_of_a_store_depends_on_how_it_is_read(tmp_path):
+def test_the_fingerprint_of_a_store_depends_on_sample_axis_and_weights(tmp_path):
     write(tmp_path / "x.zarr", numbers((6, 6)), chunks=(6, 6))
     np.save(tmp_path / "w.npy", np.ones(6))
     assert_all_differ(
@@ -69,7 +69,7 @@ def test_of_a_store_depends_on_how_it_is_read(tmp_path):
     )
 
 
-def test_of_a_store_in_memory_follows_the_contents():
+def test_the_fingerprint_of_a_store_in_memory_depends_on_its_contents():
     array = write(MemoryStore(), numbers())
     assert of(array) == of(write(MemoryStore(), numbers()))
     before = of(array)
@@ -77,7 +77,7 @@ def test_of_a_store_in_memory_follows_the_contents():
     assert of(array) != before
 
 
-def test_of_an_array_is_that_of_its_contents():
+def test_the_fingerprint_of_an_array_depends_on_its_contents():
     values = numbers()
     changed = values.copy()
     changed[-1, -1] += 1
@@ -98,14 +98,14 @@ def test_of_an_array_is_that_of_its_contents():
     )
 
 
-def test_of_an_array_larger_than_is_digested_at_once():
+def test_the_fingerprint_of_a_large_array_depends_on_all_its_contents():
     values = np.zeros((5, 2**20), "f8")
     before = of(values)
     values[3, 7] = 1
     assert of(values) != before
 
 
-def test_of_a_file(tmp_path):
+def test_the_fingerprint_of_a_file_depends_on_its_modification_time(tmp_path):
     np.save(tmp_path / "x.npy", numbers())
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     assert of(tmp_path / "x.npy") == of(str(tmp_path / "x.npy")) == of(mapped)
@@ -116,7 +116,7 @@ def test_of_a_file(tmp_path):
     assert of(mapped) != before
 
 
-def test_of_a_dask_array_is_that_of_its_graph():
+def test_the_fingerprint_of_a_dask_array_depends_on_its_graph():
     array = da.from_array(numbers(), chunks=4)
     assert of(array) == of(array) == of(da.from_array(numbers(), chunks=4))
     assert_all_differ(
@@ -128,7 +128,7 @@ def test_of_a_dask_array_is_that_of_its_graph():
     )
 
 
-def test_of_a_lazy_dataarray_follows_the_contents(tmp_path):
+def test_the_fingerprint_of_a_lazy_dataarray_depends_on_its_contents(tmp_path):
     values = numbers()
 
     def stored(name, values):

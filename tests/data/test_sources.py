@@ -1,4 +1,4 @@
-"""Whatever holds numbers opens as rows x features: numpy, memmap, dask, xarray, with weights or without."""
+"""numpy, memmap, dask and xarray arrays are opened as rows x features, with and without weights."""
 
 import itertools
 import math
@@ -27,12 +27,12 @@ def numbers(shape, dtype="f4"):
 
 
 def flat(values, sample_axis):
-    """The matrix by definition: sample axis first, the others flattened in C order."""
+    """Return the matrix by definition: sample axis first, the others flattened in C order."""
     return np.moveaxis(values, sample_axis, 0).reshape(values.shape[sample_axis], -1)
 
 
 def assert_reads(source, matrix):
-    """Everything, and every span of columns of some rows."""
+    """Assert that everything is read, and every span of columns of some rows."""
     n, d = matrix.shape
     assert (source.spec.n_rows, source.spec.n_cols, source.spec.dtype) == (n, d, matrix.dtype)
     assert all(1 <= size <= length for size, length in zip(source.chunks, (n, d), strict=True))
@@ -50,7 +50,7 @@ def saved(tmp_path, values):
 
 
 def lazily(tmp_path, values):
-    """A DataArray that reads its zarr store when indexed, without dask."""
+    """Return a DataArray that reads its zarr store when indexed, without dask."""
     dims = [f"d{axis}" for axis in range(values.ndim)]
     chunks = tuple(min(3, length) for length in values.shape)
     named = xr.DataArray(values, dims=dims, name="x")
@@ -118,7 +118,7 @@ def test_dimension_names_choose_the_sample_axis():
 
 
 @pytest.mark.parametrize("axis", [2, -3])
-def test_an_axis_that_is_not_there(axis):
+def test_an_axis_that_does_not_exist_is_refused(axis):
     with pytest.raises(ParameterError, match=f"no axis {axis} in an array of 2 dimensions"):
         open_source(numbers((3, 2)), sample_axis=axis)
 
@@ -160,7 +160,7 @@ def test_dask_computes_in_the_calling_thread_and_only_what_a_block_needs():
     assert sorted(computed) == [(1, 0), (1, 1)]
 
 
-def test_dask_errors_say_which_rows():
+def test_dask_errors_name_the_rows():
     def fail(block):
         raise OSError("the disk is on fire")
 
@@ -172,7 +172,7 @@ def test_dask_errors_say_which_rows():
     assert isinstance(caught.value.__cause__, OSError)
 
 
-def test_dask_arrays_of_unknown_length():
+def test_dask_arrays_of_unknown_length_are_refused():
     array = da.from_array(numbers((8, 4)), chunks=2)
     with pytest.raises(DataError, match=r"compute_chunk_sizes"):
         open_source(array[array[:, 0] > 3])
@@ -210,7 +210,7 @@ def test_a_file_pickles_as_its_path(tmp_path):
         lambda path, w: open_source(stored(path / "w.zarr", w, (3,) * w.ndim)),
     ],
 )
-def test_weights_of_any_kind_arrive_with_their_rows(tmp_path, hold):
+def test_weights_of_any_kind_are_read_with_their_rows(tmp_path, hold):
     source = open_source(numbers((7, 2)), weights=hold(tmp_path, np.arange(7.0)))
     source.validate()
     spec = present(source.weights).spec
@@ -228,31 +228,31 @@ def test_weights_do_not_change_the_source_they_are_added_to():
 @pytest.mark.parametrize(
     ("weights", "given"), [(np.ones(5), "5 weights"), (np.ones((7, 2)), "7 x 2 weights")]
 )
-def test_weights_of_another_length(weights, given):
+def test_weights_of_another_length_are_refused(weights, given):
     with pytest.raises(DataError, match=f"weights: {given} for the 7 rows of array"):
         open_source(numbers((7, 2)), weights=weights)
 
 
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
-def test_weights_that_are_not_weights(bad):
+def test_negative_and_non_finite_weights_are_refused(bad):
     source = open_source(numbers((4, 2)), weights=[1, 1, bad, 1])
     source.block(Span(0, 2))
     with pytest.raises(DataError, match=f"weights: row 2 has weight {bad}"):
         source.block(Span(1, 4))
 
 
-def test_missing_weights_are_found_by_validation(tmp_path):
+def test_missing_chunks_of_weights_are_found_by_validation(tmp_path):
     (stored(tmp_path / "w.zarr", np.arange(1, 8.0), (3,)) / "c/1").unlink()
     with pytest.raises(DataError, match=r"w\.zarr: chunk c/1 is missing, rows 3-5"):
         open_source(numbers((7, 2)), weights=tmp_path / "w.zarr").validate()
 
 
-# Values that no method can use
+# Non-finite values
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("axis", ["rows", "columns"])
-def test_values_that_are_not_finite_are_refused_where_they_are(axis, bad):
+def test_non_finite_values_are_located(axis, bad):
     values = numbers((9, 6))
     values[4, 3] = values[5, 3] = bad
     source = open_source(
@@ -263,22 +263,22 @@ def test_values_that_are_not_finite_are_refused_where_they_are(axis, bad):
     source.block(Span(0, 3), axis)
 
 
-def test_huge_but_finite_values_are_no_error():
+def test_huge_finite_values_are_read():
     values = np.full((4, 2), np.finfo("f4").max, "f4")
     np.testing.assert_array_equal(open_source(values).block(Span(0, 4)).values, values)
 
 
 @pytest.mark.parametrize("part", [None, Part(0, 2)])
-def test_bad_values_are_counted_in_pieces_and_the_first_is_named(monkeypatch, part):
-    monkeypatch.setattr(base, "_LOOKED_AT", 64)
+def test_non_finite_values_are_counted_in_pieces_and_the_first_is_named(monkeypatch, part):
+    monkeypatch.setattr(base, "_CHECKED_BYTES", 64)
     values = numbers((12, 9)).astype("f4")
     values[2, 7] = values[2, 5] = values[5, 1] = np.inf
     source = open_source(values)
     if part is not None:
         source = RowSubset(source, part)
-    for look in (source.scratch_block(Span(0, 6)).locate_nonfinite, lambda: source.block(Span(0, 6))):
+    for check in (source.scratch_block(Span(0, 6)).locate_nonfinite, lambda: source.block(Span(0, 6))):
         with pytest.raises(DataError) as refused:
-            look()
+            check()
         assert "inf at row 2, column 5" in str(refused.value)
         if part is None:
             assert "3 such values in rows 0-5" in str(refused.value)

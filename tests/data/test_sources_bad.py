@@ -1,4 +1,4 @@
-"""Input that cannot be used is refused when it is opened, in a sentence that says what and where."""
+"""Invalid input is refused when it is opened, with an error that says what is wrong and where."""
 
 import json
 import re
@@ -25,7 +25,7 @@ def write(path, values, **options):
 
 
 def edit(path, **changes):
-    """Change what the metadata says, and return its path."""
+    """Change the metadata, and return its path."""
     (file,) = (path / name for name in ("zarr.json", ".zarray") if (path / name).exists())
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
     return file
@@ -41,29 +41,29 @@ def refused(data, *facts, **options):
 
 @pytest.fixture(params=[2, 3], ids=["v2", "v3"])
 def store(request, tmp_path):
-    """A sound store of 10 x 4, for a test to spoil."""
+    """A valid store of 10 x 4 values, for a test to damage."""
     return write(tmp_path / "x.zarr", np.ones((10, 4), "f4"), chunks=(4, 4), zarr_format=request.param)
 
 
 # Paths
 
 
-def test_nothing_there(tmp_path):
+def test_a_path_that_does_not_exist(tmp_path):
     refused(tmp_path / "no.zarr", tmp_path / "no.zarr", "no such file or directory")
 
 
-def test_a_directory_that_is_no_store(tmp_path):
+def test_a_directory_that_is_not_a_store(tmp_path):
     refused(tmp_path, tmp_path, "not a zarr store")
     refused(write(tmp_path / "x.zarr", np.ones((2, 2))) / "c", "not a zarr store")
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.h5", "x.zarr"])
-def test_other_files_are_for_ingest(tmp_path, name):
+def test_other_files_are_refused_with_the_command_to_ingest_them(tmp_path, name):
     (tmp_path / name).write_bytes(b"1,2\n")
     refused(tmp_path / name, tmp_path / name, f"streamdr ingest {tmp_path / name} DEST.zarr")
 
 
-def test_a_broken_npy(tmp_path):
+def test_a_damaged_npy(tmp_path):
     (tmp_path / "x.npy").write_bytes(b"\x93NUMPY, or so it says")
     refused(tmp_path / "x.npy", tmp_path / "x.npy")
     np.save(tmp_path / "short.npy", np.ones((100, 10)))
@@ -72,13 +72,13 @@ def test_a_broken_npy(tmp_path):
     refused(tmp_path / "short.npy", tmp_path / "short.npy")
 
 
-def test_a_pickle_in_a_npy(tmp_path):
+def test_pickled_objects_in_a_npy(tmp_path):
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     refused(tmp_path / "x.npy", tmp_path / "x.npy", "object")
 
 
 @pytest.mark.parametrize("data", [None, 3, {"a": 1}])
-def test_things_that_hold_no_matrix(data):
+def test_objects_that_are_not_a_matrix(data):
     refused(data, type(data).__name__, "cannot be opened")
 
 
@@ -100,7 +100,7 @@ def test_an_empty_group(tmp_path):
     refused(tmp_path / "g.zarr", tmp_path / "g.zarr", "no array")
 
 
-def test_a_name_where_there_is_no_group():
+def test_an_array_name_for_data_that_is_not_a_group():
     refused(np.ones((2, 2)), "'X'", "not a group", array="X")
 
 
@@ -141,7 +141,7 @@ def test_v2_types_that_are_not_numbers(tmp_path, dtype):
     refused(path, edit(path, dtype=dtype), str(dtype), "cannot be used")
 
 
-def test_longdouble_does_not_fit_the_arithmetic():
+def test_longdouble_is_not_supported():
     refused(
         np.ones((2, 2), np.longdouble), "longdouble" if np.dtype(np.longdouble).itemsize == 8 else "float"
     )
@@ -171,7 +171,7 @@ def test_a_single_number(tmp_path):
 # Metadata
 
 
-def test_broken_json(store):
+def test_invalid_json(store):
     (file,) = (store / name for name in ("zarr.json", ".zarray") if (store / name).exists())
     for text in (b'{"shape": [10', b"[]", b"\xff\xfe", b"[" * 100_000, b""):
         file.write_bytes(text)
@@ -179,7 +179,7 @@ def test_broken_json(store):
 
 
 @pytest.mark.parametrize("key", ["shape", "codecs", "data_type", "chunk_grid", "chunk_key_encoding"])
-def test_v3_metadata_with_a_hole(tmp_path, key):
+def test_v3_metadata_with_a_missing_key(tmp_path, key):
     path = write(tmp_path / "x.zarr", np.ones((2, 2)))
     file = path / "zarr.json"
     file.write_text(json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != key}))
@@ -187,7 +187,7 @@ def test_v3_metadata_with_a_hole(tmp_path, key):
 
 
 @pytest.mark.parametrize("key", ["shape", "chunks", "dtype"])
-def test_v2_metadata_with_a_hole(tmp_path, key):
+def test_v2_metadata_with_a_missing_key(tmp_path, key):
     path = write(tmp_path / "x.zarr", np.ones((2, 2)), zarr_format=2)
     file = path / ".zarray"
     file.write_text(json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != key}))
@@ -201,20 +201,20 @@ def chunked(store, chunks):
 
 
 @pytest.mark.parametrize("shape", [[-1, 4], [2.5, 4], ["10", 4], "10", None, [True, 4], [10], [10, 4, 1]])
-def test_shapes_that_are_none(store, shape):
+def test_invalid_shapes(store, shape):
     refused(store, edit(store, shape=shape), "shape")
 
 
 @pytest.mark.parametrize("chunks", [[0, 4], [-4, 4], [4], [4, None], 4, None])
-def test_chunks_that_are_none(store, chunks):
+def test_invalid_chunks(store, chunks):
     refused(store, chunked(store, chunks), "chunks")
 
 
-def test_a_shape_beyond_counting(store):
+def test_a_shape_that_overflows(store):
     refused(store, edit(store, shape=[2**40, 2**40]), "absurd")
 
 
-def test_a_chunk_that_no_memory_holds(store):
+def test_a_chunk_that_does_not_fit_in_memory(store):
     file = chunked(store, [10**7, 10**7])
     refused(store, file, "(10000000, 10000000)", "4e+14 bytes", "more than")
 
@@ -239,7 +239,7 @@ def test_shards_that_cannot_hold_their_chunks(tmp_path, inner):
     refused(sharded(tmp_path, [8, 8], inner), "s.zarr/zarr.json", "chunks of")
 
 
-def test_shards_beyond_memory(tmp_path):
+def test_shards_that_do_not_fit_in_memory(tmp_path):
     refused(sharded(tmp_path, [10**7, 10**7], [10**7, 10**7]), "a chunk of (10000000, 10000000)")
     refused(sharded(tmp_path / "2", [10**7, 10**7], [1, 1]), "the index of a shard", "(10000000, 10000000)")
     open_source(sharded(tmp_path / "3", [10**7, 10**7], [10**4, 10**4]))
@@ -260,7 +260,7 @@ def test_shards_beyond_memory(tmp_path):
         ({"node_type": "river"}, "neither an array nor a group"),
     ],
 )
-def test_v3_metadata_that_makes_no_sense(tmp_path, changes, fact):
+def test_invalid_v3_metadata(tmp_path, changes, fact):
     path = write(tmp_path / "x.zarr", np.ones((2, 2)))
     edit(path, **changes)
     refused(path, path, fact)
@@ -275,7 +275,7 @@ def test_v3_metadata_that_makes_no_sense(tmp_path, changes, fact):
         ({"filters": [{}]}, "filter"),
     ],
 )
-def test_v2_metadata_that_makes_no_sense(tmp_path, changes, fact):
+def test_invalid_v2_metadata(tmp_path, changes, fact):
     path = write(tmp_path / "x.zarr", np.ones((2, 2)), zarr_format=2)
     refused(path, edit(path, **changes), fact)
 
@@ -288,7 +288,7 @@ UNSAFE = ["pickle", "json2", "msgpack2", "categorize", "vlen-utf8", "vlen-array"
 
 @pytest.mark.parametrize("codec", UNSAFE)
 @pytest.mark.parametrize("place", ["compressor", "filters"])
-def test_v2_codecs_off_the_list(tmp_path, codec, place):
+def test_v2_codecs_that_are_not_allowed(tmp_path, codec, place):
     path = write(tmp_path / "x.zarr", np.ones((2, 2)), zarr_format=2)
     declared = {"id": codec}
     file = edit(path, **{place: declared if place == "compressor" else [declared]})
@@ -297,7 +297,7 @@ def test_v2_codecs_off_the_list(tmp_path, codec, place):
 
 @pytest.mark.parametrize("codec", [*UNSAFE, "numcodecs.pickle", "numcodecs.json2"])
 @pytest.mark.parametrize("place", ["codecs", "inner", "index", "named"])
-def test_v3_codecs_off_the_list(tmp_path, codec, place):
+def test_v3_codecs_that_are_not_allowed(tmp_path, codec, place):
     bad = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": codec}]
     good = [{"name": "bytes", "configuration": {"endian": "little"}}]
     path = write(tmp_path / "x.zarr", np.ones((2, 2)))
@@ -311,7 +311,7 @@ def test_v3_codecs_off_the_list(tmp_path, codec, place):
     refused(path, edit(path, codecs=chain[place]), repr(codec), "safe")
 
 
-def test_a_harmless_name_does_not_hide_another_codec(tmp_path):
+def test_an_allowed_name_cannot_hide_another_codec(tmp_path):
     path = write(tmp_path / "x.zarr", np.ones((2, 2)))
     chain = [{"name": "bytes", "configuration": {"endian": "little"}}]
     disguised = {"name": "numcodecs.zlib", "configuration": {"id": "pickle"}}

@@ -1,4 +1,4 @@
-"""Labels come with the rows they belong to: from an array beside the data, or from a column of it."""
+"""Labels are read with their rows, from an array beside the data or from a column of the data."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ TEXTUAL = ("words", "objects", "stored words", "stored strings")
 
 
 @pytest.mark.parametrize("kind", NUMERIC + TEXTUAL)
-def test_labels_of_any_kind_come_with_their_rows(kind, data, tmp_path):
+def test_labels_of_any_kind_are_read_with_their_rows(kind, data, tmp_path):
     source = open_source(data, labels=labels_as(kind, tmp_path))
     expected = NUMBERS if kind in NUMERIC else WORDS
     assert (present(source.spec.labels).kind == "U") == (kind in TEXTUAL)
@@ -98,14 +98,14 @@ def test_a_part_has_the_labels_of_its_rows(kind, part, data, tmp_path):
         np.testing.assert_array_equal(block.labels, expected[block.numbers])
 
 
-def test_a_part_has_the_labels_of_a_column(data):
+def test_a_part_has_the_labels_of_its_rows_in_a_label_column(data):
     source = RowSubset(open_source(data, label_column=1), Part(1, 3))
     block = source.scratch_block(Span(0, 10))
     np.testing.assert_array_equal(block.labels, DATA[block.numbers, 1])
 
 
-def test_labels_that_do_not_line_up_are_refused(data):
-    with pytest.raises(DataError, match=r"labels: 49 labels for the 50 rows of .*; one label a row"):
+def test_labels_of_another_length_are_refused(data):
+    with pytest.raises(DataError, match=r"labels: 49 labels for the 50 rows of .*; one label per row"):
         open_source(data, labels=NUMBERS[1:])
     with pytest.raises(DataError, match="50 x 2 labels for the 50 rows"):
         open_source(data, labels=DATA[:, :2])
@@ -114,7 +114,7 @@ def test_labels_that_do_not_line_up_are_refused(data):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_label_that_is_no_number_is_pointed_at(value, data):
+def test_a_non_finite_label_is_located(value, data):
     labels = NUMBERS.astype(float)
     labels[[17, 19]] = value
     source = open_source(data, labels=labels)
@@ -126,7 +126,7 @@ def test_a_label_that_is_no_number_is_pointed_at(value, data):
         source.scratch_block(Span(10, 30))
 
 
-def test_a_label_column_with_a_hole_is_pointed_at(tmp_path):
+def test_a_missing_value_in_a_label_column_is_located(tmp_path):
     values = DATA.copy()
     values[31, 2] = np.nan
     source = open_source(stored(tmp_path / "x.zarr", values, (7, 3)), label_column=2)
@@ -135,15 +135,15 @@ def test_a_label_column_with_a_hole_is_pointed_at(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("column", "message"),
     [(4, "no column 4 among 4"), (-5, "no column -5"), ("c", "columns have no names")],
 )
-def test_a_label_column_that_is_not_there(column, said, data):
-    with pytest.raises(ParameterError, match=said):
+def test_a_label_column_that_does_not_exist_is_refused(column, message, data):
+    with pytest.raises(ParameterError, match=message):
         open_source(data, label_column=column)
 
 
-def test_words_beside_numbers_are_refused(data):
+def test_text_mixed_with_numbers_is_refused(data):
     mixed = WORDS.astype(object)
     mixed[3] = 5
     with pytest.raises(DataError, match="5 is among labels that are text"):
@@ -151,16 +151,16 @@ def test_words_beside_numbers_are_refused(data):
 
 
 @pytest.mark.parametrize("kind", ["zarr", "stored words", "stored strings"])
-def test_the_fingerprint_follows_labels_and_keeps_what_is_before_appended_ones(kind, data, tmp_path):
-    place = labels_as(kind, tmp_path)
-    before = open_source(data, labels=place)
+def test_the_fingerprint_depends_on_labels_and_digests_of_earlier_rows_do_not_change(kind, data, tmp_path):
+    path = labels_as(kind, tmp_path)
+    before = open_source(data, labels=path)
     beginning, whole = before.snapshot().digest(36), before.fingerprint()
-    array = zarr.open_array(place, mode="r+")
+    array = zarr.open_array(path, mode="r+")
     first = array[0]
     array[49] = array[48]
-    after = open_source(data, labels=place)
+    after = open_source(data, labels=path)
     assert after.fingerprint() != whole
     assert after.snapshot().digest(36) == beginning
     array[0] = array[1]
-    assert open_source(data, labels=place).snapshot().digest(36) != beginning
+    assert open_source(data, labels=path).snapshot().digest(36) != beginning
     assert first != array[0]

@@ -1,4 +1,4 @@
-"""A block costs no more memory than `overhead` promises, measured in a process of its own."""
+"""A block takes no more memory than `overhead` returns, measured in a separate process."""
 
 import json
 import subprocess
@@ -21,10 +21,10 @@ def status(key):
     with open("/proc/self/status") as lines:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
 
-open_source(sys.argv[2]).block(Span(0, 4))  # whatever is allocated once is allocated now
+open_source(sys.argv[2]).block(Span(0, 4))  # allocations that happen only once happen now
 source = open_source(sys.argv[1])
 start, stop, axis = int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
-open("/proc/self/clear_refs", "w").write("5")  # the peak starts anew
+open("/proc/self/clear_refs", "w").write("5")  # reset the peak
 before = status("VmRSS")
 block = source.block(Span(start, stop), axis)
 measured = status("VmHWM") - before - block.values.nbytes
@@ -41,7 +41,7 @@ CASES = {
     "big-endian": {"compressors": BLOSC, "serializer": BytesCodec(endian="big")},
     "bytes": {"compressors": ZstdCodec(), "dtype": "u1"},
     "doubles": {"compressors": BLOSC, "dtype": "f8"},
-    "through zarr": {"compressors": BLOSC, "filters": v3_numcodecs.Delta},
+    "with a filter": {"compressors": BLOSC, "filters": v3_numcodecs.Delta},
 }
 
 
@@ -67,7 +67,7 @@ def measure(tmp_path, data, start, stop, axis="rows"):
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES.keys())
 def test_reading_a_store(tmp_path, options, start, stop):
     cost = measure(tmp_path, write(tmp_path / "x.zarr", **options), start, stop)
-    # The system gives memory by huge pages of 2 MiB where numpy asks for them, and may give one too many.
+    # The system may allocate an extra huge page of 2 MiB.
     assert cost["measured"] <= cost["promised"] + 3 * 2**20
 
 
@@ -75,5 +75,5 @@ def test_reading_a_store(tmp_path, options, start, stop):
 def test_reading_a_mapped_file(tmp_path, start, stop, axis):
     np.save(tmp_path / "x.npy", np.ones((8192, 2048), "f4"))
     cost = measure(tmp_path, tmp_path / "x.npy", start, stop, axis)
-    # The system gives memory by huge pages of 2 MiB where numpy asks for them, and may give one too many.
+    # The system may allocate an extra huge page of 2 MiB.
     assert cost["measured"] <= cost["promised"] + 3 * 2**20

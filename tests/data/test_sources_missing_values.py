@@ -1,4 +1,4 @@
-"""What is missing may be said by a mask, or by a number that stands for it: it arrives as NaN."""
+"""Missing values are given by a mask, or by a number that stands for them. They are read as NaN."""
 
 import json
 import pickle
@@ -21,24 +21,24 @@ from streamdr.data.row_subset import RowSubset
 from streamdr.errors import DataError, MissingValuesError, ParameterError
 
 N, D = 23, 7
-HOLE: dict[str, Any] = {"u1": 255, "i2": -9999, "f4": np.float32(-9999.9)}
+MISSING_VALUE: dict[str, Any] = {"u1": 255, "i2": -9999, "f4": np.float32(-9999.9)}
 
 
 @pytest.fixture(autouse=True)
 def every_chunk_is_written():
-    """Else zarr leaves out the chunks of a mask in which nothing is missing."""
+    """Otherwise zarr does not write chunks of a mask without missing values."""
     with zarr.config.set({"array.write_empty_chunks": True}):
         yield
 
 
-def some(shape=(N, D), dtype="i2", seed=0):
-    """Values from 1 to 99, and which of them are missing: more than a quarter."""
+def sample(shape=(N, D), dtype="i2", seed=0):
+    """Return values from 1 to 99, and a mask of the missing ones: more than a quarter."""
     rng = np.random.default_rng(seed)
     return rng.integers(1, 100, shape).astype(dtype), rng.random(shape) < 0.3
 
 
 def with_nan(values, missing):
-    """What is expected, by definition."""
+    """Return the expected values, by definition."""
     return np.where(missing, np.nan, values).astype(working_dtype(values.dtype))
 
 
@@ -54,7 +54,7 @@ def write(path, values, **options):
 
 
 def assert_reads(source, matrix):
-    """Everything, by rows, by columns, shared, and a region of it; twice, since memory is used again."""
+    """Assert that all values, rows, columns and a region are read; twice, since memory is reused."""
     n, d = matrix.shape
     assert (source.spec.n_rows, source.spec.n_cols, source.spec.dtype) == (n, d, matrix.dtype)
     some_rows, some_cols = Span(n // 3, n // 2 + 1), Span(d // 3, d // 2 + 1)
@@ -89,30 +89,31 @@ def write_as(path, values, layout):
 # A number that stands for a missing value
 
 
-@pytest.mark.parametrize("dtype", HOLE)
+@pytest.mark.parametrize("dtype", MISSING_VALUE)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_number_stands_for_a_missing_value(tmp_path, layout, dtype):
-    values, missing = some(dtype=dtype)
-    write_as(tmp_path / "x.zarr", np.where(missing, HOLE[dtype], values).astype(dtype), layout)
+    values, missing = sample(dtype=dtype)
+    write_as(tmp_path / "x.zarr", np.where(missing, MISSING_VALUE[dtype], values).astype(dtype), layout)
     source = open_source(
-        tmp_path / "x.zarr", missing_value=HOLE[dtype].item() if dtype == "f4" else HOLE[dtype]
+        tmp_path / "x.zarr",
+        missing_value=MISSING_VALUE[dtype].item() if dtype == "f4" else MISSING_VALUE[dtype],
     )
     source.validate()
     assert_reads(source, with_nan(values, missing))
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
-@pytest.mark.parametrize("dtype", HOLE)
+@pytest.mark.parametrize("dtype", MISSING_VALUE)
 def test_the_fill_value_can_be_that_number(tmp_path, zarr_format, dtype):
-    values, missing = some(dtype=dtype)
-    holed = np.where(missing, HOLE[dtype], values).astype(dtype)
-    write(tmp_path / "x.zarr", holed, zarr_format=zarr_format, fill_value=HOLE[dtype])
+    values, missing = sample(dtype=dtype)
+    stored = np.where(missing, MISSING_VALUE[dtype], values).astype(dtype)
+    write(tmp_path / "x.zarr", stored, zarr_format=zarr_format, fill_value=MISSING_VALUE[dtype])
     assert_reads(open_source(tmp_path / "x.zarr", missing_value="fill_value"), with_nan(values, missing))
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_nan_is_missing_in_any_case(tmp_path, zarr_format):
-    values, missing = some(dtype="f4")
+    values, missing = sample(dtype="f4")
     write(tmp_path / "x.zarr", with_nan(values, missing), zarr_format=zarr_format, fill_value=np.nan)
     plain = open_source(tmp_path / "x.zarr")
     for missing_value in ("fill_value", np.nan):
@@ -120,8 +121,8 @@ def test_nan_is_missing_in_any_case(tmp_path, zarr_format):
         assert_reads(source, with_nan(values, missing))
         assert (source.identity, source.fingerprint()) == (plain.identity, plain.fingerprint())
     values[0, :3] = -1, np.inf, np.nan
-    holed = with_nan(values, np.isinf(values))
-    assert_reads(open_source(values, missing_value=np.inf), holed)
+    expected = with_nan(values, np.isinf(values))
+    assert_reads(open_source(values, missing_value=np.inf), expected)
     assert_reads(open_source(values, missing_value=-1), with_nan(values, values == -1))
 
 
@@ -139,19 +140,19 @@ def test_a_number_is_compared_as_it_is_stored():
     ("dtype", "number"),
     [("u1", -1), ("u1", 256), ("i2", -99999), ("i2", 0.5), ("i2", np.nan), ("f4", 1e300), ("?", 2)],
 )
-def test_a_number_that_cannot_be_stored_stands_for_nothing(dtype, number):
+def test_a_number_that_the_type_cannot_represent_is_refused(dtype, number):
     with pytest.raises(ParameterError, match=rf"{re.escape(str(number))} cannot be among .* array.* type is"):
         open_source(np.ones((3, 2), dtype), missing_value=number)
 
 
 @pytest.mark.parametrize("given", ["-9999", "fill", True, [1], 1j])
-def test_what_is_no_number_stands_for_nothing(given):
+def test_a_missing_value_that_is_not_a_number_is_refused(given):
     with pytest.raises(ParameterError, match="is neither a number nor 'fill_value'") as caught:
         open_source(np.ones((3, 2)), missing_value=given)
     assert caught.value.parameter == "missing_value"
 
 
-def test_what_has_no_fill_value_says_so(tmp_path):
+def test_data_without_a_fill_value_is_an_error(tmp_path):
     write(tmp_path / "x.zarr", np.ones((3, 2)), zarr_format=2)
     file = tmp_path / "x.zarr/.zarray"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"fill_value": None}))
@@ -178,7 +179,7 @@ MASKS = {
     "npy": lambda path, m: saved(path, m),
     "path": lambda path, m: write(path / "m.zarr", m),
     "text": lambda path, m: str(write(path / "m.zarr", m.astype("u1"))),
-    "zarr, cut otherwise": lambda path, m: zarr.open_array(
+    "zarr, other chunks": lambda path, m: zarr.open_array(
         write(path / "m.zarr", m, chunks=(4,) * m.ndim), mode="r"
     ),
     "source": lambda path, m: open_source(write(path / "m.zarr", m)),
@@ -201,7 +202,7 @@ def mapped(path, values):
 
 @pytest.mark.parametrize("hold", MASKS)
 def test_a_mask_of_any_kind(tmp_path, hold):
-    values, missing = some()
+    values, missing = sample()
     source = open_source(write(tmp_path / "x.zarr", values), mask=MASKS[hold](tmp_path, missing))
     source.validate()
     assert_reads(source, with_nan(values, missing))
@@ -210,7 +211,7 @@ def test_a_mask_of_any_kind(tmp_path, hold):
 @pytest.mark.parametrize("dtype", ["i2", "f4", "f8"])
 @pytest.mark.parametrize("hold", DATA)
 def test_a_mask_for_data_of_any_kind_which_is_left_as_it_is(tmp_path, hold, dtype):
-    values, missing = some(dtype=dtype)
+    values, missing = sample(dtype=dtype)
     held = values.copy()
     data = DATA[hold](tmp_path, held)
     assert_reads(open_source(data, mask=write(tmp_path / "m.zarr", missing)), with_nan(values, missing))
@@ -220,7 +221,7 @@ def test_a_mask_for_data_of_any_kind_which_is_left_as_it_is(tmp_path, hold, dtyp
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_mask_is_stored_in_any_way(tmp_path, layout):
-    values, missing = some(dtype="f4")
+    values, missing = sample(dtype="f4")
     write_as(tmp_path / "x.zarr", values, layout)
     write_as(tmp_path / "m.zarr", missing, layout)
     assert_reads(open_source(tmp_path / "x.zarr", mask=tmp_path / "m.zarr"), with_nan(values, missing))
@@ -229,7 +230,7 @@ def test_a_mask_is_stored_in_any_way(tmp_path, layout):
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 @pytest.mark.parametrize("hold", ["numpy", "dask", "path"])
 def test_a_mask_flattens_like_its_data(tmp_path, hold, axis):
-    values, missing = some((4, 9, 5), "u1")
+    values, missing = sample((4, 9, 5), "u1")
     write(tmp_path / "x.zarr", values, chunks=(3, 4, 2))
     mask = MASKS[hold](tmp_path, missing)
     expected = flat(with_nan(values, missing), axis)
@@ -239,7 +240,7 @@ def test_a_mask_flattens_like_its_data(tmp_path, hold, axis):
 
 
 def test_a_named_axis_is_that_of_the_mask_too():
-    values, missing = some((4, 9, 5), "u1")
+    values, missing = sample((4, 9, 5), "u1")
     data = xr.DataArray(values, dims=("time", "cell", "gene"))
     mask = xr.DataArray(missing, dims=data.dims).transpose("cell", "time", "gene")
     assert_reads(open_source(data, sample_axis="cell", mask=mask), flat(with_nan(values, missing), 1))
@@ -250,27 +251,27 @@ def test_a_named_axis_is_that_of_the_mask_too():
 
 
 def test_a_mask_and_a_number_add_up(tmp_path):
-    values, missing = some()
+    values, missing = sample()
     source = open_source(write(tmp_path / "x.zarr", values), mask=missing, missing_value=7)
     assert_reads(source, with_nan(values, missing | (values == 7)))
     assert_reads(
         open_source(source, missing_value=8), with_nan(values, missing | (values == 7) | (values == 8))
     )
-    _, more = some(seed=1)
+    _, more = sample(seed=1)
     again = open_source(source, mask=write(tmp_path / "m.zarr", more))
     assert_reads(again, with_nan(values, missing | more | (values == 7)))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_a_mask_hides_may_be_anything(bad):
-    values, missing = some(dtype="f4")
+def test_masked_values_may_be_anything(bad):
+    values, missing = sample(dtype="f4")
     values[missing] = bad
     assert_reads(open_source(values, mask=missing), with_nan(values, missing))
 
 
 @pytest.mark.parametrize("shape", [(N - 1, D), (N, D + 1), (D, N), (N,), (N, D, 1)])
-def test_a_mask_of_another_shape(tmp_path, shape):
-    write(tmp_path / "x.zarr", some()[0])
+def test_a_mask_of_another_shape_is_refused(tmp_path, shape):
+    write(tmp_path / "x.zarr", sample()[0])
     said = re.escape(f"mask: a mask of shape {shape} for {tmp_path / 'x.zarr'} of shape {(N, D)}")
     with pytest.raises(DataError, match=said):
         open_source(tmp_path / "x.zarr", mask=np.zeros(shape, bool))
@@ -278,11 +279,11 @@ def test_a_mask_of_another_shape(tmp_path, shape):
     with pytest.raises(
         DataError, match=re.escape(f"{tmp_path / 'm.zarr'}: a mask of shape {shape} for array")
     ):
-        open_source(some()[0], mask=tmp_path / "m.zarr")
+        open_source(sample()[0], mask=tmp_path / "m.zarr")
 
 
-def test_a_mask_of_the_right_size_and_another_shape():
-    values = some((4, 9, 5))[0]
+def test_a_mask_of_the_right_size_and_another_shape_is_refused():
+    values = sample((4, 9, 5))[0]
     with pytest.raises(DataError, match=r"shape \(5, 9, 4\) for array of shape \(4, 9, 5\)"):
         open_source(values, sample_axis=1, mask=np.zeros((5, 9, 4), bool))
     with pytest.raises(DataError, match=r"mask: no axis 2 .* needs the shape \(4, 9, 5\) of array"):
@@ -290,14 +291,14 @@ def test_a_mask_of_the_right_size_and_another_shape():
 
 
 @pytest.mark.parametrize("mask", [np.zeros((N, D)), np.ma.masked_array(np.zeros((N, D), bool), True)])
-def test_a_mask_is_not_made_of_fractions(mask):
+def test_a_mask_of_floats_is_refused(mask):
     with pytest.raises(DataError, match=r"mask: values of type float\d\d do not make a mask; .* 0 and 1"):
-        open_source(some()[0], mask=mask)
+        open_source(sample()[0], mask=mask)
 
 
 @pytest.mark.parametrize(("dtype", "bad"), [("u1", 255), ("i8", 2), ("i2", -1)])
-def test_a_mask_has_no_values_but_two(tmp_path, dtype, bad):
-    values, missing = some()
+def test_a_mask_with_values_other_than_0_and_1_is_refused(tmp_path, dtype, bad):
+    values, missing = sample()
     mask = missing.astype(dtype)
     mask[11, 3] = bad
     named = xr.DataArray(values, coords={"gene": list("abcdefg")}, dims=("cell", "gene"), name="x")
@@ -313,30 +314,30 @@ def test_a_mask_has_no_values_but_two(tmp_path, dtype, bad):
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8"])
-def test_masked_arrays_bring_their_mask(dtype):
-    values, missing = some((4, 9, 5), dtype)
+def test_the_mask_of_a_masked_array_is_used(dtype):
+    values, missing = sample((4, 9, 5), dtype)
     masked = np.ma.masked_array(values, missing)
     for axis in range(3):
         source = open_source(masked, sample_axis=axis)
         assert_reads(source, flat(with_nan(values, missing), axis))
-        _, more = some((4, 9, 5), seed=1)
+        _, more = sample((4, 9, 5), seed=1)
         both = open_source(masked, sample_axis=axis, mask=more)
         assert_reads(both, flat(with_nan(values, missing | more), axis))
     unmasked = open_source(np.ma.masked_array(values))
     np.testing.assert_array_equal(unmasked.read(Span(0, 4), Span(0, 45)), flat(values, 0), strict=True)
 
 
-def test_masked_weights_are_no_weights():
-    source = open_source(some()[0], weights=np.ma.masked_array(np.ones(N), np.arange(N) == 4))
+def test_masked_weights_are_refused():
+    source = open_source(sample()[0], weights=np.ma.masked_array(np.ones(N), np.arange(N) == 4))
     with pytest.raises(DataError, match="weights: row 4 has weight nan"):
         source.block(Span(0, 6))
 
 
-# What comes along
+# Weights, names, threads and pickles
 
 
-def test_weights_names_and_chunks_come_along(tmp_path):
-    values, missing = some()
+def test_weights_names_and_chunks_are_kept(tmp_path):
+    values, missing = sample()
     write(tmp_path / "x.zarr", values, attributes={"feature_names": list("abcdefg")})
     plain = open_source(tmp_path / "x.zarr", weights=np.arange(N))
     for source in (
@@ -352,24 +353,24 @@ def test_weights_names_and_chunks_come_along(tmp_path):
     assert plain.weights is not None
 
 
-def test_a_part_of_it(tmp_path):
-    values, missing = some((60, D))
+def test_a_part_of_the_rows_has_their_missing_values(tmp_path):
+    values, missing = sample((60, D))
     source = open_source(write(tmp_path / "x.zarr", values), mask=missing, missing_value=7)
     block = RowSubset(source, Part(1, 3)).scratch_block(Span(0, 15), allow_nan=True)
     expected = with_nan(values, missing | (values == 7))[block.numbers]
     np.testing.assert_array_equal(block.values, expected)
 
 
-def test_reading_leaves_alone_what_was_borrowed(tmp_path):
-    values, missing = some(dtype="f4")
+def test_read_does_not_overwrite_scratch_memory(tmp_path):
+    values, missing = sample(dtype="f4")
     source = open_source(write(tmp_path / "x.zarr", values), mask=write(tmp_path / "m.zarr", missing))
-    shared = source.read_scratch(Span(0, 5), Span(0, D))
+    scratch = source.read_scratch(Span(0, 5), Span(0, D))
     source.read(Span(5, 10), Span(0, D))
-    np.testing.assert_array_equal(shared, with_nan(values, missing)[:5])
+    np.testing.assert_array_equal(scratch, with_nan(values, missing)[:5])
 
 
-def test_threads_do_not_share_what_they_borrow(tmp_path):
-    values, missing = some((200, D))
+def test_threads_do_not_share_scratch_memory(tmp_path):
+    values, missing = sample((200, D))
     source = open_source(write(tmp_path / "x.zarr", values), mask=missing, missing_value=7)
     expected = with_nan(values, missing | (values == 7))
 
@@ -384,8 +385,8 @@ def test_threads_do_not_share_what_they_borrow(tmp_path):
         assert all(pool.map(right, list(range(0, 200, 5)) * 5))
 
 
-def test_it_pickles_as_the_paths_behind_it(tmp_path):
-    values, missing = some((1000, 50))
+def test_it_pickles_as_paths(tmp_path):
+    values, missing = sample((1000, 50))
     data, mask = write(tmp_path / "x.zarr", values), write(tmp_path / "m.zarr", missing)
     source = open_source(data, mask=mask, missing_value=7, weights=write(tmp_path / "w.zarr", np.ones(1000)))
     source.read(Span(0, 1000), Span(0, 50))
@@ -396,7 +397,7 @@ def test_it_pickles_as_the_paths_behind_it(tmp_path):
     assert (copy.fingerprint(), copy.identity) == (source.fingerprint(), source.identity)
 
 
-def test_methods_without_use_for_holes_are_told_where_they_are_and_what_takes_them(tmp_path):
+def test_errors_locate_missing_values_and_name_the_method_that_allows_them(tmp_path):
     values = np.ones((N, D), "i2")
     values[11, 3] = values[12, 4] = -9999
     source = open_source(write(tmp_path / "x.zarr", values), missing_value=-9999)
@@ -410,7 +411,7 @@ def test_methods_without_use_for_holes_are_told_where_they_are_and_what_takes_th
 
 
 def test_infinities_are_not_missing():
-    values, missing = some(dtype="f4")
+    values, missing = sample(dtype="f4")
     values[2, 3], missing[2, 3] = np.inf, False
     with pytest.raises(DataError, match="inf at row 2, column 3"):
         open_source(values, mask=missing).block(Span(0, 5), allow_nan=True)
@@ -425,8 +426,8 @@ def unlink(path, *keys):
     return path
 
 
-def test_validation_looks_at_the_data_and_at_the_mask(tmp_path):
-    values, missing = some()
+def test_validation_checks_the_data_and_the_mask(tmp_path):
+    values, missing = sample()
     data, mask = write(tmp_path / "x.zarr", values), write(tmp_path / "m.zarr", missing)
     unlink(mask, "c/1/0")
     with pytest.raises(DataError, match=r"m\.zarr: chunk c/1/0 is missing, rows 5-9; .*allow_missing_chunks"):
@@ -441,7 +442,7 @@ def test_validation_looks_at_the_data_and_at_the_mask(tmp_path):
 @pytest.mark.parametrize("layout", ["v2", "v3", "sharded"])
 @pytest.mark.parametrize(("dtype", "fill_value"), [("i2", -9999), ("u1", 0), ("f4", np.nan), ("f8", 1e20)])
 def test_chunks_that_were_never_written_are_missing_values(tmp_path, layout, dtype, fill_value):
-    values, missing = some((24, 6), dtype)
+    values, missing = sample((24, 6), dtype)
     array = zarr.create_array(
         tmp_path / "x.zarr",
         shape=values.shape,
@@ -458,15 +459,15 @@ def test_chunks_that_were_never_written_are_missing_values(tmp_path, layout, dty
     assert_reads(source, with_nan(values, missing))
 
 
-# What the ledger knows it by
+# Identity and fingerprint, as used by the ledger
 
 
-def of(data, **options):
+def fingerprint_of(data, **options):
     return open_source(data, **options).fingerprint()
 
 
 def test_a_fingerprint_covers_the_values_the_mask_and_the_number(tmp_path):
-    values, missing = some()
+    values, missing = sample()
     data = write(tmp_path / "x.zarr", values)
     mask = write(tmp_path / "m.zarr", missing)
     sources = [
@@ -480,37 +481,37 @@ def test_a_fingerprint_covers_the_values_the_mask_and_the_number(tmp_path):
     ]
     for facts in ([source.fingerprint() for source in sources], [source.identity for source in sources]):
         assert len(set(facts)) == len(sources)
-    before = of(data, mask=mask)
-    assert of(data, mask=str(mask)) == of(open_source(data), mask=mask) == before
+    before = fingerprint_of(data, mask=mask)
+    assert fingerprint_of(data, mask=str(mask)) == fingerprint_of(open_source(data), mask=mask) == before
     opened = zarr.open_array(mask)
     opened[12, 3] = not opened[12, 3]
-    changed = of(data, mask=mask)
+    changed = fingerprint_of(data, mask=mask)
     zarr.open_array(data)[12, 3] = values[12, 3] + 1
-    assert len({before, changed, of(data, mask=mask)}) == 3
+    assert len({before, changed, fingerprint_of(data, mask=mask)}) == 3
 
 
 @pytest.mark.parametrize("layout", ["v2", "v3", "sharded"])
 def test_appended_rows_keep_the_digest_of_what_was_there(tmp_path, layout):
-    values, missing = some((48, D))
+    values, missing = sample((48, D))
     data, mask = tmp_path / "x.zarr", tmp_path / "m.zarr"
     write_as(data, values[:24], layout)
     write_as(mask, missing[:24], layout)
     options = {"mask": mask, "missing_value": 7}
     before = open_source(data, **options)
     whole = 24 - 24 % before.chunks[0]
-    known = before.snapshot().digest(whole)
+    digest = before.snapshot().digest(whole)
     for path, more in ((data, values), (mask, missing)):
         array = zarr.open_array(path)
         array.resize(more.shape)
         array[24:] = more[24:]
     after = open_source(data, **options)
     assert after.identity == before.identity
-    assert after.snapshot().digest(whole) == known
+    assert after.snapshot().digest(whole) == digest
     assert after.fingerprint() != before.fingerprint()
     assert_reads(after, with_nan(values, missing | (values == 7)))
     opened = zarr.open_array(mask)
     opened[0, 0] = not opened[0, 0]
-    assert open_source(data, **options).snapshot().digest(whole) != known
+    assert open_source(data, **options).snapshot().digest(whole) != digest
 
 
 # Memory
@@ -530,7 +531,7 @@ open_source(sys.argv[4], mask=sys.argv[4], missing_value=7).scratch_block(Span(0
 source = open_source(sys.argv[1], **options)
 
 def cost(read):
-    open("/proc/self/clear_refs", "w").write("5")  # the peak starts anew
+    open("/proc/self/clear_refs", "w").write("5")  # reset the peak
     before = status("VmRSS")
     values = read()
     return status("VmHWM") - before - values.nbytes
@@ -567,6 +568,6 @@ def test_it_takes_no_more_memory_than_it_promises(tmp_path, hold, dtype, mask, n
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     cost = json.loads(done.stdout)
-    # The system gives memory by huge pages of 2 MiB where numpy asks for them, and may give one too many.
+    # The system may allocate an extra huge page of 2 MiB.
     assert cost["block"] <= cost["promised"] + 3 * 2**20
     assert cost["read"] <= cost["promised"] + 3 * 2**20

@@ -1,4 +1,4 @@
-"""Zarr stores of every kind read as the numpy arrays they were written from."""
+"""Zarr stores of every kind are read as the numpy arrays that were written."""
 
 import pickle
 import warnings
@@ -29,7 +29,7 @@ BLOSC = BloscCodec(cname="lz4", shuffle="shuffle")
 
 
 def numbers(shape, dtype):
-    """Values that every type holds exactly, and no fill value anywhere."""
+    """Return values that every type represents exactly, without the fill value."""
     return (np.arange(np.prod(shape)) % 97 + 1).astype(dtype).reshape(shape)
 
 
@@ -42,12 +42,12 @@ def write(store, values, **options):
 
 
 def flat(values, sample_axis=0):
-    """The matrix by definition: sample axis first, the others flattened in C order."""
+    """Return the matrix by definition: sample axis first, the others flattened in C order."""
     return np.moveaxis(values, sample_axis, 0).reshape(values.shape[sample_axis], -1)
 
 
 def assert_reads(source, matrix):
-    """Whole, by rows, by columns, and in a corner that no chunk ends at."""
+    """Assert that everything, rows, columns and a region across chunks are read."""
     n, d = matrix.shape
     assert (source.spec.n_rows, source.spec.n_cols) == (n, d)
     for rows in (Span(0, n), Span(0, 1), Span(n // 3, n // 2 + 1), Span(n - 1, n)):
@@ -60,7 +60,7 @@ def assert_reads(source, matrix):
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("byte_order", ["<", ">"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_type_in_either_byte_order(tmp_path, zarr_format, byte_order, dtype):
+def test_every_type_is_read_in_either_byte_order(tmp_path, zarr_format, byte_order, dtype):
     values = numbers((23, 11), np.dtype(dtype).newbyteorder(byte_order))
     endian = (
         {}
@@ -114,7 +114,7 @@ with warnings.catch_warnings():
 @pytest.mark.parametrize(
     "cut", [{"chunks": (8, 12)}, {"chunks": (7, 5)}, {"chunks": (4, 6), "shards": (16, 12)}]
 )
-def test_v3_codecs_plain_and_in_shards(tmp_path, codecs, cut):
+def test_v3_codecs_are_read_plain_and_in_shards(tmp_path, codecs, cut):
     values = numbers((40, 12), "f4")
     write(tmp_path / "x.zarr", values, **cut, **codecs)
     source = open_source(tmp_path / "x.zarr")
@@ -140,7 +140,7 @@ V2_CODECS = {
 @pytest.mark.parametrize("codecs", V2_CODECS.values(), ids=V2_CODECS.keys())
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("separator", [".", "/"])
-def test_v2_codecs_orders_and_separators(tmp_path, codecs, order, separator):
+def test_v2_codecs_are_read_with_any_order_and_separator(tmp_path, codecs, order, separator):
     values = numbers((40, 12), "f4")
     encoding = {"name": "v2", "separator": separator}
     write(
@@ -160,7 +160,7 @@ def test_v2_codecs_orders_and_separators(tmp_path, codecs, order, separator):
 @pytest.mark.parametrize("name", ["default", "v2"])
 @pytest.mark.parametrize("separator", [".", "/"])
 @pytest.mark.parametrize("shards", [None, (8, 6)])
-def test_v3_key_encodings(tmp_path, name, separator, shards):
+def test_v3_key_encodings_are_read(tmp_path, name, separator, shards):
     values = numbers((21, 11), "f8")
     keys = {"name": name, "separator": separator}
     write(tmp_path / "x.zarr", values, chunks=(4, 3), shards=shards, chunk_key_encoding=keys)
@@ -173,7 +173,7 @@ def test_v3_key_encodings(tmp_path, name, separator, shards):
 @pytest.mark.parametrize(
     "index_codecs", [[BytesCodec()], [BytesCodec(), Crc32cCodec()], [BytesCodec(endian="big")]]
 )
-def test_shard_indexes_at_either_end(tmp_path, location, index_codecs):
+def test_shard_indexes_are_read_at_either_end(tmp_path, location, index_codecs):
     values = numbers((21, 11), "f4")
     sharding = ShardingCodec(
         chunk_shape=(4, 3), codecs=[BytesCodec(), BLOSC], index_codecs=index_codecs, index_location=location
@@ -190,7 +190,7 @@ SHAPES = [((13,), (5,)), ((13, 6, 5), (4, 3, 5)), ((13, 6, 5), (4, 4, 2)), ((7, 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize(("shape", "chunks"), SHAPES)
-def test_any_axis_of_any_number_of_dimensions(tmp_path, zarr_format, shape, chunks):
+def test_any_axis_of_any_number_of_dimensions_may_be_the_samples(tmp_path, zarr_format, shape, chunks):
     values = numbers(shape, "f4") + np.arange(np.prod(shape), dtype="f4").reshape(shape)
     write(tmp_path / "x.zarr", values, chunks=chunks, zarr_format=zarr_format)
     for axis in range(-len(shape), len(shape)):
@@ -208,7 +208,7 @@ def test_granularity_follows_chunks_and_shards(tmp_path):
     }.items():
         expected = {"plain": (8, 10), "split": (8, 10), "sharded": (16, 30), "large": (100, 30)}[
             name
-        ]  # it may grow
+        ]  # a chunk may extend beyond the array: rows may be appended
         assert open_source(array).chunks == expected
     assert open_source(tmp_path / "plain.zarr", sample_axis=1).chunks == (2, 8 * 5)
     assert open_source(write(tmp_path / "line.zarr", np.ones(9, "f4"), chunks=(4,))).chunks == (4, 1)
@@ -235,7 +235,7 @@ def test_a_part_of_a_shard_reads_only_the_chunks_that_hold_it(tmp_path):
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_groups(tmp_path, zarr_format):
+def test_arrays_in_groups_are_read(tmp_path, zarr_format):
     values = numbers((9, 4), "f4")
     group = zarr.create_group(tmp_path / "g.zarr", zarr_format=zarr_format)
     group.create_array("deep/er/X", shape=values.shape, chunks=(4, 4), dtype="f4")[...] = values
@@ -253,7 +253,7 @@ def test_groups(tmp_path, zarr_format):
 
 
 @pytest.mark.parametrize(("zarr_format", "shards"), [(2, None), (3, None), (3, (8, 4))])
-def test_stores_in_memory(zarr_format, shards):
+def test_stores_in_memory_are_read(zarr_format, shards):
     values = numbers((21, 4), "f4")
     store = MemoryStore()
     group = zarr.create_group(store, zarr_format=zarr_format)
@@ -266,7 +266,7 @@ def test_stores_in_memory(zarr_format, shards):
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_feature_names_in_the_attributes(tmp_path, zarr_format):
+def test_feature_names_come_from_the_attributes(tmp_path, zarr_format):
     array = write(tmp_path / "x.zarr", np.ones((4, 3)), zarr_format=zarr_format)
     for names, expected in {
         ("a", "b", "c"): ("a", "b", "c"),
@@ -284,9 +284,9 @@ def test_the_sample_axis_may_be_a_stored_dimension_name(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [{"chunks": (100, 8)}, {"chunks": (50, 8), "shards": (500, 8)}])
-@pytest.mark.parametrize("codec", ["zstd", "delta"], ids=["direct", "through zarr"])
+@pytest.mark.parametrize("codec", ["zstd", "delta"], ids=["plain", "with a filter"])
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
-def test_pickles_small_and_reads_on_the_other_side(tmp_path, cut, codec):
+def test_a_source_pickles_small_and_reads_after_unpickling(tmp_path, cut, codec):
     values = numbers((5000, 8), "f4")
     write(tmp_path / "x.zarr", values, **V3_CODECS[codec], **cut)
     pickled = pickle.dumps(open_source(tmp_path / "x.zarr"))
@@ -297,7 +297,7 @@ def test_pickles_small_and_reads_on_the_other_side(tmp_path, cut, codec):
 
 
 @pytest.mark.parametrize("cut", [{"chunks": (16, 5)}, {"chunks": (8, 8), "shards": (64, 8)}])
-def test_threads_read_at_once(tmp_path, cut):
+def test_threads_read_concurrently(tmp_path, cut):
     values = numbers((640, 8), "f4")
     write(tmp_path / "x.zarr", values, compressors=BLOSC, **cut)
     source = open_source(tmp_path / "x.zarr")

@@ -1,4 +1,4 @@
-"""Synthetic data: known covariance, the same bits every time, made once and recognised afterwards."""
+"""Synthetic data has a known covariance, is reproducible, and is created only once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def chunk_files(path: Path) -> dict[str, bytes]:
 
 
 def cosines(rank: int, n_cols: int) -> np.ndarray:
-    """Samples of the functions cos(k pi x), made orthonormal by numpy."""
+    """Return samples of the functions cos(k pi x), normalised."""
     x = (np.arange(n_cols) + 0.5) / n_cols
     waves = np.cos(np.pi * x[:, None] * (np.arange(1, rank + 1) % n_cols))
     return waves / np.linalg.norm(waves, axis=0)
@@ -37,7 +37,7 @@ def cosines(rank: int, n_cols: int) -> np.ndarray:
 @pytest.mark.parametrize("rank", [1, 4, 12])
 @pytest.mark.parametrize("offset", [0.0, 100.0])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_covariance_is_the_recipes(tmp_path, rank, offset, dtype):
+def test_the_covariance_is_that_of_the_recipe(tmp_path, rank, offset, dtype):
     n, d, noise = 40_000, 12, 0.3
     create(tmp_path / "x.zarr", Synthetic(n, d, rank, noise, offset, dtype), progress=quiet)
     values = stored(tmp_path / "x.zarr")
@@ -46,7 +46,7 @@ def test_the_covariance_is_the_recipes(tmp_path, rank, offset, dtype):
     waves = cosines(rank, d)
     expected = waves * (d * weights / weights.sum()) @ waves.T + noise**2 * np.eye(d)
     variances = np.diag(expected)
-    # Each entry of a sample covariance has at most this standard error for tails no longer than normal.
+    # The standard error of an entry of a sample covariance, if tails are no longer than those of a normal.
     error = np.sqrt((np.outer(variances, variances) + expected**2) / n)
     assert (abs(np.cov(values.T.astype(np.float64)) - expected) < 5 * error).all()
     assert (abs(values.mean(axis=0, dtype=np.float64) - offset) < 5 * np.sqrt(variances / n)).all()
@@ -62,21 +62,21 @@ def test_a_scatter_plot_shows_four_clusters(tmp_path):
     create(tmp_path / "x.zarr", Synthetic(n_rows=4000, n_cols=30, rank=5, noise=0.05), progress=quiet)
     first_two = stored(tmp_path / "x.zarr") @ cosines(2, 30)
     standardised = first_two / first_two.std(axis=0)
-    assert np.quantile(abs(standardised), 0.02) > 0.1  # the gaps between the clusters are all but empty
+    assert np.quantile(abs(standardised), 0.02) > 0.1  # the gaps between clusters are almost empty
     counts = np.unique(np.sign(standardised), axis=0, return_counts=True)[1]
     assert len(counts) == 4
     assert counts.min() > 800
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_two_runs_make_the_same_bits(tmp_path, dtype):
+def test_two_runs_create_the_same_bits(tmp_path, dtype):
     for name in ("a", "b"):
         create(tmp_path / name, Synthetic(**SMALL, dtype=dtype), progress=quiet)
     assert chunk_files(tmp_path / "a") == chunk_files(tmp_path / "b")
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"noise": 0.2}, {"rank": 2}, {"offset": 1.0}])
-def test_another_recipe_makes_other_data(tmp_path, change):
+def test_another_recipe_creates_other_data(tmp_path, change):
     create(tmp_path / "a", Synthetic(**SMALL), progress=quiet)
     create(tmp_path / "b", Synthetic(**(SMALL | change)), progress=quiet)
     assert (stored(tmp_path / "a") != stored(tmp_path / "b")).any()
@@ -104,7 +104,7 @@ def test_tall_data_is_chunked_by_rows_and_wide_data_by_columns(tmp_path, n_rows,
     assert np.isfinite(array[:]).all()
 
 
-def test_ensure_makes_the_store_once(tmp_path):
+def test_ensure_creates_the_store_once(tmp_path):
     ensure(tmp_path / "x.zarr", Synthetic(**SMALL), progress=quiet)
     before = (tmp_path / "x.zarr").stat().st_mtime_ns
     ensure(tmp_path / "x.zarr", Synthetic(**SMALL), progress=quiet)
@@ -119,26 +119,28 @@ def test_ensure_refuses_another_recipe(tmp_path):
         ensure(tmp_path / "x.zarr", Synthetic(**(SMALL | {"noise": 0.5, "seed": 3})), progress=quiet)
 
 
-def test_ensure_leaves_other_data_alone(tmp_path):
+def test_ensure_refuses_other_data(tmp_path):
     zarr.create_array(tmp_path / "x.zarr", shape=(2, 2), dtype="f4")
     with pytest.raises(DataError, match="is not synthetic data; choose another path"):
         ensure(tmp_path / "x.zarr", Synthetic(**SMALL), progress=quiet)
 
 
-def test_create_does_not_replace(tmp_path):
+def test_create_does_not_replace_a_store(tmp_path):
     create(tmp_path / "x.zarr", Synthetic(**SMALL), progress=quiet)
     with pytest.raises(StoreError, match="exists"):
         create(tmp_path / "x.zarr", Synthetic(**SMALL), progress=quiet)
 
 
-class Impatient(Silent):
+class Interrupting(Silent):
+    """Interrupts at the first progress."""
+
     def advance(self, rows):
         raise KeyboardInterrupt
 
 
 def test_an_interrupt_leaves_nothing_behind(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        create(tmp_path / "x.zarr", Synthetic(**SMALL), progress=Impatient())
+        create(tmp_path / "x.zarr", Synthetic(**SMALL), progress=Interrupting())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -147,13 +149,13 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path):
     [({"rank": 9}, "rank"), ({"rank": 0}, "rank"), ({"noise": -1.0}, "noise"), ({"noise": np.nan}, "noise"),
      ({"dtype": "int8"}, "dtype"), ({"n_rows": 0}, "rank")],
 )  # fmt: skip
-def test_impossible_recipes(tmp_path, change, parameter):
+def test_invalid_recipes_are_refused(tmp_path, change, parameter):
     with pytest.raises(ParameterError) as caught:
         create(tmp_path / "x.zarr", Synthetic(**(SMALL | change)), progress=quiet)
     assert caught.value.parameter == parameter
 
 
-def test_more_than_the_disk_can_hold_is_not_begun(tmp_path):
+def test_data_larger_than_the_disk_is_refused(tmp_path):
     recipe = Synthetic(n_rows=10**12, n_cols=10**3)
     with pytest.raises(DataError, match="its disk has"):
         create(tmp_path / "x.zarr", recipe, progress=Silent())

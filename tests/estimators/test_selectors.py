@@ -138,7 +138,7 @@ def test_labels_are_needed(diabetes, tmp_path):
     with pytest.raises(ValueError, match="requires y to be passed"):
         streamdr.SelectForward(2).fit(rows)
     zarr.create_array(tmp_path / "x.zarr", shape=rows.shape, chunks=(70, 3), dtype="f8")[:] = rows
-    with pytest.raises(DataError, match="one label a row is needed"):
+    with pytest.raises(DataError, match="one label per row is needed"):
         streamdr.SelectForward(2).fit(tmp_path / "x.zarr", target[:-1])
     target = target.copy()
     target[7] = np.nan

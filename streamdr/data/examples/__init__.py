@@ -1,1 +1,1 @@
-"""Data for trying things out: synthetic, or as it ships with scikit-learn."""
+"""Example data: synthetic data, and data sets that ship with scikit-learn."""

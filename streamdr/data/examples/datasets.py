@@ -1,6 +1,6 @@
 """Data sets that ship with scikit-learn, with missing values to impute and noise to remove.
 
-A store holds the data as `X`, what it was before that as `complete`, and the labels as `y`.
+A store contains the data as `X`, the data without missing values and noise as `complete`, and labels as `y`.
 """
 
 from __future__ import annotations
@@ -53,59 +53,61 @@ class Example:
 
     def __post_init__(self) -> None:
         if not 0 <= self.missing < 1:
-            raise ParameterError("missing", f"{self.missing} is not a part of 1, at least 0 and below 1")
+            raise ParameterError("missing", f"{self.missing} is not a fraction: at least 0 and below 1")
         if not 0 <= self.noise < float("inf"):
             raise ParameterError("noise", f"{self.noise} is not a standard deviation: 0 or more")
         if self.distances is not None and (self.missing or self.noise):
-            raise ParameterError("distances", "are those of rows as they are: leave out missing and noise")
+            raise ParameterError(
+                "distances", "are computed from the original rows; leave out missing and noise"
+            )
 
 
 @dataclass(frozen=True)
 class Filling:
-    """How far filled values are from what was taken away: root mean square errors, over what was missing."""
+    """Root mean square errors of filled values, over the values that were removed."""
 
     name: ClassVar[str] = "filling"
 
     dataset: str
     holes: int
     rms_error: Mapping[str, float]
-    """By what filled them."""
+    """The error of each way to fill the values."""
 
     @property
     def of(self) -> str:
-        """What the errors are of."""
-        return f"{self.holes:,} values that were taken from {self.dataset}"
+        """A description of the data that the errors refer to."""
+        return f"{self.holes:,} values that were removed from {self.dataset}"
 
 
 @dataclass(frozen=True)
 class Denoising:
-    """How far denoised values are from what was there before the noise: root mean square errors."""
+    """Root mean square errors of denoised values, relative to the data before noise was added."""
 
     name: ClassVar[str] = "denoising"
 
     dataset: str
     noise: float
     rms_error: Mapping[str, float]
-    """By what took the noise away."""
+    """The error of each way to remove the noise."""
 
     @property
     def of(self) -> str:
-        """What the errors are of."""
+        """A description of the data that the errors refer to."""
         return f"{self.dataset}, with noise of standard deviation {self.noise:g}"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How what a run writes of an example is compared with what was there before."""
+    """How the output of a run on an example is compared with the original data."""
 
     errors: Callable[[Example, Array, Any], Filling | Denoising]
-    """Given the rows that were written, and the model that made them."""
+    """Returns the errors, given the example, the rows that were written and the model."""
     message: str = ""
-    """What to say before it, where it takes long."""
+    """The message to show before a comparison that takes long."""
 
 
 def comparison(example: Example, output: str) -> Comparison | None:
-    """How an output is compared with the truth; None where there is no truth for it."""
+    """Return how an output is compared with the original data; None if there is nothing to compare."""
     if output == "imputed" and example.missing:
         return Comparison(
             lambda example, rows, model: filling_errors(example, rows),
@@ -118,7 +120,7 @@ def comparison(example: Example, output: str) -> Comparison | None:
 
 
 def ensure(path: Path, example: Example) -> None:
-    """Make the store unless it is there already. A store of anything else in its place is an error."""
+    """Create the store unless it exists. A store with other data at this path is an error."""
     if not path.exists():
         _create(path, example)
         return
@@ -129,9 +131,9 @@ def ensure(path: Path, example: Example) -> None:
 
 
 def filling_errors(example: Example, filled: Array) -> Filling:
-    """How far filled values are from what was taken away, beside what column means and scikit-learn give.
+    """Return the errors of filled values, and for comparison those of column means and of scikit-learn.
 
-    Root mean square errors, over the missing values.
+    They are root mean square errors over the missing values.
     """
     from sklearn.experimental import enable_iterative_imputer  # noqa: F401
     from sklearn.impute import IterativeImputer
@@ -151,10 +153,10 @@ def filling_errors(example: Example, filled: Array) -> Filling:
 
 
 def denoising_errors(example: Example, denoised: Array, n_components: int) -> Denoising:
-    """How far denoised values are from what was there before the noise, beside linear PCA.
+    """Return the errors of denoised values, and for comparison those of linear PCA.
 
-    Root mean square errors, over all values: of the noise itself, and of PCA with as many components and
-    with the number that serves it best, which only those know who know the answer.
+    They are root mean square errors over all values: also of the noisy data, of PCA with as many components,
+    and of PCA with the best number of components, which can only be found with the original data.
     """
     complete, _ = _loaded(example)
     noisy = _corrupted(example, complete)
@@ -193,7 +195,7 @@ def _loaded(example: Example) -> tuple[Array, Array]:
 
 
 def _corrupted(example: Example, complete: Array) -> Array:
-    """The data with its noise, and NaN for its missing values."""
+    """Return the data with noise added, and NaN for missing values."""
     missing = np.random.default_rng(example.seed).random(complete.shape) < example.missing
     noise = np.random.default_rng([example.seed, 1]).normal(0.0, example.noise, complete.shape)
     corrupted: Array = np.where(missing, np.nan, complete + noise)

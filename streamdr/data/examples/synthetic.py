@@ -1,4 +1,4 @@
-"""Data made on the spot: a few waves, with weights that fall off geometrically, in white noise.
+"""Synthetic data: a few cosines, with geometrically decreasing variances, in white noise.
 
 Row i is  offset + sum_k sqrt(lambda_k) z_ik v_k + noise e_i,  where z and e are independent, of mean 0 and
 variance 1, and the v_k are orthonormal cosines. The covariance is sum_k lambda_k v_k v_k' + noise^2 I.
@@ -25,7 +25,7 @@ from streamdr.store.publish import Staging
 from streamdr.store.record import draft, write_record
 
 _REVISION = 1
-"""Counted up when the same recipe would make other data: a store of an older revision is not reused."""
+"""Increased when the same recipe makes other data. A store of an older revision is not reused."""
 
 _WEAKEST = 0.01
 _CLUSTERING = 0.95
@@ -33,7 +33,7 @@ _CLUSTERING = 0.95
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Data made on the spot: a low-rank signal in noise, for trying things out.
+    """Synthetic data: a low-rank signal in noise, for trying things out.
 
     Parameters
     ----------
@@ -75,35 +75,35 @@ class Synthetic:
 
     @property
     def variances(self) -> Array:
-        """The variance along each component, falling geometrically to a hundredth of the first.
+        """The variance of each component, decreasing geometrically to a hundredth of the first.
 
-        They add up to one for each column, so that `noise` is the noise to signal ratio.
+        They add up to one per column, so that `noise` is the noise-to-signal ratio.
         """
         relative = np.geomspace(1.0, _WEAKEST, self.rank)
         return np.asarray(self.n_cols * relative / relative.sum())
 
     def components(self, columns: slice) -> Array:
-        """Some columns of the orthonormal components (rank x columns): cosines of growing frequency."""
-        # The discrete cosine basis with its constant put last: it is orthonormal as it stands, so that
-        # any columns of it can be had without the others.
+        """Return columns of the orthonormal components (rank x columns): cosines of increasing frequency."""
+        # The discrete cosine basis, with the constant last. It is orthonormal by definition, so any columns
+        # can be computed without the others.
         frequency = np.arange(1, self.rank + 1) % self.n_cols
         position = (np.arange(columns.start, columns.stop) + 0.5) / self.n_cols
         scale = np.where(frequency == 0, 1.0, math.sqrt(2.0)) / math.sqrt(self.n_cols)
         return np.asarray(scale[:, None] * np.cos(math.pi * np.outer(frequency, position)))
 
     def scores(self, chunk: int, n_rows: int) -> Array:
-        """The scores of one chunk's rows (rows x rank): uncorrelated, of mean 0 and variance 1."""
+        """Return the scores of the rows of a chunk (rows x rank): uncorrelated, mean 0, variance 1."""
         rng = np.random.default_rng([self.seed, 0, chunk])
         scores = rng.standard_normal((n_rows, self.rank))
-        # The first two components are a coin toss with a little spread, so that a scatter plot of them
-        # shows four clusters. Their mean and variance stay what they were.
+        # The first two components are random signs with a small spread, so that a scatter plot of them
+        # shows four clusters. Their mean and variance do not change.
         sides = rng.choice((-1.0, 1.0), scores[:, :2].shape)
         scores[:, :2] *= math.sqrt(1 - _CLUSTERING**2)
         scores[:, :2] += _CLUSTERING * sides
         return scores
 
     def values(self, region: Index, chunks: tuple[int, ...]) -> Array:
-        """The data of one chunk. It depends on no other, nor on the order in which they are made."""
+        """Return the data of a chunk. It does not depend on other chunks or on their order."""
         rows, columns = region
         i, j = rows.start // chunks[0], columns.start // chunks[1]
         working = np.float64 if self.dtype == "float64" else np.float32
@@ -117,10 +117,10 @@ class Synthetic:
 
 
 def create(path: Path, recipe: Synthetic, *, progress: Progress) -> None:
-    """Make a store of synthetic data, a chunk at a time, if the disk has room for it."""
+    """Create a store of synthetic data, one chunk at a time, if there is enough disk space."""
     needed = recipe.n_rows * recipe.n_cols * np.dtype(recipe.dtype).itemsize
-    there = next(parent for parent in path.absolute().parents if parent.exists())
-    free = shutil.disk_usage(there).free
+    directory = next(parent for parent in path.absolute().parents if parent.exists())
+    free = shutil.disk_usage(directory).free
     if needed > free:
         raise DataError(
             f"{path}: {recipe.n_rows:,} x {recipe.n_cols:,} values take {format_bytes(needed)}, and "
@@ -141,7 +141,7 @@ def create(path: Path, recipe: Synthetic, *, progress: Progress) -> None:
 
 
 def ensure(path: Path, recipe: Synthetic, *, progress: Progress) -> None:
-    """Make the store unless it is there already. A store of anything else in its place is an error."""
+    """Create the store unless it exists. A store with other data at this path is an error."""
     if not path.exists():
         create(path, recipe, progress=progress)
         return

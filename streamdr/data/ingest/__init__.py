@@ -1,4 +1,4 @@
-"""Bringing data in: files of other formats become a store that streams well."""
+"""Ingestion: files of other formats are converted to a zarr store that is chunked for streaming."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "ui
 
 @dataclass(frozen=True)
 class IngestReport:
-    """What was brought in, and what it became."""
+    """The result of an ingestion."""
 
     path: Path
     n_rows: int
@@ -41,11 +41,11 @@ class IngestReport:
     bytes_written: int
     seconds: float
     appended_rows: int
-    """How many of the rows came from this file."""
+    """The number of rows that came from this file."""
     labels: str | None
-    """The column whose values are the array `--labels`."""
+    """The column whose values are the array `labels`."""
     left_out: tuple[str, ...]
-    """Columns that were left out without being named: they number the rows, or are not numbers."""
+    """Columns that were left out automatically: they number the rows, or are not numeric."""
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data, as `--json` prints it."""
@@ -69,39 +69,40 @@ def ingest(
     append: bool = False,
     progress: Progress,
 ) -> IngestReport:
-    """Copy a .npy, CSV, Parquet or HDF5 file into a zarr store, in bounded memory, whatever its size.
+    """Copy a .npy, CSV, Parquet or HDF5 file of any size into a zarr store, in bounded memory.
 
     Parameters
     ----------
     source
         The file, or a directory of Parquet part files.
     dest
-        The zarr group to make, or to append to. Its array is called X.
+        The zarr group to create or to append to. Its array is named X.
     dataset
-        HDF5: the dataset to read, where there are several.
+        HDF5: the dataset to read, if there are several.
     columns
         CSV and Parquet: the columns to read, by name (or position from 0, in a CSV without a header).
     exclude
         CSV and Parquet: the columns not to read, by name or by pattern (`id_*`).
     numeric_only
-        CSV and Parquet: leave out columns that are not numbers, as far as the first thousand rows tell.
+        CSV and Parquet: leave out columns that are not numbers. In CSV the first thousand rows decide.
     labels
-        CSV and Parquet: the column that holds a label for each row, text or numbers. It becomes the array
-        `labels` beside X.
+        CSV and Parquet: the column with one label per row, text or numbers. It becomes the array `labels`
+        beside X.
     dtype
-        The type to store. By default that of the file, and float64 for text.
+        The type to store. By default that of the file, and float64 for CSV.
     chunk_rows
-        The rows of a chunk. By default as many as make 16 MB.
+        The number of rows per chunk. By default a chunk has about 16 MB.
     delimiter
-        CSV: the character between fields. By default a comma, tab, semicolon, bar or space, whichever fits.
+        CSV: the character between fields. By default it is detected: a comma, tab, semicolon, bar or
+        space.
     header
-        CSV: whether the first line names the columns. By default it does when it is not all numbers.
+        CSV: whether the first line has the names of the columns. By default this is detected.
     overwrite
         Replace a store that streamdr ingested before.
     append
         Add the rows to a store that streamdr ingested before, all or none of them.
     progress
-        Whom to tell how far it is.
+        Receives the progress.
     """
     started = time.perf_counter()
     wanted = _parse_dtype(dtype)
@@ -120,10 +121,10 @@ def ingest(
             raise ConfigError(
                 "--append adds rows to a store as it is; leave out --overwrite and --chunk-rows"
             )
-        done = _append(source, dest, options, progress)
+        report = _append(source, dest, options, progress)
     else:
-        done = _create(source, dest, options, chunk_rows, overwrite, progress)
-    return replace(done, seconds=time.perf_counter() - started)
+        report = _create(source, dest, options, chunk_rows, overwrite, progress)
+    return replace(report, seconds=time.perf_counter() - started)
 
 
 def _create(
@@ -143,8 +144,8 @@ def _create(
                     chunk_rows=chunk_rows,
                     feature_names=table.feature_names,
                 )
-                beside = None if table.label_kind is None else LabelWriter(staging.path, table.label_kind)
-                _copy_stream(source, table, writer, beside, stored, progress)
+                labels = None if table.label_kind is None else LabelWriter(staging.path, table.label_kind)
+                _copy_stream(source, table, writer, labels, stored, progress)
                 layout = writer.layout
             entries = {
                 "source": source.name,
@@ -159,11 +160,11 @@ def _create(
 
 def _append(source: Path, dest: Path, options: Options, progress: Progress) -> IngestReport:
     with appending(dest) as target:
-        layout, had = target.layout, target.matrix.shape[0]
+        layout, rows_before = target.layout, target.matrix.shape[0]
         if options.dtype not in (None, layout.dtype):
             raise ConfigError(f"dtype is {options.dtype}, but {dest} holds {layout.dtype}; leave it out")
         if options.labels is not None and target.labels is None:
-            raise ConfigError(f"{dest}: has no labels that others could be appended to; leave `--labels` out")
+            raise ConfigError(f"{dest}: has no labels to append to; leave `--labels` out")
         options = replace(
             options,
             dtype=layout.dtype,
@@ -181,14 +182,14 @@ def _append(source: Path, dest: Path, options: Options, progress: Progress) -> I
         rows = target.matrix.whole_rows + layout.shape[0]
         written = target.commit(rows)
         layout = replace(target.layout, shape=(rows, *layout.shape[1:]))
-    return _report(dest, layout, written, rows - had, table, options.labels)
+    return _report(dest, layout, written, rows - rows_before, table, options.labels)
 
 
 def _append_grid(source: Path, table: Grid, target: Appending, progress: Progress) -> ArrayLayout:
     _require_rows(source, table)
     require_columns(source, table.shape[1:], target)
-    begun = target.matrix.shape[0] - target.matrix.whole_rows
-    layout = replace(target.layout, shape=(begun + table.shape[0], *table.shape[1:]))
+    n_tail = target.matrix.shape[0] - target.matrix.whole_rows
+    layout = replace(target.layout, shape=(n_tail + table.shape[0], *table.shape[1:]))
     array = create_matrix(target.staging, layout)
     target.matrix.require_like(target.staging / NAME)
     tail = target.matrix.tail()
@@ -196,7 +197,7 @@ def _append_grid(source: Path, table: Grid, target: Appending, progress: Progres
     def values(region: Index) -> Array:
         rows, *others = region
         old = tail[(rows, *others)]
-        new = slice(max(rows.start - begun, 0), max(rows.stop - begun, 0))
+        new = slice(max(rows.start - n_tail, 0), max(rows.stop - n_tail, 0))
         fresh = table.read((new, *others))
         return np.concatenate(
             [old, convert(source, fresh, layout.dtype, *(part.start for part in (new, *others)[:2]))]
@@ -215,12 +216,12 @@ def _append_stream(
     target.matrix.require_like(target.staging / _PROBE)
     tail = target.matrix.tail()
     writer.append(tail)
-    beside = None
+    labels = None
     if target.labels is not None and table.label_kind is not None:
-        beside = LabelWriter(target.staging, table.label_kind)
+        labels = LabelWriter(target.staging, table.label_kind)
         target.labels.require_like(target.staging / LABELS)
-        beside.append(target.labels.tail())
-    _copy_stream(source, table, writer, beside, dtype, progress, begun=len(tail))
+        labels.append(target.labels.tail())
+    _copy_stream(source, table, writer, labels, dtype, progress, n_tail=len(tail))
     return writer.layout
 
 
@@ -268,16 +269,16 @@ def _copy_stream(
     labels: LabelWriter | None,
     dtype: np.dtype[Any],
     progress: Progress,
-    begun: int = 0,
+    n_tail: int = 0,
 ) -> None:
-    """Write the rows of a stream behind those, if any, with which the writer has begun."""
+    """Write the rows of a stream after the `n_tail` rows that the writer has already."""
     for remark in table.remarks:
         progress.message(f"{source.name}: {remark}")
-    bytes_each = 1 if table.unit == "bytes" else table.n_cols * table.dtype.itemsize
-    progress.start(_label(source), table.total, bytes_per_row=bytes_each, unit=table.unit)
+    bytes_per_unit = 1 if table.unit == "bytes" else table.n_cols * table.dtype.itemsize
+    progress.start(_label(source), table.total, bytes_per_row=bytes_per_unit, unit=table.unit)
     try:
         for values, extent, found in table.batches:
-            writer.append(convert(source, values, dtype, writer.n_rows - begun))
+            writer.append(convert(source, values, dtype, writer.n_rows - n_tail))
             if labels is not None and found is not None:
                 labels.append(found)
             progress.advance(extent)
@@ -286,7 +287,7 @@ def _copy_stream(
             labels.finish()
     finally:
         progress.finish()
-    if writer.n_rows == begun:
+    if writer.n_rows == n_tail:
         raise DataError(f"{source}: has no rows; check that this is the right file")
 
 

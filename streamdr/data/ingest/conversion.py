@@ -1,4 +1,4 @@
-"""The change of a matrix's type on its way in, refusing what the new type cannot hold."""
+"""Conversion of values to the stored type. Values that the type cannot represent are an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamdr.errors import DataError
 
 
 def target_dtype(source: Path, held: np.dtype[Any], wanted: np.dtype[Any] | None) -> np.dtype[Any]:
-    """The type to store values of type `held` in: as they are, unless another is wanted and can hold them."""
+    """Return the type to store: that of the file (`held`), or `wanted` if it can represent the values."""
     if held.kind not in "biuf":
         raise DataError(f"{source}: holds {held}, but a matrix of real numbers is needed; convert it first")
     if wanted is None and held.itemsize > 8:
@@ -26,7 +26,7 @@ def target_dtype(source: Path, held: np.dtype[Any], wanted: np.dtype[Any] | None
 
 
 def convert(source: Path, values: Array, dtype: np.dtype[Any], first_row: int, first_col: int = 0) -> Array:
-    """The values in another type. One out of its range is an error, not an infinity or a remainder."""
+    """Return the values in another type. A value out of its range is an error: it does not overflow."""
     if np.can_cast(values.dtype, dtype, "safe"):
         return values.astype(dtype, copy=False)
     with np.errstate(over="ignore"):

@@ -17,7 +17,7 @@ Opener = Callable[[Path, Options], AbstractContextManager[Table]]
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file: who reads it, which of the options it heeds, and what must be installed for it."""
+    """A file format: its reader, the options that it uses, and the extra that must be installed for it."""
 
     module: str
     opener: str
@@ -25,15 +25,15 @@ class Format:
     extra: str | None = None
 
 
-_CHOICE = ("exclude", "numeric_only", "labels")
+_COLUMN_OPTIONS = ("exclude", "numeric_only", "labels")
 NPY = Format("streamdr.data.ingest.npy", "open_npy", frozenset())
 DELIMITED = Format(
     "streamdr.data.ingest.delimited",
     "open_delimited",
-    frozenset({"columns", "delimiter", "header", *_CHOICE}),
+    frozenset({"columns", "delimiter", "header", *_COLUMN_OPTIONS}),
 )
 PARQUET = Format(
-    "streamdr.data.ingest.parquet", "open_parquet", frozenset({"columns", *_CHOICE}), extra="parquet"
+    "streamdr.data.ingest.parquet", "open_parquet", frozenset({"columns", *_COLUMN_OPTIONS}), extra="parquet"
 )
 HDF5 = Format("streamdr.data.ingest.hdf5", "open_hdf5", frozenset({"dataset"}), extra="hdf5")
 
@@ -61,18 +61,18 @@ def open_table(source: Path, options: Options) -> AbstractContextManager[Table]:
             ) from None
         except (OSError, ValueError) as error:
             raise DataError(f"{source}: cannot be read: {error}") from error
-    form = _format(source)
-    for name in ("dataset", "columns", "delimiter", "header", *_CHOICE):
-        if getattr(options, name) is not None and name not in form.options:
-            raise ConfigError(f"{source}: `{name}` means nothing for this kind of file; leave it out")
+    file_format = _format(source)
+    for name in ("dataset", "columns", "delimiter", "header", *_COLUMN_OPTIONS):
+        if getattr(options, name) is not None and name not in file_format.options:
+            raise ConfigError(f"{source}: `{name}` has no meaning for this kind of file; leave it out")
     if source.is_file() and source.stat().st_size == 0:
         raise DataError(f"{source}: is empty; check that it was copied whole")
     try:
-        opener: Opener = getattr(import_module(form.module), form.opener)
+        opener: Opener = getattr(import_module(file_format.module), file_format.opener)
     except ModuleNotFoundError as error:
         raise DataError(
             f"{source}: reading this kind of file needs {error.name}; "
-            f"install it with: pip install 'streamdr[{form.extra}]'"
+            f"install it with: pip install 'streamdr[{file_format.extra}]'"
         ) from error
     return opener(source, options)
 
@@ -80,15 +80,15 @@ def open_table(source: Path, options: Options) -> AbstractContextManager[Table]:
 def _format(source: Path) -> Format:
     name = source.name.lower()
     if name.endswith(".zarr") or (source / "zarr.json").exists() or (source / ".zgroup").exists():
-        raise DataError(f"{source}: is a zarr store already, which streamdr reads as it is")
+        raise DataError(f"{source}: is a zarr store already, which streamdr reads directly")
     if source.is_dir():
         return PARQUET
     if name.endswith(".npz"):
         raise DataError(
-            f"{source}: is an archive of arrays; save the one you mean as .npy first: "
+            f"{source}: is an archive of arrays; save one array as .npy first: "
             "numpy.save('x.npy', numpy.load('x.npz')['name'])"
         )
-    for suffix, form in FORMATS.items():
+    for suffix, file_format in FORMATS.items():
         if name.endswith(suffix):
-            return form
-    raise DataError(f"{source}: is of no kind that can be ingested; these are: {', '.join(FORMATS)}")
+            return file_format
+    raise DataError(f"{source}: this format cannot be ingested; supported are: {', '.join(FORMATS)}")

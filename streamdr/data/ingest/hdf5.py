@@ -1,4 +1,4 @@
-"""One dataset of an HDF5 file, read in step with its chunks."""
+"""Reading one dataset of an HDF5 file, aligned to its chunks."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from streamdr.store.matrix import LARGEST_BAND_BYTES, LARGEST_CHUNK_BYTES, is_wi
 
 _CACHE_SLOTS = 100_003
 _CACHE_BYTES = 2 * LARGEST_BAND_BYTES
-_MOST_LINKS = 100
+_MAX_LINKS = 100
 _DEFLATE, _NBIT, _SCALE_OFFSET = 1, 5, 6
-"""The numbers by which HDF5 knows its filters."""
+"""The numbers of HDF5 filters."""
 _DAMAGED = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, MemoryError)
-"""What h5py raises for files that are damaged, by the call that came across it."""
+"""The exceptions that h5py raises for damaged files, depending on the call."""
 
 
 @contextmanager
 def open_hdf5(path: Path, options: Options) -> Iterator[Grid]:
-    """Open the dataset that the options name, or the only one there is."""
+    """Open the dataset that the options name, or the only dataset of the file."""
     with _naming(path):
         file = h5py.File(path, "r")
     with file:
@@ -77,8 +77,8 @@ def _find(path: Path, file: h5py.File, name: str | None) -> h5py.Dataset:
     listing = ", ".join(found.values()) or "none"
     if name is None:
         if len(found) != 1:
-            said = f"{path}: name the dataset to read with `--dataset`; the file has {listing}"
-            raise InputError("dataset", said, located=True)
+            message = f"{path}: name the dataset to read with `--dataset`; the file has {listing}"
+            raise InputError("dataset", message, located=True)
         (name,) = found
     _require_links_within(path, file, name)
     dataset = file.get(name)
@@ -86,16 +86,16 @@ def _find(path: Path, file: h5py.File, name: str | None) -> h5py.Dataset:
         raise InputError("dataset", f"{path}: has no dataset {name!r}; it has {listing}", located=True)
     if dataset.is_virtual or dataset.external is not None:
         raise DataError(
-            f"{path}: the values of dataset {name!r} are in other files, which may be any; "
+            f"{path}: the values of dataset {name!r} are in other files, which are not read; "
             "copy it into one file first, say with h5repack or with h5py"
         )
     return _with_chunk_cache(dataset)
 
 
 def _require_links_within(path: Path, file: h5py.File, name: str) -> None:
-    """Refuse a name that leads out of the file, by an external link anywhere on its way."""
+    """Raise an error if an external link is anywhere on the path to the dataset."""
     names, here = [part for part in name.split("/") if part], ""
-    for _ in range(_MOST_LINKS):
+    for _ in range(_MAX_LINKS):
         if not names:
             return
         here, part = f"{here}/{names.pop(0)}", here
@@ -105,11 +105,11 @@ def _require_links_within(path: Path, file: h5py.File, name: str) -> None:
         if isinstance(link, h5py.SoftLink):
             inside = [step for step in link.path.split("/") if step and step != "."]
             names, here = inside + names, "" if link.path.startswith("/") else part
-    raise DataError(f"{path}: links lead round and round to dataset {name!r}; name the dataset itself")
+    raise DataError(f"{path}: the links to dataset {name!r} form a loop; name the dataset itself")
 
 
 def _with_chunk_cache(dataset: h5py.Dataset) -> h5py.Dataset:
-    """The same dataset, with a cache for those of its chunks that several reads will cut through.
+    """Return the dataset with a cache for chunks that several reads need.
 
     Without it, each of these reads would decompress a whole band of chunks again.
     """
@@ -118,18 +118,18 @@ def _with_chunk_cache(dataset: h5py.Dataset) -> h5py.Dataset:
     chunk = math.prod(dataset.chunks) * dataset.dtype.itemsize
     if chunk > _CACHE_BYTES:
         raise DataError(
-            f"{dataset.file.filename}: dataset {dataset.name!r} has chunks of {chunk / 1e9:.3g} GB, to be "
-            f"read whole, where {_CACHE_BYTES / 1e9:.3g} GB are the most; cut them with h5repack"
+            f"{dataset.file.filename}: dataset {dataset.name!r} has chunks of {chunk / 1e9:.3g} GB, "
+            f"more than the maximum of {_CACHE_BYTES / 1e9:.3g} GB; make them smaller with h5repack"
         )
     band = dataset.chunks[0] * math.prod(dataset.shape[1:]) * dataset.dtype.itemsize
-    lines_up = band <= LARGEST_CHUNK_BYTES and not is_wide(dataset.shape)
+    aligned = band <= LARGEST_CHUNK_BYTES and not is_wide(dataset.shape)
     access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
-    access.set_chunk_cache(_CACHE_SLOTS, LARGEST_CHUNK_BYTES if lines_up else _CACHE_BYTES, 1.0)
+    access.set_chunk_cache(_CACHE_SLOTS, LARGEST_CHUNK_BYTES if aligned else _CACHE_BYTES, 1.0)
     return h5py.Dataset(h5py.h5d.open(dataset.file.id, dataset.name.encode(), access))
 
 
 class _Bounds:
-    """What the chunks of a dataset may become: HDF5 itself decodes for as long as there is memory."""
+    """Limits for the decoded size of the chunks of a dataset: HDF5 itself has none."""
 
     def __init__(self, dataset: h5py.Dataset) -> None:
         self._dataset = dataset
@@ -138,38 +138,39 @@ class _Bounds:
         properties = dataset.id.get_create_plist()
         filters = [properties.get_filter(i) for i in range(properties.get_nfilters())]
         for number, _, values, _ in filters:
-            # These are told by the file how many values there are, and how long each is.
+            # For these filters the file declares the number of values and their size.
             if number in (_NBIT, _SCALE_OFFSET) and values[2] * values[4] != size:
-                raise ValueError("a filter is to make more of a chunk, or less, than it is")
+                raise ValueError("a filter declares another size than that of a chunk")
         self._filters = [number for number, *_ in filters]
         self._limits = [size]
-        """Before the first filter encodes, and after each."""
+        """The most bytes before the first filter encodes, and after each filter."""
         for _ in filters:
             self._limits.append(encoded_limit(self._limits[-1]))
-        self._written = self._find_written()
+        self._stored = self._find_stored()
 
     def require(self, region: Index) -> None:
-        """Refuse a region with a chunk in it that deflates to more than a chunk."""
+        """Raise an error if a chunk of the region inflates to more than the size of a chunk."""
         if _DEFLATE not in self._filters:
             return
         for coords, _, _ in self._grid.overlaps(region):
             number = np.ravel_multi_index(coords, self._grid.counts)
-            place = int(np.searchsorted(self._written, number))
-            if place < len(self._written) and self._written[place] == number:
+            position = int(np.searchsorted(self._stored, number))
+            if position < len(self._stored) and self._stored[position] == number:
                 start = tuple(part.start for part in self._grid.bounds(coords))
                 self._inflate(*self._dataset.id.read_direct_chunk(start))
 
     def _inflate(self, skipped: int, data: Any) -> None:
+        """Inflate a chunk within the limits. `skipped` has a bit for each filter that was not applied."""
         used = [number for i, number in enumerate(self._filters) if not skipped >> i & 1]
         for limit, number in reversed(list(zip(self._limits, used, strict=False))):
             if number == _DEFLATE:
                 data = inflate(data, limit)
 
-    def _find_written(self) -> NDArray[np.int64]:
-        """The numbers of the chunks that are stored, each in as many bytes as it can be."""
+    def _find_stored(self) -> NDArray[np.int64]:
+        """Return the numbers of the stored chunks. A chunk with more bytes than its limit is an error."""
         numbers = array("q")
 
-        def note(stored: Any) -> None:
+        def add(stored: Any) -> None:
             if stored.size > self._limits[-1]:
                 raise ValueError(f"a chunk of {self._limits[0]:,} bytes is stored in {stored.size:,}")
             lengths = zip(stored.chunk_offset, self._grid.chunk, strict=True)
@@ -178,5 +179,5 @@ class _Bounds:
                 numbers.append(number)
 
         if self._filters:
-            self._dataset.id.chunk_iter(note)
+            self._dataset.id.chunk_iter(add)
         return np.sort(np.frombuffer(numbers, np.int64)) if numbers else np.empty(0, np.int64)

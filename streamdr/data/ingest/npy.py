@@ -20,7 +20,7 @@ def open_npy(path: Path, options: Options) -> Iterator[Grid]:
     """Open a .npy file of any numeric type, byte order and memory order."""
 
     def read(region: Index) -> Array:
-        # Mapped anew each time: pages of one long-lived map would pile up in the process's memory.
+        # Mapped again each time: pages of one long-lived map would accumulate in the memory of the process.
         return np.array(map_npy(path)[region])
 
     try:

@@ -1,4 +1,4 @@
-"""Parquet: one file, or a directory of part files, a batch of rows at a time."""
+"""Reading Parquet: one file, or a directory of part files, one batch of rows at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READ_BUFFER = 2**16
 _BATCH_BYTES = 4 * 2**20
 _SAMPLED_ROWS = 1000
 _DAMAGED = (pa.ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError)
-"""What pyarrow raises for files that are damaged, by the call that came across it."""
+"""The exceptions that pyarrow raises for damaged files, depending on the call."""
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def _parts(path: Path) -> list[Path]:
 
 
 def _natural_order(part: Path) -> list[str | int]:
-    """A key by which part.2 comes before part.10: writers number their files, and rows have an order."""
+    """Return a sort key that puts part.2 before part.10, so that rows keep the order of the writer."""
     return [int(word) if word.isdecimal() else word for word in re.split(r"(\d+)", part.name)]
 
 
@@ -102,7 +102,7 @@ def _natural_order(part: Path) -> list[str | int]:
 def _opened(part: Path) -> Iterator[pq.ParquetFile]:
     try:
         require_regular(part)
-        # Buffered, so that a row group as large as the file is not read at once.
+        # Buffered, so that a large row group is not read at once.
         with pq.ParquetFile(part, buffer_size=_READ_BUFFER, pre_buffer=False) as file:
             yield file
     except DataError:
@@ -112,13 +112,13 @@ def _opened(part: Path) -> Iterator[pq.ParquetFile]:
 
 
 def _chosen_columns(path: Path, file: pq.ParquetFile, schema: pa.Schema, options: Options) -> Columns:
-    """The columns that the options ask for; by default all but the index of a data frame."""
-    names = schema.names  # a list that is made anew whenever it is asked for
+    """Return the columns that the options select; by default all but the index of a data frame."""
+    names = schema.names  # a property that makes a new list each time
     if not names:
         raise DataError(f"{path}: has no columns; check that this is the right file")
-    often, times = Counter(names).most_common(1)[0]
+    name, times = Counter(names).most_common(1)[0]
     if times > 1:
-        raise DataError(f"{path}: {times} of its columns are called {often!r}; give each a name of its own")
+        raise DataError(f"{path}: {times} of its columns are called {name!r}; give each a different name")
     # A RangeIndex is described by a mapping, and has no column.
     index = [name for name in names if name.startswith("__index_level_")]
     index += [
@@ -160,7 +160,7 @@ def _label_kind(part: Path, schema: pa.Schema, name: str) -> LabelKind:
         return "int64"
     if pa.types.is_floating(values):
         return "float64"
-    raise DataError(f"{part}: column {name!r} holds {kind}, which are no labels; give text or numbers")
+    raise DataError(f"{part}: column {name!r} holds {kind}, which cannot be labels; use text or numbers")
 
 
 def _labels(part: Path, column: pa.Array, kind: LabelKind, first_row: int) -> Array:
@@ -171,7 +171,7 @@ def _labels(part: Path, column: pa.Array, kind: LabelKind, first_row: int) -> Ar
     try:
         return as_labels(values, kind)
     except (TypeError, ValueError, OverflowError):
-        raise DataError(f"{part}: its labels are not of the type {kind}, as those before are") from None
+        raise DataError(f"{part}: its labels do not have the type {kind} of the labels before") from None
 
 
 def _numpy_type(part: Path, name: str, kind: pa.DataType) -> np.dtype[Any]:
@@ -187,9 +187,9 @@ def _numpy_type(part: Path, name: str, kind: pa.DataType) -> np.dtype[Any]:
 
 
 def _require_same_types(part: Path, schema: pa.Schema, model: Path, types: dict[str, pa.DataType]) -> None:
-    there = frozenset(schema.names)
+    available = frozenset(schema.names)
     for name, kind in types.items():
-        found = schema.field(name).type if name in there else None
+        found = schema.field(name).type if name in available else None
         if found != kind:
             what = "no such column" if found is None else str(found)
             raise DataError(
@@ -199,18 +199,18 @@ def _require_same_types(part: Path, schema: pa.Schema, model: Path, types: dict[
 
 
 def _has_missing(file: pq.ParquetFile, names: Sequence[str]) -> bool:
-    """Whether a value is missing in these columns: by the file's own statistics, else by reading them."""
+    """Whether a value is missing in these columns: from the statistics of the file, else by reading them."""
     leaves = {file.schema.column(i).path: i for i in range(len(file.schema))}
-    silent = []
+    unknown = []
     for name in names:
         groups = (file.metadata.row_group(g) for g in range(file.num_row_groups))
         statistics = [group.column(leaves[name]).statistics for group in groups]
         if any(s is None or not s.has_null_count for s in statistics):
-            silent.append(name)
+            unknown.append(name)
         elif any(s.null_count for s in statistics):
             return True
-    return bool(silent) and any(
-        column.null_count for batch in file.iter_batches(columns=silent) for column in batch.columns
+    return bool(unknown) and any(
+        column.null_count for batch in file.iter_batches(columns=unknown) for column in batch.columns
     )
 
 
@@ -221,6 +221,6 @@ def _values(batch: pa.RecordBatch, names: Sequence[str], dtype: np.dtype[Any]) -
         if pa.types.is_decimal(column.type):
             column = column.cast(pa.float64())
         elif pa.types.is_boolean(column.type):
-            column = column.cast(pa.uint8())  # with a null among them, they would come as Python objects
+            column = column.cast(pa.uint8())  # with nulls, pyarrow would return Python objects
         values[:, i] = column.to_numpy(zero_copy_only=False)
     return values

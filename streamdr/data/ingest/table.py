@@ -1,4 +1,4 @@
-"""What a reader gives: a table that can be read anywhere, or one that only comes row after row."""
+"""The tables that readers return: with random access, or as a stream of rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamdr.store.labels import LabelKind
 
 @dataclass(frozen=True)
 class Options:
-    """What the user may say about a file. Each format reads some of these; None is for the file to say."""
+    """The user's options for a file. Each format uses some of them. None means: determined from the file."""
 
     dataset: str | None = None
     columns: tuple[str, ...] | None = None
@@ -27,28 +27,28 @@ class Options:
     numeric_only: bool | None = None
     """Whether to leave out columns that are not numbers."""
     labels: str | None = None
-    """The column that holds a label for each row."""
+    """The column with one label per row."""
     expected: tuple[str, ...] | None = None
     """The columns of the store that rows are appended to."""
     label_kind: LabelKind | None = None
-    """What the labels of that store are."""
+    """The type of the labels of that store."""
     ignored: tuple[str, ...] = ()
     """Columns that were left out of that store."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """An array that can be read at any region, its first axis the samples."""
+    """An array of which any region can be read. Its first axis holds the samples."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     read: Callable[[Index], Array]
     grain: tuple[int, ...] | None = None
-    """The chunks in which the file is stored, if it is."""
+    """The shape of the chunks of the file, if it has chunks."""
 
 
 class Batch(NamedTuple):
-    """The next rows, and how much of the stream's total they were."""
+    """The next rows of a stream, and their share of its total."""
 
     values: Array
     extent: int
@@ -57,29 +57,29 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Stream:
-    """Rows that come in order, a batch at a time, until there are no more."""
+    """Rows that are read in order, one batch at a time."""
 
     n_cols: int
     dtype: np.dtype[Any]
     batches: Iterator[Batch]
     total: int
-    """What the extents of all batches add up to: rows where they are known, else bytes of the file."""
+    """The sum of the extents of all batches: the number of rows if known, else the bytes of the file."""
     unit: Literal["rows", "bytes"]
     feature_names: tuple[str, ...] | None = None
     label_kind: LabelKind | None = None
-    """What labels are, where rows bring them along."""
+    """The type of the labels, if there are labels."""
     left_out: tuple[str, ...] = ()
-    """Columns that nobody asked to leave out, and that were."""
+    """Columns that were left out automatically."""
     not_used: tuple[str, ...] = ()
-    """All columns that were left out, by their names."""
+    """The names of all columns that were left out."""
     remarks: tuple[str, ...] = ()
-    """What a person should know about the columns that were chosen."""
+    """Messages for the user about the choice of columns."""
 
 
 Table = Grid | Stream
 
 
-def some(names: Sequence[str], limit: int = 12) -> str:
-    """A few names, for a message."""
+def listed(names: Sequence[str], limit: int = 12) -> str:
+    """Return the first few names, for a message."""
     shown = ", ".join(map(repr, names[:limit]))
     return f"{shown} and {len(names) - limit:,} more" if len(names) > limit else shown

@@ -1,7 +1,7 @@
-"""From the bytes of a chunk to its values, for every codec that a store may ask for.
+"""Decoding of chunks, for every codec that a store may use.
 
-The plain codecs have a faster way, in `decoding`. Filters, transposed chunks, shards within shards and text
-come here. Each step knows the most bytes that it can have been given, and the most that it may make.
+Codecs without parameters have a faster decoder, in `decoding`. Filters, transposed chunks, nested shards and
+text are decoded here. Each step has a limit for the size of its input and of its output.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from streamdr.data.zarr.metadata import ArrayMetadata, Sharding, parse_sharding
 from streamdr.data.zarr.shards import ABSENT, ShardIndex
 from streamdr.errors import DataError
 
-LONGEST_TEXT = 1024
+MAX_TEXT_LENGTH = 1024
 """The most characters of one label."""
-_TEXT_BYTES = 256
-_LEAST_TEXT = 1 << 20
-_USUAL_TEXT = 64
+_MAX_MEAN_TEXT_BYTES = 256
+_MIN_TEXT_LIMIT = 1 << 20
+_USUAL_TEXT_BYTES = 64
 
 
 class MissingChunkError(Exception):
-    """A chunk that should be there and is not."""
+    """A chunk is missing, and that is not allowed."""
 
 
 @dataclass(frozen=True)
@@ -45,32 +45,32 @@ class Values:
 
     @property
     def count(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return prod(self.shape)
 
     @property
     def size(self) -> int:
-        """Their bytes: at most, where they are text of any length."""
+        """The size of the values in bytes; for text of variable length, the most it may be."""
         if self.dtype.kind == "O":
-            return 4 + 4 * self.count + max(_LEAST_TEXT, _TEXT_BYTES * self.count)
+            return 4 + 4 * self.count + max(_MIN_TEXT_LIMIT, _MAX_MEAN_TEXT_BYTES * self.count)
         return self.count * self.dtype.itemsize
 
 
 class Pipeline(ABC):
-    """Decodes chunks of one array."""
+    """Decodes the chunks of one array."""
 
     encoded_limit: int
     """The most bytes that an encoded chunk can have."""
     overhead: int
-    """The bytes that decoding one takes, the encoded chunk and the result included."""
+    """The bytes that decoding a chunk needs, with the encoded chunk and the result."""
 
     @abstractmethod
     def decode(self, data: Any, needed: Region) -> Array:
-        """The values of a whole chunk, right at least in the part that is needed. Damage raises anything."""
+        """Return a whole chunk; at least the needed part is valid. Damaged data raises any exception."""
 
 
 def pipeline(metadata: ArrayMetadata, fill_value: Any, where: str) -> Pipeline:
-    """The way to decode an array's chunks (its shards); `fill_value` is None where none may be missing."""
+    """Return the pipeline for chunks (or shards) of an array; `fill_value` None forbids missing chunks."""
     values = Values(metadata.grid.chunk, metadata.dtype)
     try:
         if metadata.zarr_format == 2:
@@ -83,18 +83,18 @@ def pipeline(metadata: ArrayMetadata, fill_value: Any, where: str) -> Pipeline:
 
 
 class _PipelineV2(Pipeline):
-    """Filters and a compressor, all of them from bytes to bytes."""
+    """The codecs of zarr v2: filters and a compressor, all from bytes to bytes."""
 
     def __init__(self, values: Values, order: Literal["C", "F"], codecs: Sequence[Codec]) -> None:
         self._values, self._order = values, order
         self._text = values.dtype.kind == "O"
         if self._text != (bool(codecs) and codecs[0].name == VLEN_TEXT):
-            raise ValueError("text of any length is stored by the filter vlen-utf8, and nothing else is")
-        # Without the prefix, v2 means the codecs of numcodecs: its checksums may stand at either end.
+            raise ValueError("the filter vlen-utf8 is needed for text of variable length, and only for that")
+        # v2 names codecs of numcodecs without the prefix. Their checksums may be at either end.
         steps = [Codec(f"numcodecs.{codec.name}", codec.configuration) for codec in codecs[self._text :]]
         self._steps = _Steps(values.size, steps)
         self.encoded_limit = self._steps.limits[-1]
-        usual = 3 * _USUAL_TEXT * values.count if self._text else 3 * max(self._steps.limits)
+        usual = 3 * _USUAL_TEXT_BYTES * values.count if self._text else 3 * max(self._steps.limits)
         self.overhead = usual + self._steps.memory
 
     def decode(self, data: Any, needed: Region) -> Array:
@@ -105,7 +105,7 @@ class _PipelineV2(Pipeline):
 
 
 class _PipelineV3(Pipeline):
-    """From array to array, then from array to bytes, then from bytes to bytes."""
+    """The codecs of zarr v3: array to array, then array to bytes, then bytes to bytes."""
 
     def __init__(self, values: Values, codecs: Sequence[Codec], fill_value: Any, where: str) -> None:
         self._filters: list[tuple[Codec, Values]] = []
@@ -117,8 +117,8 @@ class _PipelineV3(Pipeline):
         if not codecs:
             raise ValueError("no codec turns values into bytes")
         self._serializer = _serializer(codecs[0], values, fill_value, where)
-        shuffled = [_with_type(codec, values.dtype) for codec in codecs[1:]]
-        self._steps = _Steps(self._serializer.encoded_limit, shuffled)
+        compressors = [_with_type(codec, values.dtype) for codec in codecs[1:]]
+        self._steps = _Steps(self._serializer.encoded_limit, compressors)
         self.encoded_limit = self._steps.limits[-1]
         widest = max((before.size for _, before in self._filters), default=0)
         encoded = 0 if values.dtype.kind == "O" else 2 * max(self._steps.limits)
@@ -141,7 +141,7 @@ class _PipelineV3(Pipeline):
 
 
 class _Bytes(Pipeline):
-    """Values as they lie in memory."""
+    """Values as in memory, in a given byte order."""
 
     def __init__(self, values: Values, configuration: Mapping[str, Any]) -> None:
         big = configuration.get("endian") == "big"
@@ -154,25 +154,25 @@ class _Bytes(Pipeline):
 
 
 class _Text(Pipeline):
-    """Text of any length, each piece after its length."""
+    """Text of variable length: each string follows its length."""
 
     def __init__(self, values: Values) -> None:
         self._values = values
         self.encoded_limit = values.size
-        self.overhead = 3 * _USUAL_TEXT * values.count
+        self.overhead = 3 * _USUAL_TEXT_BYTES * values.count
 
     def decode(self, data: Any, needed: Region) -> Array:
         return _decoded_text(data, self._values)
 
 
 class _Shard(Pipeline):
-    """Chunks in one piece of bytes, with an index of where each lies."""
+    """A shard: several chunks, with an index of their offsets and lengths."""
 
     def __init__(self, values: Values, sharding: Sharding, fill_value: Any, where: str) -> None:
         self._values, self._fill_value = values, fill_value
         index = ShardIndex.within(values.shape, sharding)
         if index is None:
-            raise ValueError("the index of its shards is encoded in a way that is not known")
+            raise ValueError("the codecs of the index of its shards are not supported")
         self._index = index
         self._chunk = _PipelineV3(Values(sharding.inner, values.dtype), sharding.codecs, fill_value, where)
         self.encoded_limit = index.size + prod(index.grid.counts) * self._chunk.encoded_limit
@@ -192,7 +192,7 @@ class _Shard(Pipeline):
                     raise MissingChunkError(f"{coords} of a shard")
                 array[grid.bounds(coords)] = self._fill_value
             elif offset + length > len(view) or length > self._chunk.encoded_limit:
-                raise ValueError(f"chunk {coords} of the shard lies outside of it")
+                raise ValueError(f"chunk {coords} of the shard is outside of it")
             else:
                 array[grid.bounds(coords)] = self._chunk.decode(view[offset : offset + length], within)
         return array
@@ -211,11 +211,11 @@ def _serializer(codec: Codec, values: Values, fill_value: Any, where: str) -> Pi
 
 
 class _Steps:
-    """Codecs from bytes to bytes, with the most bytes that there can be between them."""
+    """Codecs from bytes to bytes, with a limit for the size of the data between them."""
 
     def __init__(self, size: int, codecs: Sequence[Codec]) -> None:
         self.limits = [size]
-        """Before the first codec encodes, and after each."""
+        """The most bytes before the first codec encodes, and after each codec."""
         self._decoders: list[Decode] = []
         for codec in codecs:
             self.limits.append(_encoded_limit(codec, self.limits[-1]))
@@ -223,7 +223,7 @@ class _Steps:
         self.memory = LZMA_MEMORY if any(codec.name.endswith("lzma") for codec in codecs) else 0
 
     def decode(self, data: Any) -> Any:
-        """What was encoded."""
+        """Return the decoded data."""
         bounds = list(pairwise(self.limits))
         for decoder, (decoded, encoded) in zip(reversed(self._decoders), reversed(bounds), strict=True):
             data = _as_bytes(data)
@@ -234,7 +234,7 @@ class _Steps:
 
 
 def _unbounded(codec: Codec) -> Decode:
-    """The decoder of a filter or a checksum, whose output is at most eight times as long as its input."""
+    """Return the decoder of a filter or checksum. Its output is at most eight times as long as its input."""
     numcodec = _numcodec(codec)
     return lambda data, limit: numcodec.decode(data)
 
@@ -256,7 +256,7 @@ def _encoded_limit(codec: Codec, size: int) -> int:
 
 
 def _types(codec: Codec) -> tuple[np.dtype[Any] | None, np.dtype[Any] | None]:
-    """The types that a filter decodes to and encodes to, where it says so."""
+    """Return the types that a filter decodes to and encodes to, if it declares them."""
     given = codec.configuration
     decoded = given.get("decode_dtype") or given.get("dtype")
     encoded = given.get("encode_dtype") or given.get("astype") or decoded
@@ -264,7 +264,7 @@ def _types(codec: Codec) -> tuple[np.dtype[Any] | None, np.dtype[Any] | None]:
 
 
 def _with_type(codec: Codec, dtype: np.dtype[Any]) -> Codec:
-    """The codec of a v3 array with what it takes from the array's type where it does not say."""
+    """Return a v3 codec with the parameter that defaults to the type of the array."""
     parameter, value = {
         "shuffle": ("elementsize", dtype.itemsize),
         "fixedscaleoffset": ("dtype", str(dtype)),
@@ -277,13 +277,16 @@ def _with_type(codec: Codec, dtype: np.dtype[Any]) -> Codec:
 
 
 def _after_filter(codec: Codec, values: Values) -> Values:
+    """Return the shape and type of values that a filter has encoded."""
     name = codec.name.removeprefix("numcodecs.")
     if name == "transpose":
         order = codec.configuration.get("order")
         if not isinstance(order, list) or sorted(map(str, order)) != sorted(
             map(str, range(len(values.shape)))
         ):
-            raise ValueError(f"the order of codec 'transpose' is no order of {len(values.shape)} axes")
+            raise ValueError(
+                f"the order of codec 'transpose' is not a permutation of {len(values.shape)} axes"
+            )
         return Values(tuple(values.shape[axis] for axis in order), values.dtype)
     _numcodec(codec)
     if name == "packbits":
@@ -292,7 +295,7 @@ def _after_filter(codec: Codec, values: Values) -> Values:
 
 
 def _as_bytes(data: Any) -> NDArray[np.uint8]:
-    """Whatever a codec made, as bytes, without a copy."""
+    """Return the output of a codec as bytes, without a copy."""
     if isinstance(data, np.ndarray):
         return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
     return np.frombuffer(data, np.uint8)
@@ -304,10 +307,10 @@ def _decoded_text(data: Any, values: Values) -> Array:
         raise ValueError(f"it has {raw.size:,} bytes of text where at most {values.size:,} are expected")
     count = int.from_bytes(raw[:4].tobytes(), "little")
     if raw.size < 4 or count != values.count:
-        raise ValueError(f"it holds {count} pieces of text where {values.count} are expected")
+        raise ValueError(f"it holds {count} strings where {values.count} are expected")
     text: Array = numcodecs.VLenUTF8().decode(raw)
     if 4 + 4 * count + sum(map(len, map(str.encode, text))) != raw.size:
-        raise ValueError("something follows its text")
-    if max(map(len, text), default=0) > LONGEST_TEXT:
-        raise ValueError(f"a piece of text has more than {LONGEST_TEXT} characters")
+        raise ValueError("there is extra data after its text")
+    if max(map(len, text), default=0) > MAX_TEXT_LENGTH:
+        raise ValueError(f"a string has more than {MAX_TEXT_LENGTH} characters")
     return text.reshape(values.shape)

@@ -1,4 +1,4 @@
-"""The codecs that a store may ask for: from bytes to values, within a bound, and nothing else."""
+"""The codecs that a store may use: only those that decode bytes to values of bounded size."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 from streamdr.errors import DataError
 
 VLEN_TEXT = "vlen-utf8"
-"""For arrays of text, and only for these."""
+"""The codec of text arrays. It is allowed only for these."""
 CHECKSUMS = frozenset({"crc32c", "crc32", "adler32", "fletcher32"})
 ARRAY_FILTERS = frozenset(
     {"transpose", "delta", "fixedscaleoffset", "quantize", "bitround", "packbits", "astype"}
 )
-"""From values to values; in zarr v2 they work on bytes like all others."""
+"""Array-to-array codecs. In zarr v2 they work on bytes like all others."""
 _SERIALIZERS = {"bytes", "sharding_indexed"}
 _COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "shuffle"}
 _ALLOWED = frozenset(_SERIALIZERS | _COMPRESSORS | CHECKSUMS | ARRAY_FILTERS)
-"""The names allowed, with or without `numcodecs.` before them, for every array that is read. A registry holds
-more: `pickle` runs code, and `zfpy` and `pcodec` decode to whatever size the data asks for."""
+"""The names allowed for every array, with or without the prefix `numcodecs.`. Others in the registry are not
+safe: `pickle` runs code, and `zfpy` and `pcodec` decode to any size that the data declares."""
 
 _TYPE_PARAMETERS = ("dtype", "astype", "encode_dtype", "decode_dtype")
 _NUMBER_PARAMETERS = {
@@ -34,19 +34,19 @@ _NUMBER_PARAMETERS = {
 
 
 def shortened(value: object) -> str:
-    """A value out of metadata, as errors show it: on one line, and not too long."""
+    """Return a value from metadata for an error message: on one line, and not too long."""
     return reprlib.repr(value)
 
 
 class Codec(NamedTuple):
-    """A codec as metadata declares it."""
+    """A codec as declared in metadata."""
 
     name: str
     configuration: Mapping[str, Any]
 
 
 def parse_v2(declared: object, where: str, *, text: bool = False) -> Codec:
-    """A compressor or filter of a v2 array: an object with an id among its parameters."""
+    """Return a compressor or filter of a v2 array, from an object with an id and parameters."""
     if not isinstance(declared, dict) or not isinstance(declared.get("id"), str):
         raise DataError(f"{where}: a compressor or filter is not an object with an id: {shortened(declared)}")
     parameters = {key: value for key, value in declared.items() if key != "id"}
@@ -54,18 +54,19 @@ def parse_v2(declared: object, where: str, *, text: bool = False) -> Codec:
 
 
 def parse_v3(declared: object, where: str, *, text: bool = False) -> tuple[Codec, ...]:
-    """The codecs of a v3 array, or of a shard: a list of names and configurations."""
+    """Return the codecs of a v3 array or of a shard, from a list of names and configurations."""
     if not isinstance(declared, list):
         raise DataError(f"{where}: codecs must be a list, not {shortened(declared)}")
     return tuple(_named(codec, where, text=text) for codec in declared)
 
 
 def named(codecs: Iterable[Codec]) -> tuple[str, ...]:
-    """The names alone."""
+    """Return the names of codecs."""
     return tuple(codec.name for codec in codecs)
 
 
 def _named(declared: object, where: str, *, text: bool) -> Codec:
+    """Return a v3 codec, declared by its name or by a name and a configuration."""
     if isinstance(declared, str):
         return _allowed(declared, {}, where, text=text)
     if not isinstance(declared, dict) or not isinstance(declared.get("name"), str):
@@ -74,12 +75,13 @@ def _named(declared: object, where: str, *, text: bool) -> Codec:
     if not isinstance(configuration, dict):
         raise DataError(f"{where}: the configuration of codec {shortened(declared['name'])} is not an object")
     if "id" in configuration:
-        # Would be handed to numcodecs as the codec's own name, whatever the name beside it says.
+        # numcodecs would use it as the name of the codec, in place of the name that was checked.
         raise DataError(f"{where}: the configuration of codec {shortened(declared['name'])} carries an id")
     return _allowed(declared["name"], configuration, where, text=text)
 
 
 def _allowed(name: str, configuration: Mapping[str, Any], where: str, *, text: bool) -> Codec:
+    """Return a codec if its name is allowed and its parameters are valid; else raise an error."""
     if name.removeprefix("numcodecs.") not in _ALLOWED and not (text and name == VLEN_TEXT):
         raise DataError(
             f"{where}: codec {shortened(name)} is not one of the codecs that are safe to run; "

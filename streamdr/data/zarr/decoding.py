@@ -1,4 +1,4 @@
-"""From the bytes of one chunk to its values, for the codecs that need no parameters to decode."""
+"""Decoding of chunks, for codecs that need no parameters to decode."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from streamdr.data.zarr.metadata import ArrayMetadata
 
 _PLAIN = frozenset({"blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "crc32c"})
 _GROWING = frozenset({"gzip", "zlib", "bz2"})
-"""These do not know the size of what they decode, and hold it twice for a moment."""
+"""These do not know the decoded size in advance, and need the decoded data twice for a moment."""
 
 
 @dataclass(frozen=True)
 class ChunkDecoder:
-    """Bytes of one chunk to values."""
+    """Decodes the bytes of a chunk to values."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -32,7 +32,7 @@ class ChunkDecoder:
 
     @classmethod
     def of(cls, metadata: ArrayMetadata) -> ChunkDecoder | None:
-        """The decoder of an array's chunks (of the chunks in its shards), or None if it takes more."""
+        """Return the decoder of chunks of an array (inside its shards); None if codecs need parameters."""
         chain, dtype = metadata.codecs, metadata.dtype
         if dtype.kind == "O":
             return None
@@ -44,7 +44,7 @@ class ChunkDecoder:
             dtype = dtype.newbyteorder(">" if chain[0].configuration.get("endian") == "big" else "<")
             chain = chain[1:]
         names = tuple(codec.name for codec in reversed(chain))
-        # Where the checksum is numcodecs' own, as in v2, it may stand at either end of the data.
+        # The checksum of numcodecs, as in v2, may be at either end of the data.
         if ("crc32c" if metadata.zarr_format == 2 else "numcodecs.crc32c") in names:
             return None
         steps = tuple(name.removeprefix("numcodecs.") for name in names)
@@ -52,33 +52,33 @@ class ChunkDecoder:
 
     @property
     def size(self) -> int:
-        """The bytes of a decoded chunk."""
+        """The size of a decoded chunk in bytes."""
         return prod(self.shape) * self.dtype.itemsize
 
     @property
     def limits(self) -> tuple[int, ...]:
-        """The most bytes that each step may make, in the order of decoding: exactly so many for the last."""
-        return tuple(_after(self.size, len(self.steps) - 1 - i) for i in range(len(self.steps)))
+        """The most bytes that each step may return, in the order of decoding. The last is the exact size."""
+        return tuple(_encoded_size(self.size, len(self.steps) - 1 - i) for i in range(len(self.steps)))
 
     @property
     def encoded_limit(self) -> int:
         """The most bytes that an encoded chunk can have."""
-        return _after(self.size, len(self.steps))
+        return _encoded_size(self.size, len(self.steps))
 
     @property
     def overhead(self) -> int:
-        """The bytes that decoding takes besides the result: the encoded and the decoded chunk, at worst."""
+        """The bytes that decoding needs besides the result: at most the encoded and the decoded chunk."""
         return (3 if _GROWING & set(self.steps) else 2) * self.size
 
     def decode(self, data: bytes | Array, within: Region, target: Array) -> None:
-        """Fill `target` with the part `within` the chunk."""
-        in_place = self.steps[-1:] == ("blosc",) and self._is_image(target)
+        """Decode a chunk and copy its part `within` to `target`."""
+        in_place = self.steps[-1:] == ("blosc",) and self._has_chunk_layout(target)
         encoded: Any = data
         steps = list(zip(self.steps, self.limits, strict=True))
         for step, limit in steps[: -1 if in_place else None]:
             encoded = _DECODERS[step](encoded, limit)
         if in_place:
-            # blosc would also fill a part of the target, without complaint.
+            # blosc would silently fill only a part of the target.
             self._require_size(blosc_size(encoded))
             numcodecs.blosc.decompress(encoded, target)
             return
@@ -86,8 +86,8 @@ class ChunkDecoder:
         self._require_size(decoded.size)
         target[...] = decoded.view(self.dtype).reshape(self.shape, order=self.order)[within]
 
-    def _is_image(self, target: Array) -> bool:
-        """Whether the target is laid out exactly as the decoded chunk, so that no copy is needed."""
+    def _has_chunk_layout(self, target: Array) -> bool:
+        """Whether the target has the memory layout of the decoded chunk, so that no copy is needed."""
         return (
             target.shape == self.shape
             and target.dtype == self.dtype
@@ -100,7 +100,8 @@ class ChunkDecoder:
             raise ValueError(f"it decodes to {size} bytes where {self.size} are expected")
 
 
-def _after(size: int, steps: int) -> int:
+def _encoded_size(size: int, steps: int) -> int:
+    """Return the most bytes after a number of encoding steps."""
     for _ in range(steps):
         size = encoded_limit(size)
     return size

@@ -1,7 +1,7 @@
-"""Decompression within a bound: nothing is decoded beyond the size that is known beforehand.
+"""Bounded decompression: nothing is decoded beyond the expected size.
 
-A few kilobytes can stand for gigabytes. The size of a chunk is in the metadata, and what a codec is allowed
-to make of its bytes follows from that.
+A few kilobytes can decompress to gigabytes. The metadata has the size of a chunk, which limits what a codec
+may return.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ import numpy as np
 from streamdr.data.zarr.codecs import Codec
 
 Decode = Callable[[Any, int], Any]
-"""From encoded bytes, and the most that they may become, to decoded ones. What is damaged raises anything."""
+"""Decodes bytes, given the most bytes of the result. Damaged data raises any exception."""
 
 LZMA_MEMORY = 80 << 20
-"""What the strongest preset of lzma takes to decode, whatever the data."""
+"""The memory that the strongest preset of lzma needs to decode any data."""
 _ZSTD_BLOCK = 128 << 10
 
 
 def encoded_limit(size: int) -> int:
-    """The most bytes that a compressor makes of so many: noise becomes a little longer."""
+    """Return the most bytes that a compressor makes of `size` bytes: noise becomes a little longer."""
     return size + size // 8 + (64 << 10)
 
 
 def decompressor(codec: Codec) -> Decode | None:
-    """The bounded decoder of a compressor or of the checksum of zarr v3, or None for other codecs."""
+    """Return the bounded decoder of a compressor or of the checksum of zarr v3; None for other codecs."""
     name = codec.name if codec.name == "numcodecs.crc32c" else codec.name.removeprefix("numcodecs.")
     if name == "lzma":
         return partial(_lzma, codec.configuration)
@@ -43,9 +43,9 @@ def decompressor(codec: Codec) -> Decode | None:
 
 
 def blosc_size(data: Any) -> int:
-    """The size that blosc data decodes to, by its header, if all of the data is there.
+    """Return the decoded size in the header of blosc data. Truncated data is an error.
 
-    blosc itself does not look, and reads whatever lies in memory behind data that was cut short.
+    blosc does not check for it, and reads memory beyond the end of truncated data.
     """
     header = bytes(data[:16])
     if len(header) < 16 or int.from_bytes(header[12:16], "little") != len(data):
@@ -82,13 +82,13 @@ def _zstd(data: Any, limit: int) -> Any:
 
 
 def zstd_sizes(data: Any) -> tuple[int | None, int]:
-    """The size that zstd data decodes to, if its frames say so, and the most that it can be by its blocks."""
+    """Return the decoded size if the frames of zstd data declare it, and the most that its blocks allow."""
     view = memoryview(data).cast("B")
     declared: int | None = 0
     most = position = 0
     while position < len(view):
         word = _number(view, position, 4)
-        if word & 0xFFFFFFF0 == 0x184D2A50:  # a frame to be skipped
+        if word & 0xFFFFFFF0 == 0x184D2A50:  # a skippable frame
             position += 8 + _number(view, position + 4, 4)
             continue
         if word != 0xFD2FB528:
@@ -135,14 +135,14 @@ def _bz2(data: Any, limit: int) -> Any:
 
 
 def inflate(data: Any, limit: int) -> Any:
-    """What zlib data decodes to, of at most so many bytes."""
+    """Return decoded zlib data, of at most `limit` bytes."""
     return _complete(zlib.decompressobj(), data, limit)
 
 
 def _lzma(configuration: Mapping[str, Any], data: Any, limit: int) -> Any:
     kind, filters = configuration.get("format", lzma.FORMAT_XZ), configuration.get("filters")
     memory = LZMA_MEMORY + limit
-    if kind == lzma.FORMAT_RAW:  # which takes no limit of memory
+    if kind == lzma.FORMAT_RAW:  # lzma accepts no memory limit for this format
         sizes = [step.get("dict_size") or 0 for step in filters or []]
         if any(not isinstance(size, int) or size > memory for size in sizes):
             raise ValueError(f"its lzma dictionary is larger than {memory:,} bytes")
@@ -151,7 +151,7 @@ def _lzma(configuration: Mapping[str, Any], data: Any, limit: int) -> Any:
 
 
 def _complete(decoder: Any, data: Any, limit: int) -> bytes:
-    """All that one stream decodes to, if it ends where it should."""
+    """Return the decoded data of one stream. An incomplete stream is an error."""
     decoded: bytes = decoder.decompress(data, limit + 1)
     _require(len(decoded), limit)
     if not decoder.eof:

@@ -1,4 +1,4 @@
-"""Arithmetic of chunks: which of them a region touches, what they are called, what they cover."""
+"""Chunk grids: which chunks a region overlaps, their keys and their bounds."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from streamdr.data.layout import Region
 
 
 class Overlap(NamedTuple):
-    """The part that a chunk and a region share."""
+    """The intersection of a chunk and a region."""
 
     coords: tuple[int, ...]
     within: Region
-    """The part, counted from the chunk's corner."""
+    """The intersection, relative to the origin of the chunk."""
     target: Region
-    """The part, counted from the region's corner."""
+    """The intersection, relative to the origin of the region."""
 
 
 def overlaps(edges: Sequence[Sequence[int]], region: Region) -> Iterator[Overlap]:
-    """The chunks that a region touches, in C order; `edges` are where chunks begin, and the end, by axis."""
+    """Yield the chunks that a region overlaps, in C order. `edges` are chunk boundaries along each axis."""
     axes = [list(_along(edge, piece)) for edge, piece in zip(edges, region, strict=True)]
     for pieces in product(*axes):
         yield Overlap(
@@ -35,6 +35,7 @@ def overlaps(edges: Sequence[Sequence[int]], region: Region) -> Iterator[Overlap
 
 
 def _along(edges: Sequence[int], piece: slice) -> Iterator[tuple[int, slice, slice]]:
+    """Yield the overlaps along one axis: the index of the chunk, and the slices within chunk and region."""
     first = bisect_right(edges, piece.start) - 1
     last = bisect_right(edges, piece.stop - 1)
     for index, (low, high) in enumerate(pairwise(edges[first : last + 1]), first):
@@ -45,39 +46,39 @@ def _along(edges: Sequence[int], piece: slice) -> Iterator[tuple[int, slice, sli
 
 @dataclass(frozen=True)
 class ChunkGrid:
-    """An array cut into chunks of one shape, the last ones reaching beyond it."""
+    """An array divided into chunks of one shape. The last chunks may extend beyond the array."""
 
     shape: tuple[int, ...]
     chunk: tuple[int, ...]
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """How many chunks there are along each axis."""
+        """The number of chunks along each axis."""
         return tuple(-(-length // c) for length, c in zip(self.shape, self.chunk, strict=True))
 
     @cached_property
     def n_chunks(self) -> int:
-        """How many chunks there are."""
+        """The number of chunks."""
         return prod(self.counts)
 
     @cached_property
     def edges(self) -> tuple[range, ...]:
-        """Where chunks begin and end along each axis."""
+        """The chunk boundaries along each axis."""
         return tuple(range(0, n * c + 1, c) for n, c in zip(self.counts, self.chunk, strict=True))
 
     def overlaps(self, region: Region) -> Iterator[Overlap]:
-        """The chunks that a region touches."""
+        """Yield the chunks that a region overlaps."""
         return overlaps(self.edges, region)
 
     def bounds(self, coords: Sequence[int]) -> Region:
-        """The box that a chunk fills inside the array."""
+        """Return the part of the array that a chunk covers."""
         return tuple(
             slice(i * c, min((i + 1) * c, length))
             for i, c, length in zip(coords, self.chunk, self.shape, strict=True)
         )
 
     def number(self, coords: Sequence[int]) -> int | None:
-        """The chunk's place in C order, or None when it lies outside."""
+        """Return the number of a chunk in C order, or None if it is outside the array."""
         flat = 0
         for i, count in zip(coords, self.counts, strict=True):
             if i >= count:
@@ -86,7 +87,7 @@ class ChunkGrid:
         return flat
 
     def coords(self, number: int) -> tuple[int, ...]:
-        """The chunk at this place in C order."""
+        """Return the coordinates of the chunk with this number in C order."""
         coords = []
         for count in reversed(self.counts):
             number, i = divmod(number, count)
@@ -96,17 +97,17 @@ class ChunkGrid:
 
 @dataclass(frozen=True)
 class KeyEncoding:
-    """How a chunk's coordinates become the name it is stored under: `c/3/0`, `3.0` and the like."""
+    """How the coordinates of a chunk are encoded as a key, such as `c/3/0` or `3.0`."""
 
     prefix: str
     separator: str
 
     def key(self, coords: Sequence[int]) -> str:
-        """The name of a chunk."""
+        """Return the key of a chunk."""
         return self.separator.join([*([self.prefix] if self.prefix else []), *map(str, coords)])
 
     def coords(self, key: str, ndim: int) -> tuple[int, ...] | None:
-        """The chunk of this name, or None when no chunk is called so."""
+        """Return the coordinates of the chunk with this key, or None if it is not the key of a chunk."""
         parts = key.split(self.separator)
         if self.prefix:
             if parts[0] != self.prefix:
@@ -115,5 +116,5 @@ class KeyEncoding:
         if len(parts) != ndim or not all(part.isdecimal() for part in parts):
             return None
         coords = tuple(map(int, parts))
-        # Of "03" and "3" only one is the name of a chunk.
+        # "3" is the key of a chunk, "03" is not.
         return coords if all(map(str.__eq__, map(str, coords), parts)) else None

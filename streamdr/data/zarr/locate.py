@@ -1,4 +1,4 @@
-"""Finding the one array that is meant in a store, by its metadata alone."""
+"""Locating an array in a store, from metadata only."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from streamdr.data.zarr.stores import Node
 from streamdr.errors import DataError, InputError
 
 DATA = "X"
-"""What streamdr calls the matrix in a group that it made of data."""
-_MOST_NODES = 20_000
-_MOST_DEPTH = 16
+"""The name of the matrix in groups that streamdr creates from data."""
+_MAX_NODES = 20_000
+_MAX_DEPTH = 16
 
 
 class Located(NamedTuple):
@@ -30,9 +30,9 @@ class Located(NamedTuple):
 
 
 def locate(node: Node, array: str | None, key: str = "path") -> Located:
-    """The array at a node, or the one of that name in a group, or the only one in a group.
+    """Return the array at a node, the named array in a group, or the only array in a group.
 
-    `key` is what a configuration calls the node.
+    `key` is the configuration key of the node.
     """
     try:
         if array is not None:
@@ -51,7 +51,7 @@ def locate(node: Node, array: str | None, key: str = "path") -> Located:
         names = list(arrays_below(node))
         if len(names) != 1:
             example = names[0] if names else DATA
-            if key != "path":  # `array` is of the data alone
+            if key != "path":  # only the data has the option `array`
                 advice = f"give the path of one array, as in {node.name}/{example}"
                 raise InputError(key, f"{node.name}: {_listed(names)}; {advice}")
             raise InputError(
@@ -65,9 +65,9 @@ def locate(node: Node, array: str | None, key: str = "path") -> Located:
 
 
 def stale_copy(node: Node, array: str, metadata: ArrayMetadata) -> list[int] | None:
-    """The shape that a group's consolidated metadata has of an array, where it is not the array's own.
+    """Return the shape of an array in consolidated metadata, if it differs from the shape of the array.
 
-    Such a copy is never read here, but zarr and xarray believe it.
+    streamdr does not use consolidated metadata, but zarr and xarray do.
     """
     v3 = (document_of(node, "zarr.json") or {}).get("consolidated_metadata")
     v2 = None if v3 is not None or metadata.zarr_format == 3 else document_of(node, ".zmetadata")
@@ -78,7 +78,7 @@ def stale_copy(node: Node, array: str, metadata: ArrayMetadata) -> list[int] | N
 
 
 def _is_data(node: Node) -> bool:
-    """Whether streamdr wrote a group as data, with labels or the like beside the matrix."""
+    """Whether streamdr wrote a group as data: it may contain labels beside the matrix."""
     attributes = (document_of(node, "zarr.json") or {}).get("attributes")
     record = attributes.get("streamdr") if isinstance(attributes, dict) else None
     return isinstance(record, dict) and record.get("kind") in ("ingested", "synthetic", "example")
@@ -90,8 +90,10 @@ def _named(node: Node, array: str) -> Located:
     if not path or ".." in names or "\0" in path:
         raise InputError("array", f"{node.name}: {array!r} is not the name of an array")
     if is_array(node):
-        raise InputError("array", f"{node.name}: is an array itself, and no group of them; leave `array` out")
-    for depth in range(len(names)):  # zarr refuses an array in a group that is damaged
+        raise InputError(
+            "array", f"{node.name}: is an array itself, not a group of arrays; leave `array` out"
+        )
+    for depth in range(len(names)):  # a damaged group is an error, as in zarr
         _is_group(node.child("/".join(names[:depth])) if depth else node)
     found = array_at(node.child(path))
     if found is None:
@@ -104,7 +106,7 @@ def _listed(names: list[str]) -> str:
 
 
 def array_at(node: Node) -> Located | None:
-    """The array at a node, or None where there is none."""
+    """Return the array at a node, or None if there is none."""
     v3 = document_of(node, "zarr.json")
     if v3 is not None:
         if v3.get("node_type") != "array":
@@ -119,7 +121,7 @@ def array_at(node: Node) -> Located | None:
 
 
 def _is_group(node: Node) -> bool:
-    """Whether there is a group at a node; what is damaged is refused, as zarr would."""
+    """Whether there is a group at a node. Damaged metadata is an error, as in zarr."""
     v3 = document_of(node, "zarr.json")
     if v3 is not None:
         where = f"{node.name}/zarr.json"
@@ -138,20 +140,20 @@ def _is_group(node: Node) -> bool:
 
 
 def is_array(node: Node) -> bool:
-    """Whether there is an array at a node, whether or not it can be used."""
+    """Whether there is an array at a node, even if it cannot be used."""
     v3 = document_of(node, "zarr.json")
     return node.exists(".zarray") if v3 is None else v3.get("node_type") == "array"
 
 
 def arrays_below(node: Node) -> Iterator[str]:
-    """The arrays in a group and in the groups within it. What is inside an array is not looked at."""
-    looked = 0
+    """Yield the paths of all arrays in a group and its subgroups. The files of an array are not listed."""
+    visited = 0
 
     def below(group: Node, path: str) -> Iterator[str]:
-        nonlocal looked
+        nonlocal visited
         for name in group.children():
-            looked += 1
-            if looked > _MOST_NODES or path.count("/") > _MOST_DEPTH:
+            visited += 1
+            if visited > _MAX_NODES or path.count("/") > _MAX_DEPTH:
                 raise DataError(
                     f"{node.name}: there is no end to its groups (links in a loop?); say which with `array`"
                 )
@@ -166,6 +168,6 @@ def arrays_below(node: Node) -> Iterator[str]:
 
 
 def document_of(node: Node, key: str) -> dict[str, Any] | None:
-    """A file of metadata, or None where there is none."""
+    """Return the JSON object in a metadata file, or None if there is no such file."""
     text = node.read(key, METADATA_BYTES)
     return None if text is None else parse_json(text, f"{node.name}/{key}")

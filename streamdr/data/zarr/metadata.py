@@ -1,6 +1,6 @@
-"""What a zarr array says about itself, read as plain JSON and believed only as far as it makes sense.
+"""The metadata of zarr arrays, parsed from JSON and validated.
 
-Nothing is decoded, allocated or looked up in a registry on the word of a file before it passed here.
+Nothing is decoded, allocated or looked up in a registry before the metadata is validated here.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from streamdr.data.zarr.grid import ChunkGrid, KeyEncoding
 from streamdr.errors import DataError
 
 METADATA_BYTES = 32 << 20
+"""The largest metadata file that is read: enough for the names of a million columns."""
 METADATA_FILES = ("zarr.json", ".zarray", ".zgroup")
-"""One of which every array and every group has."""
-"""The most that one file of metadata can have: the names of a million columns are in it."""
-_MOST_VALUES = 4_000_000
-_MOST_DEPTH = 64
-_MOST_DIMENSIONS = 32
+"""Every array and every group has one of these files."""
+_MAX_VALUES = 4_000_000
+_MAX_DEPTH = 64
+_MAX_DIMENSIONS = 32
 _TYPES = [np.dtype(code) for code in "?bhiqBHIQefd"]
 _V3_TYPES = frozenset(dtype.name for dtype in _TYPES)
 _V2_TYPES = frozenset(byte_order + dtype.str[1:] for dtype in _TYPES for byte_order in "<>|")
 _V2_TEXT = re.compile("[<>]U[1-9][0-9]{0,3}")
-_MOST_TEXT = 4 * 9999
+_MAX_TEXT_BYTES = 4 * 9999
 _ANY_TEXT = np.dtype(object)
-"""Text of any length, by the codec that is made for it. No other objects are read."""
+"""The type of text of variable length. Other objects are not read."""
 
 
 @dataclass(frozen=True)
 class Sharding:
-    """How a chunk of the grid is itself cut into chunks, with an index of where each one lies."""
+    """How a shard is divided into chunks, with an index of their offsets and lengths."""
 
     inner: tuple[int, ...]
     codecs: tuple[Codec, ...]
@@ -49,16 +49,16 @@ class Sharding:
 
 @dataclass(frozen=True)
 class ArrayMetadata:
-    """A zarr array's own description, checked, the same for both formats."""
+    """The validated metadata of a zarr array, in one form for both versions."""
 
     zarr_format: Literal[2, 3]
     grid: ChunkGrid
     keys: KeyEncoding
     dtype: np.dtype[Any]
-    """As stored: v2 has the byte order here, v3 in its `bytes` codec."""
+    """The stored type. In v2 it has the byte order; in v3 the `bytes` codec has it."""
     order: Literal["C", "F"]
     codecs: tuple[Codec, ...]
-    """In the order of encoding: filters before the compressor."""
+    """The codecs in the order of encoding: filters before the compressor."""
     sharding: Sharding | None
     dims: tuple[str | None, ...] | None
     feature_names: tuple[str, ...] | None
@@ -72,14 +72,14 @@ class ArrayMetadata:
 
     @property
     def smallest(self) -> tuple[int, ...]:
-        """The shape that is decoded in one piece: a chunk, and of a shard a chunk inside it."""
+        """The shape that is decoded in one step: a chunk, or a chunk inside a shard."""
         return self.grid.chunk if self.sharding is None else self.sharding.inner
 
 
 def parse_json(text: bytes, where: str) -> dict[str, Any]:
-    """One metadata file as a JSON object."""
-    if text.count(b",") + text.count(b"[") + text.count(b"{") > _MOST_VALUES:
-        raise DataError(f"{where}: more than {_MOST_VALUES:,} values are no metadata; it is damaged")
+    """Return the JSON object in a metadata file."""
+    if text.count(b",") + text.count(b"[") + text.count(b"{") > _MAX_VALUES:
+        raise DataError(f"{where}: more than {_MAX_VALUES:,} values are not metadata; it is damaged")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -91,20 +91,20 @@ def parse_json(text: bytes, where: str) -> dict[str, Any]:
 
 
 def _require_shallow(document: dict[str, Any], where: str) -> None:
-    """Refuse values within values within values: whatever looks at them later does so by recursion."""
+    """Raise an error for deeply nested values, since later code visits them recursively."""
     level: list[Any] = [document]
-    for _ in range(_MOST_DEPTH):
+    for _ in range(_MAX_DEPTH):
         nested = (value.values() if isinstance(value, dict) else value for value in level)
         level = [inner for values in nested for inner in values if isinstance(inner, (dict, list))]
         if not level:
             return
-    raise DataError(f"{where}: nested more than {_MOST_DEPTH} deep; the metadata is damaged")
+    raise DataError(f"{where}: nested more than {_MAX_DEPTH} deep; the metadata is damaged")
 
 
 def parse_array(document: Mapping[str, Any], attributes: Mapping[str, Any], where: str) -> ArrayMetadata:
-    """The description of an array out of its `zarr.json`, or out of `.zarray` and `.zattrs`.
+    """Return the metadata of an array from its `zarr.json`, or from `.zarray` and `.zattrs`.
 
-    Its values are numbers, or text: see `ArrayMetadata.is_text`.
+    Its values are numbers or text: see `ArrayMetadata.is_text`.
     """
     version, parse = (3, _parse_v3) if "node_type" in document else (2, _parse_v2)
     require_version(document, version, where)
@@ -117,12 +117,12 @@ def parse_array(document: Mapping[str, Any], attributes: Mapping[str, Any], wher
 
 
 def require_version(document: Mapping[str, Any], version: int, where: str) -> None:
-    """Refuse metadata that says it is of another version than its file is named for."""
+    """Raise an error if the metadata has another version than the name of its file implies."""
     found = document.get("zarr_format")
     if type(found) is not int or found != version:
         raise DataError(
-            f"{where}: zarr_format is {shortened(found)} where {version} belongs; the metadata is damaged, "
-            "or of a version that cannot be read"
+            f"{where}: zarr_format is {shortened(found)} where {version} is expected; the metadata is "
+            "damaged, or of a version that is not supported"
         )
 
 
@@ -143,7 +143,12 @@ def _type_v3(declared: object, where: str) -> np.dtype[Any]:
     if name in ("string", "variable_length_utf8"):
         return _ANY_TEXT
     length = configuration.get("length_bytes")
-    if name == "fixed_length_utf32" and type(length) is int and 0 < length <= _MOST_TEXT and length % 4 == 0:
+    if (
+        name == "fixed_length_utf32"
+        and type(length) is int
+        and 0 < length <= _MAX_TEXT_BYTES
+        and length % 4 == 0
+    ):
         return np.dtype(f"U{length // 4}")
     raise not_numeric(shortened(declared), where)
 
@@ -197,7 +202,7 @@ def _parse_v3(document: Mapping[str, Any], attributes: Mapping[str, Any], where:
 def parse_sharding(
     configuration: Mapping[str, Any], shard: tuple[int, ...], where: str, text: bool
 ) -> Sharding:
-    """How a shard of a shape is cut, by the configuration of its codec."""
+    """Return how a shard of a shape is divided, from the configuration of its codec."""
     inner = _lengths(configuration.get("chunk_shape"), "the chunks of a shard", 1, where)
     if len(inner) != len(shard) or any(s % c for s, c in zip(shard, inner, strict=True)):
         raise DataError(f"{where}: shards of {shard} cannot hold chunks of {inner}")
@@ -223,15 +228,13 @@ def _grid(shape: object, chunk: object, where: str) -> ChunkGrid:
 def _lengths(declared: object, what: str, least: int, where: str) -> tuple[int, ...]:
     if not isinstance(declared, list) or not all(type(n) is int and n >= least for n in declared):
         raise DataError(f"{where}: {what} must be integers of at least {least}, not {shortened(declared)}")
-    if len(declared) > _MOST_DIMENSIONS:
-        raise DataError(
-            f"{where}: {len(declared)} dimensions are more than {_MOST_DIMENSIONS}, the most there can be"
-        )
+    if len(declared) > _MAX_DIMENSIONS:
+        raise DataError(f"{where}: {len(declared)} dimensions are more than the maximum of {_MAX_DIMENSIONS}")
     return tuple(declared)
 
 
 def _require_decodable(metadata: ArrayMetadata, where: str) -> None:
-    """Refuse a shape that cannot be counted, and a chunk that no memory here could hold."""
+    """Raise an error for a shape of absurd size, and for a chunk that does not fit in memory."""
     if prod(metadata.grid.shape) * metadata.dtype.itemsize >= 2**63:
         raise DataError(f"{where}: shape {metadata.grid.shape} is absurd; the metadata is damaged")
     memory = memory_limit()
@@ -243,7 +246,7 @@ def _require_decodable(metadata: ArrayMetadata, where: str) -> None:
         if prod(shape) * itemsize > memory:
             raise DataError(
                 f"{where}: {what} of {shape} takes {prod(shape) * itemsize:.3g} bytes, more than the "
-                f"{memory:.3g} that can be had; the metadata is damaged, or the array needs smaller chunks"
+                f"{memory:.3g} of memory; the metadata is damaged, or the array needs smaller chunks"
             )
 
 
@@ -253,7 +256,7 @@ def _key_encoding(declared: object, where: str) -> KeyEncoding:
         return KeyEncoding("c", _separator(configuration.get("separator", "/"), where))
     if name == "v2":
         return KeyEncoding("", _separator(configuration.get("separator", "."), where))
-    raise DataError(f"{where}: chunk key encoding {shortened(name)} is not known")
+    raise DataError(f"{where}: chunk key encoding {shortened(name)} is not supported")
 
 
 def _separator(declared: object, where: str) -> str:
@@ -263,7 +266,7 @@ def _separator(declared: object, where: str) -> str:
 
 
 def _extension(declared: object, what: str, where: str) -> tuple[str, Mapping[str, Any]]:
-    """A v3 extension point: a name with an optional configuration."""
+    """Return the name and the optional configuration of a v3 extension point."""
     if isinstance(declared, str):
         return declared, {}
     if isinstance(declared, dict) and isinstance(declared.get("name"), str):
@@ -274,7 +277,7 @@ def _extension(declared: object, what: str, where: str) -> tuple[str, Mapping[st
 
 
 def _dims(declared: object, shape: list[int]) -> tuple[str | None, ...] | None:
-    """What the dimensions are called, if there is a name, or None, for each."""
+    """Return the names of the dimensions, if there is an entry for each of them."""
     if not isinstance(declared, list) or len(declared) != len(shape):
         return None
     return tuple(name if isinstance(name, str) else None for name in declared)

@@ -1,4 +1,4 @@
-"""Chunks that should exist and do not: zarr reads them as fill values, without a word."""
+"""Missing chunks of an array. zarr silently reads them as fill values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamdr.errors import DataError
 
 @dataclass(frozen=True)
 class Missing:
-    """The first missing chunk, and how many are missing of how many."""
+    """The first missing chunk, the number of missing chunks, and the number of all chunks."""
 
     chunk: str
     region: Region
@@ -26,20 +26,20 @@ class Missing:
 
 @dataclass(frozen=True)
 class Present:
-    """What a listing says of an array's chunks: how many are stored, and the first that is not."""
+    """The result of a listing: the number of stored chunks, and the first chunk that is not stored."""
 
     count: int
     first_absent: int
 
     @classmethod
     def of(cls, numbers: NDArray[np.int64]) -> Present:
-        """From the sorted numbers of the chunks that are stored."""
+        """Return the result, given the sorted numbers of the stored chunks."""
         gaps = np.flatnonzero(numbers != np.arange(len(numbers)))
         return cls(len(numbers), int(gaps[0]) if len(gaps) else len(numbers))
 
 
 def present_chunks(node: Node, metadata: ArrayMetadata) -> NDArray[np.int64]:
-    """The numbers, in C order, of the chunks (or shards) that are stored: eight bytes for each file."""
+    """Return the numbers, in C order, of the stored chunks (or shards): eight bytes per file."""
     grid = metadata.grid
     parsed = (metadata.keys.coords(key, len(grid.shape)) for key in node.list_keys())
     found = (grid.number(coords) for coords in parsed if coords is not None)
@@ -47,7 +47,7 @@ def present_chunks(node: Node, metadata: ArrayMetadata) -> NDArray[np.int64]:
 
 
 def find_missing(node: Node, metadata: ArrayMetadata, present: Present) -> Missing | None:
-    """The missing chunks of an array: files first, then what the indexes of shards lack."""
+    """Return the missing chunks of an array: missing files, or else chunks that are missing in shards."""
     grid = metadata.grid
     if present.count < grid.n_chunks:
         coords = grid.coords(present.first_absent)
@@ -62,7 +62,7 @@ def _find_missing_in_shards(node: Node, metadata: ArrayMetadata) -> Missing | No
     if index is None:
         raise DataError(
             f"{node.name}: its shards are encoded in a way that does not show which of their chunks are "
-            "missing; set allow_missing_chunks to read it all the same"
+            "missing; set allow_missing_chunks to read it anyway"
         )
     first, count, total = None, 0, 0
     inner = index.grid.chunk
@@ -87,7 +87,7 @@ def _offsets(node: Node, key: str, index: ShardIndex) -> NDArray[np.uint64]:
     try:
         with node.parts(key) as part:
             if part is None:
-                raise FileNotFoundError("it was there a moment ago")
+                raise FileNotFoundError("it was deleted after it was listed")
             return index.read(part)[..., 0]
     except (OSError, ValueError) as error:
         raise DataError(f"{node.name}: shard {key} cannot be read: {error}") from error

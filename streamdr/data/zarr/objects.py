@@ -1,4 +1,4 @@
-"""A zarr array in an object store, or wherever else an address leads."""
+"""Zarr arrays and groups in object stores and other remote stores."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from streamdr.store.remote import Listed, Objects, RemoteError, open_objects
 
 
 def node_at(address: Address, key: str = "path") -> ObjectNode:
-    """The node at an address, if there is anything; `key` is what a configuration calls it."""
+    """Return the node at an address; `key` is its configuration key. An empty address is an error."""
     objects = open_objects(address)
     try:
-        # Metadata shows that there is something, without a listing.
+        # If there is metadata, no listing is needed.
         there = any(objects.size(name) is not None for name in METADATA_FILES)
         if not there and next(objects.listed(), None) is None:
             raise InputError(key, f"{address}: there is nothing at this address; check it")
@@ -35,7 +35,7 @@ def node_at(address: Address, key: str = "path") -> ObjectNode:
 
 
 class ObjectNode:
-    """A node among objects, at a path."""
+    """A node at a path in an object store."""
 
     def __init__(self, objects: Objects, path: str) -> None:
         self.objects = objects
@@ -43,7 +43,7 @@ class ObjectNode:
         self._stamps = Stamps()
 
     def __reduce__(self) -> tuple[type[ObjectNode], tuple[Objects, str]]:
-        return ObjectNode, (self.objects, self.path)  # without the stamps, of which a worker has no use
+        return ObjectNode, (self.objects, self.path)  # without the stamps, which workers do not need
 
     @property
     def name(self) -> str:
@@ -51,35 +51,35 @@ class ObjectNode:
         return f"{self.objects.name}/{self.path}" if self.path else self.objects.name
 
     def child(self, path: str) -> ObjectNode:
-        """The node at a path below this one."""
+        """Return the node at a path below this one."""
         return ObjectNode(self.objects, self._key(path))
 
     def children(self) -> list[str]:
-        """The names directly below this one, files or nodes, sorted."""
+        """Return the sorted names of files and nodes directly below this one."""
         return self.objects.children(self.path)
 
     def list_keys(self) -> Iterator[str]:
-        """Every key below this node. The stamps of all come with the same listing, and are kept."""
+        """Yield every key below this node. Their stamps are kept from the same listing."""
         below, stamps = len(self._key("")), Stamps()
         for found in self.objects.listed(self.path):
             key = found.key[below:]
-            stamps.note(key, found)
+            stamps.add(key, found)
             yield key
         self._stamps = stamps
 
     def read(self, key: str, limit: int) -> bytes | None:
-        """All of an object, or None where there is none."""
+        """Return the contents of an object, or None if there is none."""
         data = self.objects.get(self._key(key), limit)
         return None if data is None else bytes(data)
 
     def read_scratch(self, key: str, limit: int) -> Array | None:
-        """All of an object, in the memory that it came in; None where there is none."""
+        """Return the contents of an object without a copy, or None if there is none."""
         data = self.objects.get(self._key(key), limit)
         return None if data is None else np.frombuffer(data, np.uint8)
 
     @contextmanager
     def parts(self, key: str) -> Iterator[ReadPart | None]:
-        """An object to read in parts, or None where there is none."""
+        """Return a function that reads parts of an object, or None if there is none."""
         size = self.objects.size(self._key(key))
         if size is None:
             yield None
@@ -96,7 +96,7 @@ class ObjectNode:
         return self.objects.size(self._key(key)) is not None
 
     def stamp(self, key: str) -> tuple[int, int]:
-        """Size and version, as the last listing had them: asking for each would be a request for each."""
+        """Return size and version from the last listing: asking for each object would be one request each."""
         return self._stamps.of(key)
 
     def _key(self, key: str) -> str:
@@ -104,20 +104,20 @@ class ObjectNode:
 
 
 class Stamps:
-    """The sizes and versions of a listing's keys, in 24 bytes for each: there may be millions."""
+    """The sizes and versions of the keys of a listing, in 24 bytes per key: there may be millions."""
 
     def __init__(self) -> None:
-        self._noted = array("q")
+        self._entries = array("q")
         self._table: np.ndarray[Any, np.dtype[np.int64]] | None = None
 
-    def note(self, key: str, found: Listed) -> None:
-        """Keep what the listing said of a key."""
-        self._noted.extend((_key_number(key), found.size, found.stamp))
+    def add(self, key: str, found: Listed) -> None:
+        """Add a key of the listing, with its size and version."""
+        self._entries.extend((_key_number(key), found.size, found.stamp))
 
     def of(self, key: str) -> tuple[int, int]:
-        """What the listing said of a key."""
+        """Return the size and version of a key."""
         if self._table is None:
-            table = np.frombuffer(self._noted, np.int64).reshape(-1, 3)
+            table = np.frombuffer(self._entries, np.int64).reshape(-1, 3)
             self._table = table[np.argsort(table[:, 0])]
         row = int(np.searchsorted(self._table[:, 0], _key_number(key)))
         if row == len(self._table) or self._table[row, 0] != _key_number(key):

@@ -1,10 +1,9 @@
-"""Reading chunks straight from their files.
+"""Reading chunks directly from their files.
 
-zarr decodes every chunk into a buffer of its own, ten at a time, and copies them all in one thread; and it
-decodes whatever a chunk becomes. Read straight, a chunk costs one file and one codec call in the thread
-that asked for it, memory stays at one chunk whatever the region, and nothing is decoded beyond the size of
-a chunk. Two threads then read lz4 about one and a half times as fast and shards about twice as fast; zstd,
-whose decoding is the cost, hardly gains.
+zarr decodes ten chunks at a time into separate buffers, copies all of them in one thread, and decodes a chunk
+to any size. Read directly, a chunk costs one file and one codec call in the calling thread. Memory stays at
+one chunk for any region, and nothing is decoded beyond the size of a chunk. Two threads then read lz4 about
+1.5 times as fast and shards about twice as fast. zstd hardly gains, since decoding takes most of its time.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from streamdr.errors import DataError
 
 
 class ChunkReader(Protocol):
-    """Fills memory with parts of chunks."""
+    """Reads parts of chunks into memory."""
 
     @property
     def overhead(self) -> int:
-        """The bytes that reading one chunk takes besides the result, at most."""
+        """The most bytes that reading a chunk needs besides the result."""
 
     def fill(self, piece: Overlap, target: Array) -> None:
-        """Read the part that `piece` says; raise MissingChunkError, or whatever the codec raises."""
+        """Read one part of a chunk; raise MissingChunkError, or any exception of the codec."""
 
 
 def chunk_reader(node: Node, metadata: ArrayMetadata, *, allow_missing: bool) -> ChunkReader:
-    """The fastest of the ways to read this array."""
+    """Return the fastest reader for this array."""
     fill_value = declared_fill_value(metadata, node.name)
     absent = Absent((0 if fill_value is None else fill_value) if allow_missing else None)
     decoder, index = ChunkDecoder.of(metadata), ShardIndex.of(metadata)
@@ -50,14 +49,16 @@ def chunk_reader(node: Node, metadata: ArrayMetadata, *, allow_missing: bool) ->
 
 
 def declared_fill_value(metadata: ArrayMetadata, name: str) -> Any:
-    """What a chunk that was never written stands for; None where the store does not say.
+    """Return the value of chunks that were never written; None if the store does not define it.
 
-    zarr looks at the metadata, and has the last word on whether it makes sense.
+    zarr parses the metadata here, and may still reject it.
     """
     kind = ArrayV3Metadata if metadata.zarr_format == 3 else ArrayV2Metadata
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # codecs beyond the specification, which are on our own list
+            warnings.simplefilter(
+                "ignore"
+            )  # about codecs outside the specification, which are checked in `codecs`
             return kind.from_dict(dict(metadata.document)).fill_value
     except Exception as error:
         raise DataError(f"{name}: zarr cannot open this array: {redact(str(error))}") from error
@@ -65,12 +66,12 @@ def declared_fill_value(metadata: ArrayMetadata, name: str) -> Any:
 
 @dataclass(frozen=True)
 class Absent:
-    """What a chunk that is not there stands for: its fill value, or (None) an error."""
+    """How a missing chunk is read: as the fill value, or (None) as an error."""
 
     fill_value: Any
 
     def fill(self, target: Array, chunk: str) -> None:
-        """Stand in for a chunk, if that is allowed."""
+        """Fill the target with the fill value, or raise an error if missing chunks are not allowed."""
         if self.fill_value is None:
             raise MissingChunkError(chunk)
         target[...] = self.fill_value
@@ -78,7 +79,7 @@ class Absent:
 
 @dataclass(frozen=True)
 class FileReader:
-    """A chunk is a file."""
+    """Reads chunks that are one file each."""
 
     node: Node
     metadata: ArrayMetadata
@@ -87,7 +88,7 @@ class FileReader:
 
     @property
     def overhead(self) -> int:
-        """The encoded and the decoded chunk."""
+        """The bytes of the encoded and the decoded chunk."""
         return self.decoder.overhead
 
     def fill(self, piece: Overlap, target: Array) -> None:
@@ -102,7 +103,7 @@ class FileReader:
 
 @dataclass(frozen=True)
 class ShardReader:
-    """A chunk is a shard: a file of smaller chunks, of which only those asked for are read."""
+    """Reads shards: files of smaller chunks, of which only those needed are read."""
 
     node: Node
     metadata: ArrayMetadata
@@ -112,11 +113,11 @@ class ShardReader:
 
     @property
     def overhead(self) -> int:
-        """One of the smaller chunks, encoded and decoded, and the index."""
+        """The bytes of one inner chunk, encoded and decoded, and of the index."""
         return self.decoder.overhead + 2 * self.index.size
 
     def fill(self, piece: Overlap, target: Array) -> None:
-        """Read the index and then chunk after chunk."""
+        """Read the index, then the chunks one by one."""
         key = self.metadata.keys.key(piece.coords)
         with self.node.parts(key) as part:
             if part is None:
@@ -130,7 +131,7 @@ class ShardReader:
                     self.absent.fill(into, f"{inner.coords} of shard {key}")
                     continue
                 if length > self.decoder.encoded_limit:
-                    raise ValueError(f"chunk {inner.coords} of the shard is too long to be one")
+                    raise ValueError(f"chunk {inner.coords} of the shard is longer than a chunk can be")
                 data = part(int(offset), int(length))
                 if len(data) != length:
                     raise ValueError(f"the file ends within chunk {inner.coords} of the shard")
@@ -142,7 +143,7 @@ class ShardReader:
 
 @dataclass(frozen=True)
 class WholeReader:
-    """A chunk or shard that is decoded in one piece: filters, text, shards within shards."""
+    """Reads chunks or shards that are decoded in one piece: with filters, text, or nested shards."""
 
     node: Node
     metadata: ArrayMetadata
@@ -151,11 +152,11 @@ class WholeReader:
 
     @property
     def overhead(self) -> int:
-        """What the codecs hold at once."""
+        """The most bytes that the codecs hold at a time."""
         return self.pipeline.overhead
 
     def fill(self, piece: Overlap, target: Array) -> None:
-        """Read one file, and decode all of it."""
+        """Read one file and decode all of it."""
         key = self.metadata.keys.key(piece.coords)
         data = self.node.read_scratch(key, self.pipeline.encoded_limit)
         if data is None:

@@ -1,4 +1,4 @@
-"""The index of a shard: where each of its chunks lies, and which of them were never written."""
+"""The index of a shard: the offset and length of each chunk in it, and which chunks were never written."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ ABSENT = np.uint64(2**64 - 1)
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """How to find the index in a shard's file: 16 bytes a chunk, at one end, with or without a checksum."""
+    """The format of the index of a shard: 16 bytes per chunk, at one end, with or without a checksum."""
 
     grid: ChunkGrid
-    """The chunks within one shard."""
+    """The chunks inside one shard."""
     at_end: bool
     checksum: bool
     byte_order: str
 
     @classmethod
     def of(cls, metadata: ArrayMetadata) -> ShardIndex | None:
-        """The index of an array's shards, or None where its codecs are not the plain ones."""
+        """Return the index of the shards of an array, or None if its codecs are not the usual ones."""
         if metadata.sharding is None or named(metadata.codecs) != ("sharding_indexed",):
             return None
         return cls.within(metadata.grid.chunk, metadata.sharding)
 
     @classmethod
     def within(cls, shard: tuple[int, ...], sharding: Sharding) -> ShardIndex | None:
-        """The index of a shard of a shape, or None where its codecs are not the plain ones."""
+        """Return the index of shards of a shape, or None if its codecs are not the usual ones."""
         if named(sharding.index_codecs) not in (("bytes",), ("bytes", "crc32c")):
             return None
         return cls(
@@ -49,15 +49,15 @@ class ShardIndex:
 
     @property
     def size(self) -> int:
-        """The bytes that the index takes in the file."""
+        """The size of the index in bytes."""
         return 16 * prod(self.grid.counts) + 4 * self.checksum
 
     def read(self, part: ReadPart) -> NDArray[np.uint64]:
-        """The offset and the length of every chunk of a shard."""
+        """Return the offset and the length of every chunk of a shard."""
         return self.parse(part(-self.size if self.at_end else 0, self.size))
 
     def parse(self, data: bytes | memoryview) -> NDArray[np.uint64]:
-        """The same out of the bytes of the index."""
+        """Return the offsets and lengths, from the bytes of the index."""
         if len(data) != self.size:
             raise ValueError(f"the file ends within the index of the shard, {self.size} bytes")
         if self.checksum:

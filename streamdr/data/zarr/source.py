@@ -27,21 +27,23 @@ from streamdr.data.zarr.stores import Node
 from streamdr.errors import DataError
 from streamdr.store.remote import RemoteError
 
-# The words of zarr's metadata, versions 2 and 3, without the shape and whatever people note down.
-_DECISIVE = (
+# The metadata keys of zarr versions 2 and 3 that determine how chunks are decoded: no shape, no attributes.
+_DECODING_KEYS = (
     *("zarr_format", "data_type", "chunk_grid", "chunk_key_encoding", "codecs", "storage_transformers"),
     *("dtype", "chunks", "compressor", "filters", "order", "dimension_separator", "fill_value"),
 )
-_MISSING = "set allow_missing_chunks if it was never meant to be written (in Python, open_source takes it)"
-MISSING_BESIDE = "write it again, with zarr's write_empty_chunks where all of its values are the fill value"
+_MISSING_ADVICE = (
+    "set allow_missing_chunks if it was left out on purpose (in Python, an argument of open_source)"
+)
+COMPANION_ADVICE = "write it again, with zarr's write_empty_chunks where all of its values are the fill value"
 
 
 class ZarrSource(Source):
-    """Reads chunk after chunk in the calling thread, and knows which one failed."""
+    """A zarr array. Chunks are read one by one in the calling thread, and errors name the chunk."""
 
     private_buffers = True
-    missing_advice = _MISSING
-    """What to do about a chunk that is missing."""
+    missing_advice = _MISSING_ADVICE
+    """The advice in errors about missing chunks."""
     _takes_text = False
 
     def __init__(
@@ -52,10 +54,10 @@ class ZarrSource(Source):
             file, key = ("zarr.json", "data_type") if metadata.zarr_format == 3 else (".zarray", "dtype")
             raise not_numeric(shortened(metadata.document[key]), f"{self.name}/{file}")
         self.layout = MatrixLayout.of(metadata.grid.shape, sample_axis, self.name, metadata.dims)
-        # Byte order is the storage's affair: chunks become native as they are put in place.
+        # Chunks are converted to native byte order when they are copied to the result.
         dtype = metadata.dtype.newbyteorder("=")
         self.spec = MatrixSpec(self.layout.n_rows, self.layout.n_cols, dtype)
-        # A chunk that is not full yet counts as whole: it will be cut alike when rows are appended.
+        # An incomplete chunk counts as complete, so that blocks stay the same when rows are appended.
         columns = self.layout.granularity(metadata.grid.chunk)[1]
         self.chunks = (metadata.grid.chunk[self.layout.sample_axis], columns)
         self.sample_shape = self.layout.features
@@ -71,17 +73,17 @@ class ZarrSource(Source):
 
     @property
     def fill_value(self) -> Any:
-        """What a chunk that was never written stands for; None where the store does not say."""
+        """The value of chunks that were never written; None if the store does not define it."""
         return declared_fill_value(self._metadata, self.name)
 
     def read(self, rows: Span, cols: Span) -> Array:
-        """The region, in native byte order."""
+        """Return the region, in native byte order."""
         region, part = self.layout.select(rows, cols)
         dtype = self._metadata.dtype.newbyteorder("=")
         return self._filled(np.empty(self.layout.shape_of(region), dtype), region, part)
 
     def read_scratch(self, rows: Span, cols: Span) -> Array:
-        """The region, in memory that this thread's next call overwrites."""
+        """Return the region, in memory that this thread's next call overwrites."""
         region, part = self.layout.select(rows, cols)
         memory = scratch("region", self.layout.shape_of(region), self.spec.dtype)
         return self._filled(memory, region, part)
@@ -96,7 +98,7 @@ class ZarrSource(Source):
         return self.layout.trimmed(matrix, part)
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
-        """One chunk on its way, and the columns that come with those asked for."""
+        """Return the bytes of one chunk being decoded, and of columns that are read with those requested."""
         excess = n_rows * self.layout.excess(n_cols) * self.spec.dtype.itemsize
         return super().overhead(n_rows, n_cols) + self._reader.overhead + excess
 
@@ -111,7 +113,7 @@ class ZarrSource(Source):
         self._require_complete(present)
 
     def _require_complete(self, present: Present) -> None:
-        """Refuse an array with missing chunks, unless that is allowed."""
+        """Raise an error if chunks are missing, unless that is allowed."""
         if self._allow_missing:
             return
         try:
@@ -126,35 +128,35 @@ class ZarrSource(Source):
             )
 
     def _snapshot(self) -> ChunkSnapshot:
-        """The metadata, and every chunk's size and time of modification."""
+        """Return a snapshot of the metadata, and of the size and modification time of every chunk."""
         axis, grid = self.layout.sample_axis, self._metadata.grid
         try:
             numbers = present_chunks(self._node, self._metadata)
             meaning = self._meaning()
             coords = np.stack(np.unravel_index(numbers, grid.counts), axis=1)
-            keys = (self._metadata.keys.key(place) for place in coords.tolist())
+            keys = (self._metadata.keys.key(position) for position in coords.tolist())
             stamps = np.fromiter(chain.from_iterable(self._node.stamp(key) for key in keys), np.int64)
         except OSError as error:
             raise DataError(f"{self.name}: its chunks cannot be listed: {error}") from error
         order = np.argsort(coords[:, axis], kind="stable")
         table = np.concatenate([coords, stamps.reshape(-1, 2)], axis=1)[order]
-        # One number a row is cheap to read: weights then need no chunks that end where the data's do.
+        # One number per row is cheap to read. So chunks of weights need not end where chunks of the data end.
         contents = self._contents if self.spec.n_cols == 1 else None
-        # Kept for the next time it is asked: the indexes of shards are read for it.
+        # Cached, because it reads the indexes of all shards.
         require = cache(partial(self._require_complete, Present.of(numbers)))
         return ChunkSnapshot(meaning, grid.chunk[axis], table[:, axis].copy(), table, require, contents)
 
     def _meaning(self) -> bytes:
-        """What of the metadata decides how chunks are read, and does not change when rows are appended.
+        """Return the metadata that determines how chunks are decoded and does not change with appended rows.
 
-        It is read anew: whoever replaces it during a run changes what the chunks mean.
+        It is read again from the store, since replacing it during a run changes what the chunks mean.
         """
         found = array_at(self._node)
         if found is None:
             raise DataError(f"{self.name}: the metadata of the array is gone; restore it from a copy")
         axis, shape = self.layout.sample_axis, found.metadata.grid.shape
-        words = {key: found.metadata.document.get(key) for key in _DECISIVE}
-        changed = [key for key in _DECISIVE if words[key] != self._metadata.document.get(key)]
+        values = {key: found.metadata.document.get(key) for key in _DECODING_KEYS}
+        changed = [key for key in _DECODING_KEYS if values[key] != self._metadata.document.get(key)]
         if (
             len(shape) != len(self.layout.shape)
             or shape[axis] < self.layout.n_rows
@@ -166,7 +168,7 @@ class ZarrSource(Source):
                 f"{self.name}: its metadata has changed since it was opened ({', '.join(changed)}), so its "
                 "chunks mean something else; run again when nothing writes to it"
             )
-        return json.dumps([words, (*self.layout.features, axis)], sort_keys=True).encode()
+        return json.dumps([values, (*self.layout.features, axis)], sort_keys=True).encode()
 
     def _contents(self, start: int, stop: int) -> bytes:
         return self.read(Span(start, stop), Span(0, 1)).tobytes()
@@ -177,10 +179,10 @@ class ZarrSource(Source):
         if isinstance(error, MissingChunkError):
             return DataError(f"{self.name}: chunk {error} is missing, {where}; {self.missing_advice}")
         fault = redact(str(error)) or type(error).__name__
-        said = f"{self.name}: chunk {key} cannot be read, {where}: {fault}"
-        if isinstance(error, RemoteError):  # it is the store that is at fault, and the error says what to do
-            return DataError(said)
-        return DataError(f"{said}; restore it from a copy or write it again")
+        message = f"{self.name}: chunk {key} cannot be read, {where}: {fault}"
+        if isinstance(error, RemoteError):  # the server failed, not the chunk, and the error says what to do
+            return DataError(message)
+        return DataError(f"{message}; restore it from a copy or write it again")
 
     def _covered(self, region: Region) -> str:
         return self._region(*self.layout.covers(region))

@@ -1,4 +1,4 @@
-"""Where the bytes of a zarr array are: a directory on this machine, or any store that zarr can open."""
+"""Access to the files of zarr arrays: in a local directory, or in any store that zarr can open."""
 
 from __future__ import annotations
 
@@ -22,67 +22,67 @@ from streamdr.core.files import open_regular, read_regular, too_large
 from streamdr.errors import DataError
 
 ReadPart = Callable[[int, int], bytes]
-"""Start and length to bytes. A negative start counts from the end; a short file gives less."""
+"""Returns bytes, given start and length. A negative start counts from the end; a short file returns less."""
 
 
 class Node(Protocol):
-    """An array or a group in a store: files by key, none of them read unless asked for."""
+    """An array or a group in a store: its files by key. A file is read only on request."""
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The name in error messages."""
 
     def child(self, path: str) -> Self:
-        """The node at a path below this one."""
+        """Return the node at a path below this one."""
 
     def children(self) -> list[str]:
-        """The names directly below this one, files or nodes, sorted."""
+        """Return the sorted names of files and nodes directly below this one."""
 
     def list_keys(self) -> Iterator[str]:
-        """Every key below this node, in no order."""
+        """Yield every key below this node, in no particular order."""
 
     def read(self, key: str, limit: int) -> bytes | None:
-        """All of a file of at most `limit` bytes, or None where there is none."""
+        """Return the contents of a file of at most `limit` bytes, or None if there is none."""
 
     def read_scratch(self, key: str, limit: int) -> Array | None:
-        """The same in memory that this thread's next call overwrites."""
+        """Return the same, in memory that this thread's next call may overwrite."""
 
     def parts(self, key: str) -> AbstractContextManager[ReadPart | None]:
-        """A file to read in parts, or None where there is none."""
+        """Return a function that reads parts of a file, or None if there is none."""
 
     def exists(self, key: str) -> bool:
         """Whether there is such a file."""
 
     def stamp(self, key: str) -> tuple[int, int]:
-        """Two numbers that change when the file does."""
+        """Return two numbers that change when the file changes."""
 
 
 class Directory:
-    """A node on this machine's disk."""
+    """A node in a local directory."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.root = root.absolute()
         self.name = name
-        # Joined as text: a store may have millions of files, and a Path for each takes longer than a look.
+        # Joined as strings: a store may have millions of files, and making a Path takes longer than a stat.
         self._prefix = f"{self.root}/"
 
     def child(self, path: str) -> Directory:
-        """The node at a path below this one."""
+        """Return the node at a path below this one."""
         return Directory(self.root / path, f"{self.name}/{path}")
 
     def children(self) -> list[str]:
-        """The names directly below this one, files or nodes, sorted."""
+        """Return the sorted names of files and nodes directly below this one."""
         return sorted(os.listdir(self.root))
 
     def list_keys(self) -> Iterator[str]:
-        """Every key below this node, in no order."""
+        """Yield every key below this node, in no particular order."""
         pending, seen = [""], set()
         while pending:
             below = pending.pop()
             status = os.stat(self._prefix + below)
-            if (place := (status.st_dev, status.st_ino)) in seen:  # followed, links in a loop have no end
+            if (identity := (status.st_dev, status.st_ino)) in seen:  # links in a loop would never end
                 raise OSError(ELOOP, "links lead to the same directory twice", self._prefix + below)
-            seen.add(place)
+            seen.add(identity)
             with os.scandir(self._prefix + below) as entries:
                 for entry in entries:
                     if entry.is_dir():
@@ -91,20 +91,20 @@ class Directory:
                         yield f"{below}{entry.name}"
 
     def read(self, key: str, limit: int) -> bytes | None:
-        """All of a file, or None where there is none."""
+        """Return the contents of a file, or None if there is none."""
         try:
             return read_regular(self._prefix + key, limit)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def read_scratch(self, key: str, limit: int) -> Array | None:
-        """All of a file, in memory that this thread's next call overwrites; None where there is none."""
+        """Return the same, in memory that this thread's next call overwrites."""
         try:
             with open_regular(self._prefix + key, buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size > limit:
                     raise too_large(size, limit)
-                # One byte more than there should be: a file that grew is noticed, not cut short.
+                # One byte more than the size: a file that grew is detected, not truncated.
                 memory = scratch("file", (size + 1,), np.dtype(np.uint8))
                 filled = 0
                 while count := os.readv(file.fileno(), [memory.data[filled:]]):
@@ -115,7 +115,7 @@ class Directory:
 
     @contextmanager
     def parts(self, key: str) -> Iterator[ReadPart | None]:
-        """A file to read in parts, or None where there is none."""
+        """Return a function that reads parts of a file, or None if there is none."""
         try:
             file = open_regular(self._prefix + key)
         except (FileNotFoundError, NotADirectoryError):
@@ -129,13 +129,13 @@ class Directory:
         return os.path.isfile(self._prefix + key)
 
     def stamp(self, key: str) -> tuple[int, int]:
-        """Size and time of modification."""
+        """Return size and modification time."""
         status = os.stat(self._prefix + key)
         return status.st_size, status.st_mtime_ns
 
 
 def _part_of(file: BinaryIO, start: int, length: int) -> bytes:
-    """Some bytes of an open file, counted from its end where `start` is negative; less if it is short."""
+    """Return bytes of an open file. A negative start counts from the end; a short file returns less."""
     size = os.fstat(file.fileno()).st_size
     start = max(0, size + start) if start < 0 else min(start, size)
     file.seek(start)
@@ -143,11 +143,14 @@ def _part_of(file: BinaryIO, start: int, length: int) -> bytes:
 
 
 class StoreNode:
-    """A node in a store that is not a directory here: memory, a zip file, an object store."""
+    """A node in a zarr store that is not a local directory: in memory, or a zip file."""
 
     def __init__(self, store: Store, path: str) -> None:
         if not store.supports_listing:
-            raise DataError(f"{store}: the store cannot list its keys, so missing chunks would go unseen")
+            raise DataError(
+                f"{store}: the store cannot list its keys, so missing chunks cannot be found; "
+                "copy it to a directory"
+            )
         self.store = store
         self.path = path
 
@@ -157,21 +160,21 @@ class StoreNode:
         return f"{self.store}/{self.path}" if self.path else str(self.store)
 
     def child(self, path: str) -> StoreNode:
-        """The node at a path below this one."""
+        """Return the node at a path below this one."""
         return StoreNode(self.store, self._key(path))
 
     def children(self) -> list[str]:
-        """The names directly below this one, files or nodes, sorted."""
+        """Return the sorted names of files and nodes directly below this one."""
         return sorted(collect_aiterator(self.store.list_dir(self.path)))
 
     def list_keys(self) -> Iterator[str]:
-        """Every key below this node, in no order."""
+        """Yield every key below this node, in no particular order."""
         below = self._key("")
         for key in collect_aiterator(self.store.list_prefix(below)):
             yield key.removeprefix(below)
 
     def read(self, key: str, limit: int) -> bytes | None:
-        """All of a file, or None where there is none."""
+        """Return the contents of a file, or None if there is none."""
         if not self.exists(key):
             return None
         size = sync(self.store.getsize(self._key(key)))
@@ -180,13 +183,13 @@ class StoreNode:
         return self._get(key, None)
 
     def read_scratch(self, key: str, limit: int) -> Array | None:
-        """All of a file, or None where there is none."""
+        """Return the contents of a file, or None if there is none."""
         contents = self.read(key, limit)
         return None if contents is None else np.frombuffer(contents, np.uint8)
 
     @contextmanager
     def parts(self, key: str) -> Iterator[ReadPart | None]:
-        """A file to read in parts, or None where there is none."""
+        """Return a function that reads parts of a file, or None if there is none."""
         yield partial(self._part_of, key) if self.exists(key) else None
 
     def exists(self, key: str) -> bool:
@@ -194,7 +197,7 @@ class StoreNode:
         return bool(sync(self.store.exists(self._key(key))))
 
     def stamp(self, key: str) -> tuple[int, int]:
-        """Size and digest of the contents: such stores have no common notion of a time."""
+        """Return size and digest of the contents: not all such stores have modification times."""
         contents = self._get(key, None) or b""
         return len(contents), int.from_bytes(hashlib.blake2b(contents, digest_size=7).digest())
 
