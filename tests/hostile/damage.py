@@ -1,4 +1,4 @@
-"""What can be done to a file, what must stay as it is, and how long anything may take."""
+"""Ways to damage a file, checks that other files are unchanged, and a time limit."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from contextlib import contextmanager
 from pathlib import Path
 
 Damage = Callable[[Path, random.Random, Path], None]
-"""Harms a file; told where something precious lies, and where another file is to be had."""
+"""Damages a file, given random numbers and a directory of files that must not change."""
 
 PRECIOUS = b"precious"
 SECONDS = 120
-"""Nothing here takes a second on an idle machine: what takes so long hangs."""
+"""Every action takes less than a second on an idle machine. One that takes this long hangs."""
 
 
 class Hung(BaseException):
-    """Something waited for what never comes."""
+    """An action did not end in time."""
 
 
 @contextmanager
 def watchdog(seconds: int = SECONDS) -> Iterator[None]:
-    """End what hangs, by an error that nobody catches."""
+    """Raise `Hung` after a time limit. It is a BaseException, so that no handler catches it."""
 
-    def bark(number: int, frame: object) -> None:
-        raise Hung(f"still at it after {seconds} seconds")
+    def expire(number: int, frame: object) -> None:
+        raise Hung(f"not finished after {seconds} seconds")
 
-    before = signal.signal(signal.SIGALRM, bark)
+    before = signal.signal(signal.SIGALRM, expire)
     signal.alarm(seconds)
     try:
         yield
@@ -39,7 +39,7 @@ def watchdog(seconds: int = SECONDS) -> Iterator[None]:
 
 
 def census(directory: Path) -> dict[str, object]:
-    """Everything below a directory: what files hold, where links lead, what kind the rest is of."""
+    """Return everything below a directory: contents of files, targets of links, modes of others."""
     found: dict[str, object] = {}
     for folder, names, files in os.walk(directory):
         for name in (*names, *files):
@@ -53,92 +53,92 @@ def census(directory: Path) -> dict[str, object]:
 
 
 def is_kept(before: dict[str, object], directory: Path) -> bool:
-    """Whether all that was there is there, and as it was."""
+    """Whether everything that existed before exists and is unchanged."""
     after = census(directory)
     return all(after.get(name) == value for name, value in before.items())
 
 
 def make_precious(directory: Path) -> Path:
-    """Somebody's own files, near what streamdr writes."""
+    """Create files of a user near the outputs of streamdr."""
     (directory / "precious" / "deep").mkdir(parents=True)
     (directory / "precious" / "notes.txt").write_bytes(PRECIOUS)
     (directory / "precious" / "deep" / "zarr.json").write_bytes(b"{}")
     return directory / "precious"
 
 
-def _flip(path: Path, chance: random.Random, precious: Path) -> None:
+def _flip(path: Path, rng: random.Random, precious: Path) -> None:
     data = bytearray(path.read_bytes())
     if data:
-        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     _put(path, bytes(data))
 
 
-def _cut(path: Path, chance: random.Random, precious: Path) -> None:
+def _cut(path: Path, rng: random.Random, precious: Path) -> None:
     data = path.read_bytes()
-    _put(path, data[: chance.randrange(len(data))] if data else b"")
+    _put(path, data[: rng.randrange(len(data))] if data else b"")
 
 
-def _empty(path: Path, chance: random.Random, precious: Path) -> None:
+def _empty(path: Path, rng: random.Random, precious: Path) -> None:
     _put(path, b"")
 
 
-def _noise(path: Path, chance: random.Random, precious: Path) -> None:
-    _put(path, chance.randbytes(path.stat().st_size))
+def _noise(path: Path, rng: random.Random, precious: Path) -> None:
+    _put(path, rng.randbytes(path.stat().st_size))
 
 
-def _nest(path: Path, chance: random.Random, precious: Path) -> None:
+def _nest(path: Path, rng: random.Random, precious: Path) -> None:
     _put(path, b"[" * 20_000 + b"]" * 20_000)
 
 
-def _swell(path: Path, chance: random.Random, precious: Path) -> None:
-    """A file of a terabyte, of which there is next to nothing on the disk."""
+def _swell(path: Path, rng: random.Random, precious: Path) -> None:
+    """Extend a file to a terabyte, as a sparse file."""
     _put(path, path.read_bytes())
     os.truncate(path, 1 << 40)
 
 
-def _swap(path: Path, chance: random.Random, precious: Path) -> None:
+def _swap(path: Path, rng: random.Random, precious: Path) -> None:
     others = sorted(other for other in path.parent.parent.rglob("*") if other.is_file() and other != path)
-    data = chance.choice(others).read_bytes() if others else PRECIOUS
+    data = rng.choice(others).read_bytes() if others else PRECIOUS
     _put(path, data)
 
 
-def _link(path: Path, chance: random.Random, precious: Path) -> None:
+def _link(path: Path, rng: random.Random, precious: Path) -> None:
     _replace_by_link(path, precious / "notes.txt")
 
 
-def _link_to_folder(path: Path, chance: random.Random, precious: Path) -> None:
+def _link_to_folder(path: Path, rng: random.Random, precious: Path) -> None:
     _replace_by_link(path, precious)
 
 
-def _loop(path: Path, chance: random.Random, precious: Path) -> None:
+def _loop(path: Path, rng: random.Random, precious: Path) -> None:
     _replace_by_link(path, path)
 
 
-def _broken(path: Path, chance: random.Random, precious: Path) -> None:
+def _broken(path: Path, rng: random.Random, precious: Path) -> None:
     _replace_by_link(path, precious / "nowhere")
 
 
-def _device(path: Path, chance: random.Random, precious: Path) -> None:
+def _device(path: Path, rng: random.Random, precious: Path) -> None:
     _replace_by_link(path, Path("/dev/zero"))
 
 
-def _pipe(path: Path, chance: random.Random, precious: Path) -> None:
+def _pipe(path: Path, rng: random.Random, precious: Path) -> None:
     path.unlink()
     os.mkfifo(path)
 
 
-def _folder(path: Path, chance: random.Random, precious: Path) -> None:
+def _folder(path: Path, rng: random.Random, precious: Path) -> None:
     path.unlink()
     path.mkdir()
     (path / "notes.txt").write_bytes(PRECIOUS)
 
 
-def _gone(path: Path, chance: random.Random, precious: Path) -> None:
+def _gone(path: Path, rng: random.Random, precious: Path) -> None:
     path.unlink()
 
 
 def _put(path: Path, data: bytes) -> None:
-    path.unlink()  # it may be another's, too, by a link
+    path.unlink()  # it may be a hard link to another file
     path.write_bytes(data)
 
 
@@ -167,6 +167,6 @@ DAMAGES: dict[str, Damage] = {
 
 
 def copy_world(world: Path, to: Path) -> Path:
-    """A copy to do harm in."""
+    """Return a copy that a test may damage."""
     shutil.copytree(world, to, symlinks=True)
     return to

@@ -1,7 +1,7 @@
-"""Somebody's own things, in and beside every place that can be named for an output: they stay as they are.
+"""Files of others, at and beside every path that can be an output, are never changed.
 
-Every command, with leave to overwrite and without. A command may succeed or end in one clear error; which of
-the two is said where it matters.
+Every command is tested with and without `overwrite`. It may succeed or end in one clear error. Where one of
+the two is required, a test says so.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROWS = correlated(120, 5)
 MODEL, SCORES, DENOISED = "out/model.zarr", "out/scores.zarr", "out/denoised.zarr"
 
 
-def stage_in(world: Path, *, overwrite: bool, ledger: str = "ledger", **changes: Any) -> RunContext:
+def context_in(world: Path, *, overwrite: bool, ledger: str = "ledger", **changes: Any) -> RunContext:
     config = {
         "input": {"path": str(world / "x.npy")},
         "method": {"name": "pca", "n_components": 2},
@@ -72,13 +72,13 @@ def drawn(world: Path, overwrite: bool) -> None:
 
 
 COMMANDS: dict[str, Callable[[Path, bool], object]] = {
-    "fit": lambda world, overwrite: pipeline.fit(stage_in(world, overwrite=overwrite)),
-    "fit --fresh": lambda world, overwrite: pipeline.fit(stage_in(world, overwrite=overwrite, fresh=True)),
-    "transform": lambda world, overwrite: pipeline.transform(stage_in(world, overwrite=overwrite)),
-    "run": lambda world, overwrite: pipeline.run_all(stage_in(world, overwrite=overwrite)),
-    "reprocess": lambda world, overwrite: pipeline.reprocess([stage_in(world, overwrite=overwrite)]),
-    "plan": lambda world, overwrite: pipeline.plan(stage_in(world, overwrite=overwrite)),
-    "verify": lambda world, overwrite: verification.verify(stage_in(world, overwrite=overwrite)),
+    "fit": lambda world, overwrite: pipeline.fit(context_in(world, overwrite=overwrite)),
+    "fit --fresh": lambda world, overwrite: pipeline.fit(context_in(world, overwrite=overwrite, fresh=True)),
+    "transform": lambda world, overwrite: pipeline.transform(context_in(world, overwrite=overwrite)),
+    "run": lambda world, overwrite: pipeline.run_all(context_in(world, overwrite=overwrite)),
+    "reprocess": lambda world, overwrite: pipeline.reprocess([context_in(world, overwrite=overwrite)]),
+    "plan": lambda world, overwrite: pipeline.plan(context_in(world, overwrite=overwrite)),
+    "verify": lambda world, overwrite: verification.verify(context_in(world, overwrite=overwrite)),
     "compare": compared,
     "ingest": ingested,
     "plot": drawn,
@@ -132,7 +132,7 @@ def put_link_to_file(path: Path, world: Path) -> None:
     path.symlink_to(world / "out/precious/notes.txt")
 
 
-THINGS = (
+FOREIGN = (
     put_file,
     put_folder,
     put_empty_folder,
@@ -145,7 +145,7 @@ THINGS = (
     put_link,
     put_link_to_file,
 )
-PLACES = (
+PATHS = (
     MODEL,
     SCORES,
     DENOISED,
@@ -176,11 +176,11 @@ NEIGHBOURS = (
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An input, outputs of an earlier run elsewhere, somebody's files."""
+    """An input, outputs of an earlier run in another directory, and files of others."""
     world = tmp_path_factory.mktemp("foreign") / "world"
     world.mkdir()
     np.save(world / "x.npy", ROWS)
-    pipeline.run_all(stage_in(world, overwrite=False))
+    pipeline.run_all(context_in(world, overwrite=False))
     (world / "there").mkdir()
     (world / "out").rename(world / "there/out")
     (world / "ledger").rename(world / "there/ledger")
@@ -192,7 +192,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def attempted(command: str, world: Path, overwrite: bool) -> StreamdrError | None:
-    """The error in which a command ended, if it did."""
+    """Return the error of a command, if it failed."""
     with watchdog():
         try:
             COMMANDS[command](world, overwrite)
@@ -201,57 +201,57 @@ def attempted(command: str, world: Path, overwrite: bool) -> StreamdrError | Non
     return None
 
 
-def _is_left_by_a_killed_run(command: str, place: str, thing: Callable[[Path, Path], None]) -> bool:
-    """Whether nobody can tell it from what a killed run leaves, which is swept up."""
-    if command == "ingest" and thing is put_ingested:
-        return ".partial" in place or place == MODEL  # which is asked to be replaced
-    return thing is put_empty_folder and ".partial" in place
+def _is_left_by_a_killed_run(command: str, path: str, put: Callable[[Path, Path], None]) -> bool:
+    """Whether it looks exactly like the leftovers of a killed run, which are removed."""
+    if command == "ingest" and put is put_ingested:
+        return ".partial" in path or path == MODEL  # it may be replaced
+    return put is put_empty_folder and ".partial" in path
 
 
 def cases() -> list[tuple[str, str, Callable[[Path, Path], None], bool]]:
     return [
-        (command, place, thing, overwrite)
+        (command, path, put, overwrite)
         for command in COMMANDS
-        for place in PLACES
-        for thing in THINGS
+        for path in PATHS
+        for put in FOREIGN
         for overwrite in (False, True)
-        if not _is_left_by_a_killed_run(command, place, thing)
+        if not _is_left_by_a_killed_run(command, path, put)
     ]
 
 
-def touched(
+def changed_cases(
     world: Path, scratch: Path, chosen: list[tuple[str, str, Callable[[Path, Path], None], bool]]
 ) -> list:
-    """The cases in which something of somebody was touched, or a raw error came."""
+    """Return the cases in which files of others were changed, or another exception was raised."""
     found = []
-    for number, (command, place, thing, overwrite) in enumerate(chosen):
+    for number, (command, path, put, overwrite) in enumerate(chosen):
         here = copy_world(world, scratch / str(number))
-        thing(here / place, here)
-        if command in ("transform", "verify") and place not in (MODEL, "ledger"):
+        put(here / path, here)
+        if command in ("transform", "verify") and path not in (MODEL, "ledger"):
             copy_world(here / "there" / MODEL, here / MODEL)
         before = census(here)
         try:
             attempted(command, here, overwrite)
         except Exception as error:
-            found.append((command, place, thing.__name__, overwrite, repr(error)))
+            found.append((command, path, put.__name__, overwrite, repr(error)))
         if not is_kept({name: value for name, value in before.items() if name != "out"}, here):
-            found.append((command, place, thing.__name__, overwrite, "something was touched"))
+            found.append((command, path, put.__name__, overwrite, "something was changed"))
     return found
 
 
-# A case out of 41: each command, place and thing is there.
-def test_nothing_of_somebody_is_touched_in_a_selection(world: Path, tmp_path: Path) -> None:
+# Every 41st case: every command, path and kind of file is among them.
+def test_files_of_others_are_not_changed_in_a_selection_of_cases(world: Path, tmp_path: Path) -> None:
     chosen = cases()[::41]
     assert {case[0] for case in chosen} == COMMANDS.keys()
-    assert {case[1] for case in chosen} == set(PLACES)
-    assert {case[2] for case in chosen} == set(THINGS)
-    assert touched(world, tmp_path, chosen) == []
+    assert {case[1] for case in chosen} == set(PATHS)
+    assert {case[2] for case in chosen} == set(FOREIGN)
+    assert changed_cases(world, tmp_path, chosen) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
-def test_nothing_of_somebody_is_touched(world: Path, tmp_path: Path, command: str) -> None:
-    assert touched(world, tmp_path, [case for case in cases() if case[0] == command]) == []
+def test_files_of_others_are_not_changed(world: Path, tmp_path: Path, command: str) -> None:
+    assert changed_cases(world, tmp_path, [case for case in cases() if case[0] == command]) == []
 
 
 @pytest.mark.parametrize("command", ["fit", "run", "reprocess"])
@@ -264,7 +264,7 @@ def test_ingested_data_is_never_replaced_by_a_model(world: Path, tmp_path: Path,
     assert census(here / MODEL) == before
 
 
-def test_a_ledger_among_somebodys_arrays_works_and_leaves_them(
+def test_a_ledger_in_a_directory_with_other_arrays_works_and_keeps_them(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamdr.engine.ledger._KEPT_BYTES", 0)
@@ -277,7 +277,7 @@ def test_a_ledger_among_somebodys_arrays_works_and_leaves_them(
     assert len(census(here / "ledger")) > len(before)
 
 
-def test_beside_somebodys_things_everything_works(world: Path, tmp_path: Path) -> None:
+def test_every_command_works_beside_files_of_others(world: Path, tmp_path: Path) -> None:
     here = copy_world(world, tmp_path / "world")
     before = census(here)
     for command in ("fit", "transform", "verify", "run", "reprocess", "fit --fresh", "compare", "plot"):
@@ -289,7 +289,7 @@ def test_beside_somebodys_things_everything_works(world: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("where", ["", "components"])
 @pytest.mark.parametrize("command", ["fit", "run", "reprocess"])
-def test_notes_in_attributes_are_not_replaced(world: Path, tmp_path: Path, command: str, where: str) -> None:
+def test_attributes_of_others_are_not_replaced(world: Path, tmp_path: Path, command: str, where: str) -> None:
     here = copy_world(world, tmp_path / "world")
     copy_world(here / "there" / MODEL, here / MODEL)
     group = zarr.open_group(here / MODEL)
@@ -299,11 +299,11 @@ def test_notes_in_attributes_are_not_replaced(world: Path, tmp_path: Path, comma
     assert census(here / MODEL) == before
 
 
-def test_appending_leaves_what_lies_where_chunks_will(world: Path, tmp_path: Path) -> None:
+def test_appending_keeps_files_of_others_among_the_chunks(world: Path, tmp_path: Path) -> None:
     here = copy_world(world, tmp_path / "world")
     ingested(here, overwrite=False)
     chunks = here / MODEL / "X/c"
-    for number in (7, 8):  # what a killed run leaves, and notes beside it
+    for number in (7, 8):  # leftovers of a killed run
         (chunks / f"{number}").mkdir()
         (chunks / f"{number}/0").write_bytes(b"left")
     (chunks / "8/notes.txt").write_bytes(PRECIOUS)

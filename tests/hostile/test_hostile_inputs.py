@@ -1,6 +1,7 @@
-"""Every file of every array that a configuration can name, damaged in every way: right values or one clear error.
+"""Every file of every input array, damaged in every way: correct values or one clear error.
 
-No code runs, nothing hangs, memory stays bounded. A seeded selection by default, all with `pytest -m slow`.
+No code is executed, nothing hangs, memory stays bounded. By default a seeded selection of cases runs, all of them
+with `pytest -m slow`.
 """
 # ruff: noqa: E501, RUF043, T201
 
@@ -80,7 +81,7 @@ def write(path: Path, values: Any, **options: Any) -> None:
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data, mask, weights and labels in every kind of store; somebody's own files beside them."""
+    """Data, mask, weights and labels in every kind of store, and files of others beside them."""
     root = tmp_path_factory.mktemp("inputs")
     for kind, options in STORES.items():
         world = root / kind / "world"
@@ -103,7 +104,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(world: Path) -> tuple[Any, ...]:
-    """All that a run would look at: values with their mask, weights and labels."""
+    """Read all that a run would read: values with their mask, weights and labels."""
     if not (world / "x.zarr").exists():
         source = open_source(VALUES, labels=str(world / "labels.zarr"))
     else:
@@ -132,28 +133,28 @@ def cases(root: Path, only: str = "") -> Iterator[tuple[str, str, str]]:
 
 
 def attempt(root: Path, scratch: Path, kind: str, name: str, damage: str, number: int = 0) -> str | None:
-    """What went wrong in one case, if anything did."""
-    right = read(root / kind / "world")
+    """Return what went wrong in one case, or None."""
+    expected = read(root / kind / "world")
     here = copy_world(root / kind / "world", scratch)
     DAMAGES[damage](here / name, random.Random(f"{kind} {name} {damage} {number}"), here / "precious")
     try:
         with watchdog(60):
             found = read(here)
     except StreamdrError as error:
-        return None if str(error) and "\n" not in str(error) else f"an error that is no sentence: {error!r}"
+        return None if str(error) and "\n" not in str(error) else f"an error that is not one line: {error!r}"
     except Exception as error:
-        return f"a raw error: {error!r}"
+        return f"another exception: {error!r}"
     if damage == "swapped":
-        return None  # chunks of one store in each other's places are sound, each by itself
+        return None  # chunks that were swapped are valid
     same = all(
         np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-        for a, b in zip(right, found, strict=True)
+        for a, b in zip(expected, found, strict=True)
         if a is not None
     )
     return None if same else "other values, silently"
 
 
-def carry_out(root: Path, tmp_path: Path, chosen: list[tuple[str, str, str]], number: int = 0) -> list[str]:
+def failures(root: Path, tmp_path: Path, chosen: list[tuple[str, str, str]], number: int = 0) -> list[str]:
     wrong = []
     for i, case in enumerate(chosen):
         fault = attempt(root, tmp_path / f"{number} {i}", *case, number)
@@ -162,26 +163,26 @@ def carry_out(root: Path, tmp_path: Path, chosen: list[tuple[str, str, str]], nu
     return wrong
 
 
-def test_a_selection_of_damage(worlds: Path, tmp_path: Path) -> None:
+def test_a_selection_of_damage_gives_correct_values_or_clear_errors(worlds: Path, tmp_path: Path) -> None:
     chosen = random.Random(12).sample(list(cases(worlds)), SELECTED)
-    assert carry_out(worlds, tmp_path, chosen) == []
+    assert failures(worlds, tmp_path, chosen) == []
 
 
 @pytest.mark.slow
-def test_all_damage(worlds: Path, tmp_path: Path) -> None:
+def test_all_damage_gives_correct_values_or_clear_errors(worlds: Path, tmp_path: Path) -> None:
     chosen = list(cases(worlds))
     print(f"{len(chosen)} damaged stores")
-    assert carry_out(worlds, tmp_path, chosen) == []
+    assert failures(worlds, tmp_path, chosen) == []
 
 
 @pytest.mark.slow
-def test_hundreds_of_damaged_labels(worlds: Path, tmp_path: Path) -> None:
+def test_damaged_text_labels_give_correct_values_or_clear_errors(worlds: Path, tmp_path: Path) -> None:
     chosen = list(cases(worlds, "text"))
     print(f"{3 * len(chosen)} damaged stores of text")
-    assert [fault for n in range(3) for fault in carry_out(worlds, tmp_path, chosen, n + 1)] == []
+    assert [fault for n in range(3) for fault in failures(worlds, tmp_path, chosen, n + 1)] == []
 
 
-# Bombs
+# Decompression bombs
 
 BOMB = 256 << 20
 PACKED = {
@@ -227,7 +228,7 @@ def test_a_bomb_is_not_decoded(tmp_path: Path, codec: str) -> None:
         assert peak() - before < 100 << 20
 
 
-def test_a_bomb_in_a_shard(tmp_path: Path) -> None:
+def test_a_bomb_in_a_shard_is_not_decoded(tmp_path: Path) -> None:
     write(tmp_path / "x.zarr", VALUES, chunks=(8, D), shards=(N, D), compressors=zarr.codecs.ZstdCodec())
     file = tmp_path / "x.zarr/c/0/0"
     data, bomb = file.read_bytes(), bytes(numcodecs.Zstd().encode(bytes(BOMB)))
@@ -244,11 +245,11 @@ def test_a_bomb_in_a_shard(tmp_path: Path) -> None:
     assert peak() - before < 100 << 20
 
 
-# Code
+# Code in pickles
 
 
 class Canary:
-    """Unpickled, it makes a file."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -258,27 +259,27 @@ class Canary:
 
 
 @pytest.mark.parametrize("where", ["data", "labels", "weights", "mask"])
-@pytest.mark.parametrize("form", ["filter", "compressor", "v3", "shard", "nested shard", "object"])
-def test_no_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, form: str) -> None:
-    monkeypatch.setattr("numcodecs.pickles.ALLOW_UNSAFE_PICKLE_DECODE", True)  # as older ones do
+@pytest.mark.parametrize("kind", ["filter", "compressor", "v3", "shard", "nested shard", "object"])
+def test_no_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, kind: str) -> None:
+    monkeypatch.setattr("numcodecs.pickles.ALLOW_UNSAFE_PICKLE_DECODE", True)  # as in older versions
     canary = tmp_path / "canary"
     payload = pickle.dumps(Canary(canary))
     path = tmp_path / "x.zarr"
     values = VALUES if where in ("data", "mask") else WEIGHTS
     write(
-        path, values, chunks=values.shape, zarr_format=2 if form in ("filter", "compressor", "object") else 3
+        path, values, chunks=values.shape, zarr_format=2 if kind in ("filter", "compressor", "object") else 3
     )
     file = path / (".zarray" if (path / ".zarray").exists() else "zarr.json")
     document = json.loads(file.read_text())
     pickled = [{"name": "numcodecs.pickle", "configuration": {}}]
-    if form == "filter":
+    if kind == "filter":
         document |= {"filters": [{"id": "pickle"}], "compressor": None}
-    elif form in ("compressor", "object"):
-        document |= {"compressor": {"id": "pickle"}} | ({"dtype": "|O"} if form == "object" else {})
-    elif form == "v3":
+    elif kind in ("compressor", "object"):
+        document |= {"compressor": {"id": "pickle"}} | ({"dtype": "|O"} if kind == "object" else {})
+    elif kind == "v3":
         document["codecs"] += pickled
     else:
-        for _ in range(1 + (form == "nested shard")):
+        for _ in range(1 + (kind == "nested shard")):
             shard = {
                 "chunk_shape": list(values.shape),
                 "index_codecs": [{"name": "bytes"}],
@@ -310,7 +311,7 @@ def test_no_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: st
         '{"zarr_format": "3", "node_type": "group"}',
     ],
 )
-def test_the_metadata_of_a_group_is_looked_at(tmp_path: Path, file: str, text: str) -> None:
+def test_the_metadata_of_a_group_is_checked(tmp_path: Path, file: str, text: str) -> None:
     version: Literal[2, 3] = 3 if file == "zarr.json" else 2
     zarr.create_group(tmp_path / "x.zarr", zarr_format=version)
     write(tmp_path / "x.zarr/X", VALUES, chunks=(16, D), zarr_format=version)
@@ -325,7 +326,9 @@ def test_the_metadata_of_a_group_is_looked_at(tmp_path: Path, file: str, text: s
     "change",
     [{"data_type": "int64"}, {"shape": [N - 1, D]}, {"shape": [N, D + 1]}, {"fill_value": 1.0}, None],
 )
-def test_metadata_that_changes_meanwhile_is_noticed(tmp_path: Path, change: dict[str, Any] | None) -> None:
+def test_metadata_that_changes_during_a_run_is_detected(
+    tmp_path: Path, change: dict[str, Any] | None
+) -> None:
     write(tmp_path / "x.zarr", VALUES, chunks=(16, D))
     write(tmp_path / "w.zarr", WEIGHTS, chunks=(16,))
     for name in ("x.zarr", "w.zarr"):
@@ -345,7 +348,7 @@ def test_metadata_that_changes_meanwhile_is_noticed(tmp_path: Path, change: dict
         file.write_text(json.dumps(document))
 
 
-def test_groups_in_a_loop_of_links_have_an_end(tmp_path: Path) -> None:
+def test_groups_in_a_loop_of_links_are_refused(tmp_path: Path) -> None:
     zarr.create_group(tmp_path / "x.zarr")
     for name in ("a", "b", "c"):
         (tmp_path / "x.zarr" / name).symlink_to(tmp_path / "x.zarr", target_is_directory=True)
@@ -353,7 +356,7 @@ def test_groups_in_a_loop_of_links_have_an_end(tmp_path: Path) -> None:
         open_source(tmp_path / "x.zarr")
 
 
-def test_chunks_in_a_loop_of_links_have_an_end(tmp_path: Path) -> None:
+def test_chunks_in_a_loop_of_links_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "x.zarr", VALUES, chunks=(16, D))
     for name in ("7", "8"):
         (tmp_path / "x.zarr/c" / name).symlink_to(tmp_path / "x.zarr/c", target_is_directory=True)
@@ -362,7 +365,7 @@ def test_chunks_in_a_loop_of_links_have_an_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [[1] * 65, [1] * 33])
-def test_too_many_dimensions(tmp_path: Path, shape: list[int]) -> None:
+def test_too_many_dimensions_are_refused(tmp_path: Path, shape: list[int]) -> None:
     write(tmp_path / "x.zarr", VALUES, chunks=(16, D))
     file = tmp_path / "x.zarr/zarr.json"
     grid = {"name": "regular", "configuration": {"chunk_shape": shape}}
@@ -383,8 +386,8 @@ def test_rows_without_a_label_are_named(tmp_path: Path) -> None:
 # Other files
 
 
-def test_a_file_that_would_have_to_be_waited_for(tmp_path: Path) -> None:
-    """`/proc/kmsg` says that it is a regular file, and has nothing to read until the kernel says something."""
+def test_a_file_that_blocks_is_refused(tmp_path: Path) -> None:
+    """`/proc/kmsg` is a regular file by its mode, but a read waits for the next message of the kernel."""
     (tmp_path / "x.npy").symlink_to("/proc/kmsg")
     with watchdog(60), pytest.raises(StreamdrError, match="x.npy"):
         open_source(tmp_path / "x.npy")
@@ -405,13 +408,13 @@ def test_parquet_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     "damage", ["device", "pipe", "folder", "loop", "broken link", "swollen", "emptied", "nested"]
 )
 @pytest.mark.parametrize("name", ["x.npy", "x.csv", "x.csv.gz", "x.parquet", "x.h5", "run.yaml"])
-def test_what_is_not_a_file_is_refused_at_once(tmp_path: Path, name: str, damage: str) -> None:
+def test_damaged_and_irregular_files_are_refused(tmp_path: Path, name: str, damage: str) -> None:
     path = tmp_path / name
     np.save(tmp_path / "x.npy", VALUES)
     if name != "x.npy":
         path.write_bytes(b"1,2\n3,4\n")
     if (name, damage) == ("x.npy", "swollen"):
-        return  # what follows an array in its file is not looked at
+        return  # data after the array is ignored
     DAMAGES[damage](path, random.Random(0), make_precious(tmp_path))
     with watchdog(60), pytest.raises(StreamdrError):
         if name == "run.yaml":
@@ -423,7 +426,7 @@ def test_what_is_not_a_file_is_refused_at_once(tmp_path: Path, name: str, damage
             open_source(path).read(Span(0, N), Span(0, D))
 
 
-def test_hdf5_does_not_lead_to_other_files(tmp_path: Path) -> None:
+def test_hdf5_links_to_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "secret.bin").write_bytes(VALUES.tobytes())
     with h5py.File(tmp_path / "other.h5", "w") as other:
         other["X"] = VALUES
@@ -444,7 +447,7 @@ def test_hdf5_does_not_lead_to_other_files(tmp_path: Path) -> None:
         file["round"] = h5py.SoftLink("/round")
         file["near"] = h5py.SoftLink("/inside")
     for name in ("external", "virtual", "link", "far/X", "soft", "round"):
-        with pytest.raises(StreamdrError, match="other files|another file|round and round"):
+        with pytest.raises(StreamdrError, match="other files|another file|form a loop"):
             ingest(tmp_path / "x.h5", tmp_path / "out.zarr", dataset=name, progress=Silent())
     ingest(tmp_path / "x.h5", tmp_path / "out.zarr", dataset="near", progress=Silent())
     assert np.array_equal(values_of(zarr.open_array(tmp_path / "out.zarr/X")), VALUES)
@@ -455,22 +458,22 @@ def _deflated(zeros: int) -> bytes:
     return b"".join(packer.compress(bytes(1 << 20)) for _ in range(zeros >> 20)) + packer.flush()
 
 
-@pytest.mark.parametrize("form", ["deflate", "long", "nested", "scale-offset"])
-def test_a_bomb_in_an_hdf5_file(tmp_path: Path, form: str) -> None:
-    size, path = {"deflate": 80 << 20, "long": 2 * BOMB}.get(form, BOMB), tmp_path / "bomb.h5"
+@pytest.mark.parametrize("kind", ["deflate", "long", "nested", "scale-offset"])
+def test_a_bomb_in_an_hdf5_file_is_not_decoded(tmp_path: Path, kind: str) -> None:
+    size, path = {"deflate": 80 << 20, "long": 2 * BOMB}.get(kind, BOMB), tmp_path / "bomb.h5"
     with h5py.File(path, "w") as file:
-        if form == "scale-offset":
+        if kind == "scale-offset":
             file.create_dataset("X", data=np.zeros((1001, 10), int), chunks=(1001, 10), scaleoffset=0)
         else:
             properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
             properties.set_chunk((1000, 10))
-            for _ in range(2 if form == "nested" else 1):
+            for _ in range(2 if kind == "nested" else 1):
                 properties.set_filter(h5py.h5z.FILTER_DEFLATE, 0, (9,))
             space = h5py.h5s.create_simple((1000, 10))
             made = h5py.h5d.create(file.id, b"X", h5py.h5t.NATIVE_DOUBLE, space, properties)
             data = _deflated(size)
-            made.write_direct_chunk((0, 0), zlib.compress(data, 9) if form == "nested" else data)
-    if form == "scale-offset":
+            made.write_direct_chunk((0, 0), zlib.compress(data, 9) if kind == "nested" else data)
+    if kind == "scale-offset":
         data, values = path.read_bytes(), np.array([10010], "<u4").tobytes()
         assert data.count(values) == 1
         path.write_bytes(data.replace(values, np.array([size // 8], "<u4").tobytes()))
@@ -491,7 +494,7 @@ def test_a_bomb_in_an_hdf5_file(tmp_path: Path, form: str) -> None:
         {"scaleoffset": 0},
     ],
 )
-def test_sound_filters_of_hdf5_are_read(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_valid_filters_of_hdf5_are_read(tmp_path: Path, options: dict[str, Any]) -> None:
     values = RNG.integers(-1000, 1000, (70, 9)).astype(np.int32)
     with h5py.File(tmp_path / "x.h5", "w") as file:
         made = file.create_dataset("X", (100, 9), np.int32, chunks=(16, 4), **options)

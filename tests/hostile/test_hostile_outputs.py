@@ -1,7 +1,7 @@
-"""Every file that streamdr writes, damaged in every way: a right result or one clear error, and nothing else.
+"""Every file that streamdr writes, damaged in every way: a correct result or one clear error.
 
-Nothing hangs, nothing that somebody else wrote is touched, no error is raw. A seeded selection by default,
-all of it with `pytest -m slow`.
+Nothing hangs, files of others are not changed, and no other exception is raised. By default a seeded
+selection of cases runs, all of them with `pytest -m slow`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from streamdr.workflow import inspection, pipeline, plotting, verification
 from streamdr.workflow.run_context import RunContext
 
 SELECTED = 110
-"""Cases that run by default, of some thousands."""
+"""The number of cases that run by default, out of thousands."""
 
 ROWS = correlated(240, 6)
 
 
-def stage_in(world: Path, **changes: Any) -> RunContext:
+def context_in(world: Path, **changes: Any) -> RunContext:
     config = {
         "input": {"path": str(world / "x.npy")},
         "method": {"name": "pca", "n_components": 2},
@@ -52,11 +52,11 @@ def stage_in(world: Path, **changes: Any) -> RunContext:
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Outputs, a ledger, the leases of a dead run; somebody's own files beside them."""
+    """Outputs, a ledger, the leases of a dead run, and files of others beside them."""
     world = tmp_path_factory.mktemp("hostile") / "world"
     world.mkdir()
     np.save(world / "x.npy", ROWS)
-    pipeline.run_all(stage_in(world))
+    pipeline.run_all(context_in(world))
     make_precious(world / "out")
     dead = replace(Claim.after(0, 30.0), holder=replace(Process.here(), started=1))
     (world / "out/.model.zarr.lease").write_bytes(dead.encode())
@@ -66,7 +66,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def files(world: Path) -> list[str]:
-    """Everything that streamdr wrote."""
+    """Return all files that streamdr wrote."""
     written = [
         path for path in (*(world / "out").rglob("*"), *(world / "ledger").rglob("*")) if path.is_file()
     ]
@@ -84,12 +84,12 @@ def inspect(world: Path) -> None:
 
 
 def resume(world: Path) -> None:
-    """A run that finds neither model nor scores, but the ledger, and what lies beside."""
+    """Run without model and scores, but with the ledger and the other files."""
     for name in ("model", "scores"):
         path = world / f"out/{name}.zarr"
         if path.is_dir() and not path.is_symlink():
             path.rename(world / f"moved-{name}")
-    pipeline.run_all(stage_in(world))
+    pipeline.run_all(context_in(world))
 
 
 def plot(world: Path) -> None:
@@ -100,13 +100,13 @@ def plot(world: Path) -> None:
 ACTIONS: dict[str, Callable[[Path], object]] = {
     "load": load,
     "inspect": inspect,
-    "verify": lambda world: verification.verify(stage_in(world)),
-    "run": lambda world: pipeline.run_all(stage_in(world)),
-    "fresh": lambda world: pipeline.run_all(stage_in(world, fresh=True)),
-    "fit": lambda world: pipeline.fit(stage_in(world)),
-    "transform": lambda world: pipeline.transform(stage_in(world)),
-    "reprocess": lambda world: pipeline.reprocess([stage_in(world)]),
-    "plan": lambda world: pipeline.plan(stage_in(world)),
+    "verify": lambda world: verification.verify(context_in(world)),
+    "run": lambda world: pipeline.run_all(context_in(world)),
+    "fresh": lambda world: pipeline.run_all(context_in(world, fresh=True)),
+    "fit": lambda world: pipeline.fit(context_in(world)),
+    "transform": lambda world: pipeline.transform(context_in(world)),
+    "reprocess": lambda world: pipeline.reprocess([context_in(world)]),
+    "plan": lambda world: pipeline.plan(context_in(world)),
     "resume": resume,
     "plot": plot,
 }
@@ -120,7 +120,7 @@ def cases(names: list[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def attempt(world: Path, scratch: Path, name: str, damage: str, action: str) -> str | None:
-    """What went wrong in one case, if anything did."""
+    """Return what went wrong in one case, or None."""
     here = copy_world(world, scratch)
     precious = here / "out" / "precious"
     DAMAGES[damage](here / name, random.Random(f"{name} {damage} {action}"), precious)
@@ -129,23 +129,23 @@ def attempt(world: Path, scratch: Path, name: str, damage: str, action: str) -> 
         with watchdog():
             ACTIONS[action](here)
             if action in ("run", "fresh", "resume", "reprocess"):
-                _require_right(world, here)
+                _require_correct(world, here)
     except StreamdrError as error:
         if not str(error) or "\n" in str(error):
-            return f"an error that is no sentence: {error!r}"
+            return f"an error that is not one line: {error!r}"
     except Exception as error:
-        return f"a raw error: {error!r}"
+        return f"another exception: {error!r}"
     if not is_kept(before, precious):
-        return "somebody's files were touched"
-    # To resume, the outputs are moved elsewhere first, and folders in them with them.
+        return "files of others were changed"
+    # `resume` moves the outputs away first, with the folders in them.
     if below and action != "resume" and not is_kept(below, here / name):
-        return "somebody's folder was touched"
+        return "a folder of others was changed"
     return None
 
 
-def _require_right(world: Path, here: Path) -> None:
-    right, made = (store.load_model(root / "out/model.zarr").model for root in (world, here))
-    assert np.array_equal(right.components, made.components)
+def _require_correct(world: Path, here: Path) -> None:
+    expected, found = (store.load_model(root / "out/model.zarr").model for root in (world, here))
+    assert np.array_equal(expected.components, found.components)
     for kind in ("embedding", "denoised"):
         name = "scores" if kind == "embedding" else kind
         one, other = (store.open_rows(root / f"out/{name}.zarr", kind)[:] for root in (world, here))
@@ -162,19 +162,21 @@ def failures(world: Path, scratch: Path, chosen: list[tuple[str, str, str]]) -> 
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Damaged leases are watched for a moment only."""
+def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait long for damaged leases."""
     monkeypatch.setattr(store, "leased", functools.partial(store.leased, seconds=0.05))
 
 
-def test_a_selection_of_damages(worlds: Path, tmp_path: Path) -> None:
+def test_a_selection_of_damage_gives_correct_results_or_clear_errors(worlds: Path, tmp_path: Path) -> None:
     every = list(cases(files(worlds)))
     assert failures(worlds, tmp_path, random.Random(12).sample(every, SELECTED)) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("action", ACTIONS)
-def test_every_damage(worlds: Path, tmp_path: Path, action: str) -> None:
+def test_every_damage_gives_correct_results_or_clear_errors(
+    worlds: Path, tmp_path: Path, action: str
+) -> None:
     chosen = [case for case in cases(files(worlds)) if case[2] == action]
     assert len(chosen) >= 15 * len(DAMAGES)
     assert failures(worlds, tmp_path, chosen) == {}
@@ -190,10 +192,10 @@ def test_every_damage(worlds: Path, tmp_path: Path, action: str) -> None:
         ("pca", "total_variance", lambda value: float("nan")),
     ],
 )
-def test_a_model_that_was_made_to_be_loaded(
+def test_a_sealed_model_with_invalid_values_is_no_unexpected_error(
     tmp_path: Path, method: str, name: str, change: Callable[[Any], Any]
 ) -> None:
-    """Saved by the book, seal and all, and yet nothing that a fit would give."""
+    """The model is saved correctly, with its seal, but a fit would never return such values."""
     np.save(tmp_path / "x.npy", ROWS)
     config = {
         "input": {"path": str(tmp_path / "x.npy")},
@@ -205,20 +207,20 @@ def test_a_model_that_was_made_to_be_loaded(
     succeed("fit", "run.yaml", cwd=tmp_path)
     saved = store.load_model(tmp_path / "m.zarr")
     object.__setattr__(saved.model, name, change(getattr(saved.model, name)))
-    told = ("method", "parameters", "feature_names", "input_fingerprint", "n_rows")
+    entries = ("method", "parameters", "feature_names", "input_fingerprint", "n_rows")
     store.save_model(
         tmp_path / "m.zarr",
         saved.model,
-        **{entry: getattr(saved, entry) for entry in told},
+        **{entry: getattr(saved, entry) for entry in entries},
         extra=saved.record["extra"],
         overwrite=True,
     )
-    for words in (
+    for command in (
         ("inspect", "m.zarr"),
         ("run", "run.yaml"),
         ("verify", "run.yaml"),
         ("reprocess", "run.yaml"),
     ):
-        outcome = streamdr(*words, cwd=tmp_path)
-        assert "unexpected" not in outcome.err, (words, outcome.err)
-        assert len(outcome.errors) == (outcome.code != 0), (words, outcome.err)
+        outcome = streamdr(*command, cwd=tmp_path)
+        assert "unexpected" not in outcome.err, (command, outcome.err)
+        assert len(outcome.errors) == (outcome.code != 0), (command, outcome.err)

@@ -1,4 +1,4 @@
-"""Every parameter of every method, given what does not belong there: an error of streamdr's, or a fit."""
+"""Every parameter of every method with invalid values: either a StreamdrError or a fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streamdr.methods import METHODS
 
 HOSTILE: list[Any] = [
     *(-1, 0, 1, math.nan, math.inf, -math.inf, 1e308, 1e-308, -1e308, 2**31, 2**63, 10**30),
-    *("", "no such word", [], [1], ["x"], {}, {"a": 1}, True, False, None, b"", 1j, object()),
+    *("", "no such value", [], [1], ["x"], {}, {"a": 1}, True, False, None, b"", 1j, object()),
 ]
 ROWS = np.random.default_rng(0).normal(size=(40, 6)) ** 2
 CLASSES = np.arange(40) % 3
@@ -30,7 +30,7 @@ CASES = [(name, field.name) for name, kind in sorted(METHODS.items()) for field 
 
 
 def attempt(method: Any) -> None:
-    """Fit within a little memory. Only errors of streamdr's, which have words for it, are right."""
+    """Fit within little memory. Only a StreamdrError is acceptable."""
     method.check()
     labels = CLASSES if isinstance(method, Supervised) else None
     source = open_source(
@@ -46,13 +46,13 @@ def _takes_distances(method: Any) -> bool:
 
 
 @pytest.mark.parametrize(("method", "parameter"), CASES)
-def test_a_parameter_in_python(method: str, parameter: str) -> None:
+def test_invalid_parameters_in_python_are_refused(method: str, parameter: str) -> None:
     quick = {"max_iter": 5, "n_init": 1, "max_passes": 2, "n_epochs": 2}
     kind = METHODS[method]
     given = {field.name: quick[field.name] for field in fields(kind) if field.name in quick}
     for value in HOSTILE:
         if parameter in quick and isinstance(value, int) and value > 100:
-            continue  # as many steps as that are asked for in earnest
+            continue  # a valid request for too many steps
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -64,7 +64,7 @@ def test_a_parameter_in_python(method: str, parameter: str) -> None:
 
 
 @pytest.mark.parametrize(("method", "parameter"), CASES)
-def test_a_parameter_in_a_configuration(method: str, parameter: str) -> None:
+def test_invalid_parameters_in_a_configuration_are_refused(method: str, parameter: str) -> None:
     for value in HOSTILE:
         try:
             text = json.dumps(value)
