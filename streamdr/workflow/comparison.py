@@ -1,4 +1,4 @@
-"""Several methods over one input, side by side: a run for each, and one table of what came of them."""
+"""Comparisons: run several methods on one input, and write one table of their costs and measures."""
 
 from __future__ import annotations
 
@@ -29,55 +29,55 @@ from streamdr.workflow.reports import ComparedMethod, CompareReport, Sample
 from streamdr.workflow.run_context import RunContext
 
 RECORD = ".comparison.json"
-"""What is remembered of earlier comparisons, beside their models."""
+"""The file, beside the models, that holds the results of earlier comparisons."""
 
 _VERSION = 1
-"""Of what is measured, and how."""
+"""The version of the record. It changes with the measures and with how they are taken."""
 
 _Found = dict[str, Any]
-"""What the record keeps: a few numbers by name."""
+"""The content of one entry of the record: a few numbers by name."""
 
-_LARGEST_BYTES = 64 * 2**20
-_BEGINNING = b'{\n "version": '
-_TOOK = ("seconds", "bytes_read", "peak_rss")
-_MEASURED = ("n_outputs", "trustworthiness", "stress", "accuracy")
+_MAX_FILE_BYTES = 64 * 2**20
+_RECORD_START = b'{\n "version": '
+_COST_KEYS = ("seconds", "bytes_read", "peak_rss")
+_MEASURE_KEYS = ("n_outputs", "trustworthiness", "stress", "accuracy")
 
 
 def compare(
     comparison: Comparison, progress: Progress, stop: threading.Event, *, fresh: bool = False
 ) -> CompareReport:
-    """Carry out every method that is not up to date, measure what came of it, and write the table.
+    """Run every method that is not up to date, measure its embedding, and write the table.
 
-    The table is written when all are done: whole, or not at all. What a method took is remembered beside
-    its model, so a comparison that is repeated reads nothing, and tells the same.
+    The table is written when all methods are done: completely, or not at all. The cost of a method is
+    recorded beside its model, so a repeated comparison reads nothing and reports the same numbers.
     """
-    _require_apart(comparison)
-    _require_own(comparison.output.tables)
-    stages = [RunContext(run, progress, stop, fresh) for run in comparison.runs()]
-    given = _Input(stages[0].open_labelled(), [entry.method for entry in comparison.methods])
+    _require_outside_stores(comparison)
+    _require_own_tables(comparison.output.tables)
+    contexts = [RunContext(run, progress, stop, fresh) for run in comparison.runs()]
+    given = _Input(contexts[0].open_labelled(), [entry.method for entry in comparison.methods])
     record = _Record(open_folder(parse_location(comparison.output.folder)))
     reports = []
-    for entry, context in zip(comparison.methods, stages, strict=True):
+    for entry, context in zip(comparison.methods, contexts, strict=True):
         progress.message(f"{entry.name}: {entry.method.name}")
         planner.give_back()
         planner.forget_peak()
         with _naming_method(entry.name):
-            report = pipeline.run_all(context, opened=context.reuse_input(given.source, given.seen))
+            report = pipeline.run_all(context, opened=context.reuse_input(given.source, given.snapshot))
         reports.append(report)
         if not report.reused:
-            took = {"seconds": report.seconds, "bytes_read": report.bytes_read, "peak_rss": report.peak_rss}
-            record.keep("took", entry.name, _written(context), took)
-    # Only now: scikit-learn, and what it leaves, would count as memory that methods take.
+            cost = {"seconds": report.seconds, "bytes_read": report.bytes_read, "peak_rss": report.peak_rss}
+            record.put("took", entry.name, _embedding_digest(context), cost)
+    # Measuring comes last: the memory of scikit-learn would count as memory of the methods.
     rows = [
         _row(entry.name, context, given, record, reused=report.reused)
-        for entry, context, report in zip(comparison.methods, stages, reports, strict=True)
+        for entry, context, report in zip(comparison.methods, contexts, reports, strict=True)
     ]
     key = given.key()
-    sample = record.get("sample", "", key, ("rows", "accuracy")) or record.keep(
-        "sample", "", key, given.facts()
+    sample = record.get("sample", "", key, ("rows", "accuracy")) or record.put(
+        "sample", "", key, given.sample_facts()
     )
     for path in comparison.output.tables:
-        _write(parse_location(path), rows)
+        _write_table(parse_location(path), rows)
     return CompareReport(
         input=given.source.name,
         n_rows=given.source.spec.n_rows,
@@ -92,7 +92,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Sample:
-    """Some rows of the input."""
+    """The rows of the input that embeddings are measured on."""
 
     regions: list[tuple[Span, Array]]
     rows: Array
@@ -100,30 +100,32 @@ class _Sample:
 
 
 class _Input:
-    """What all methods read, and a sample of it, which is read when something is to be measured."""
+    """The input of all methods, and a sample of it. The sample is read when something has to be measured."""
 
     def __init__(self, source: Source, methods: Sequence[Method]) -> None:
         self.source = source
-        self.seen = source.snapshot()
-        """The look at it by which every method's outputs are up to date or not."""
-        self._fingerprint = self.seen.digest(source.spec.n_rows)
+        self.snapshot = source.snapshot()
+        """The state of the input. It decides for every method whether its outputs are up to date."""
+        self._fingerprint = self.snapshot.digest(source.spec.n_rows)
         self.bytes_read = 0
         labels = source.spec.labels
-        told = any(isinstance(method, Supervised) and method.target == "classes" for method in methods)
-        self._has_classes = labels is not None and (labels.kind != "f" or told)
-        """Whether labels are classes: numbers in a floating type are, if a method takes them for such."""
+        classified = any(isinstance(method, Supervised) and method.target == "classes" for method in methods)
+        self._has_classes = labels is not None and (labels.kind != "f" or classified)
+        """Whether labels are classes. Floating-point labels are classes if a method uses them as classes."""
 
-    def key(self, of: str = "") -> str:
-        """A digest of this input, as it is looked at here, and of what is compared with it."""
-        return hashlib.sha256(f"{of} {self._fingerprint} {self._has_classes}".encode()).hexdigest()
+    def key(self, embedding_digest: str = "") -> str:
+        """Return a digest of this snapshot of the input and of an embedding."""
+        return hashlib.sha256(
+            f"{embedding_digest} {self._fingerprint} {self._has_classes}".encode()
+        ).hexdigest()
 
     @cached_property
     def sample(self) -> _Sample:
-        """Rows with their classes, if there are any; rows may have holes."""
+        """The sampled rows, and their classes if there are any. Rows may have missing values."""
         from streamdr.workflow.metrics import sampled_rows
 
         spec = self.source.spec
-        self.source.validate(self.seen)
+        self.source.validate(self.snapshot)
         regions, rows, classes = sampled_rows(spec, self.source.chunks[0]), [], []
         for band, chosen in regions:
             block = self.source.block(band, allow_nan=True)
@@ -134,18 +136,18 @@ class _Input:
         return _Sample(regions, np.concatenate(rows), np.concatenate(classes) if classes else None)
 
     def measure(self, context: RunContext) -> _Found:
-        """How good an embedding is, by what became of the rows of the sample."""
+        """Measure how good an embedding is, on the rows of the sample."""
         from streamdr.workflow.metrics import measure
 
         scores = context.embedding.open_embedding()
         if scores.shape[0] != self.source.spec.n_rows:
-            raise DataError(f"{self.source.name}: has changed while it was compared; run it again")
+            raise DataError(f"{self.source.name}: changed during the comparison; run it again")
         kept = [np.asarray(scores[band.slice])[chosen - band.start] for band, chosen in self.sample.regions]
         found = measure(self.sample.rows, np.concatenate(kept), self.sample.classes)
         return {"n_outputs": scores.shape[1], **found.to_dict()}
 
-    def facts(self) -> _Found:
-        """How large the sample is, and how much of its classes the nearest rows of the input tell."""
+    def sample_facts(self) -> _Found:
+        """Return the size of the sample, and its 1-NN accuracy in the input itself."""
         from streamdr.workflow.metrics import nearest_neighbour_accuracy
 
         sample = self.sample
@@ -157,71 +159,71 @@ class _Input:
 
 
 class _Record:
-    """What earlier comparisons in a folder found, by kind and name, each with a digest of what it is of."""
+    """The results of earlier comparisons in a folder, by kind and name, each with a digest of its origin."""
 
     def __init__(self, folder: KeyValueFolder) -> None:
         self._folder = folder
-        data = _content(folder, RECORD)
+        data = _read_file(folder, RECORD)
         found: Any = None
         if data is not None:
-            with suppress(ValueError, RecursionError):  # damaged, it holds nothing that has to be known
+            with suppress(ValueError, RecursionError):  # a damaged record only costs measuring again
                 found = json.loads(data)
             ours = isinstance(found, dict) and {"version"} <= found.keys() <= {"version", "kept"}
-            if not ours and not _is_remains(data):
+            if not ours and not _is_damaged_record(data):
                 raise StoreError(
-                    f"{folder.name}: holds a file {RECORD} that streamdr did not write, and would write; "
+                    f"{folder.name}: holds a file {RECORD} that streamdr did not write and would replace; "
                     "move it elsewhere, or choose another folder"
                 )
-        known = isinstance(found, dict) and found.get("version") == _VERSION
-        kept = found.get("kept") if known else None
+        current = isinstance(found, dict) and found.get("version") == _VERSION
+        kept = found.get("kept") if current else None
         self._kept: dict[str, dict[str, _Found]] = {}
         for kind, entries in kept.items() if isinstance(kept, dict) else ():
             if isinstance(entries, dict):
-                self._kept[kind] = {name: entry for name, entry in entries.items() if _is_kept(entry)}
+                self._kept[kind] = {name: entry for name, entry in entries.items() if _is_valid_entry(entry)}
 
-    def get(self, kind: str, name: str, of: str, keys: Collection[str]) -> _Found | None:
-        """What was found, with these keys, unless it is of something else."""
+    def get(self, kind: str, name: str, origin: str, keys: Collection[str]) -> _Found | None:
+        """Return the entry, or None where there is none with this origin and these keys."""
         kept = self._kept.get(kind, {}).get(name)
-        if kept is None or kept["of"] != of or kept["found"].keys() != set(keys):
+        if kept is None or kept["of"] != origin or kept["found"].keys() != set(keys):
             return None
         found: _Found = kept["found"]
         return found
 
-    def keep(self, kind: str, name: str, of: str, found: _Found) -> _Found:
-        """Remember what was found."""
-        self._kept.setdefault(kind, {})[name] = {"of": of, "found": found}
+    def put(self, kind: str, name: str, origin: str, found: _Found) -> _Found:
+        """Add an entry, write the record, and return the entry."""
+        self._kept.setdefault(kind, {})[name] = {"of": origin, "found": found}
         content = json.dumps({"version": _VERSION, "kept": self._kept}, indent=1)
-        self._folder.write(RECORD, lambda file: _put(file, content))
+        self._folder.write(RECORD, lambda file: _write_text(file, content))
         return found
 
 
 def _row(name: str, context: RunContext, given: _Input, record: _Record, *, reused: bool) -> ComparedMethod:
-    """A method's row. What it took is not known of outputs that were there before anybody looked."""
-    written = _written(context)
-    took = record.get("took", name, written, _TOOK) or dict.fromkeys(_TOOK)
-    key = given.key(written)
-    found = record.get("measured", name, key, _MEASURED) or record.keep(
+    """Return the row of a method. Its cost is None where the outputs existed before the first comparison."""
+    digest = _embedding_digest(context)
+    cost = record.get("took", name, digest, _COST_KEYS) or dict.fromkeys(_COST_KEYS)
+    key = given.key(digest)
+    found = record.get("measured", name, key, _MEASURE_KEYS) or record.put(
         "measured", name, key, given.measure(context)
     )
     return ComparedMethod(
         name=name,
         method=context.run.method.name,
-        parameters=_changed(context.run.method),
+        parameters=_nondefault_parameters(context.run.method),
         n_outputs=found["n_outputs"],
         trustworthiness=found["trustworthiness"],
         stress=found["stress"],
         accuracy=found["accuracy"],
-        seconds=took["seconds"],
-        bytes_read=took["bytes_read"],
-        peak_rss=took["peak_rss"],
+        seconds=cost["seconds"],
+        bytes_read=cost["bytes_read"],
+        peak_rss=cost["peak_rss"],
         model=context.run.output.model,
         embedding=context.run.output.embedding,
         reused=reused,
     )
 
 
-def _changed(method: Method) -> dict[str, Any]:
-    """The parameters that are not what they would be by themselves."""
+def _nondefault_parameters(method: Method) -> dict[str, Any]:
+    """Return the parameters that differ from their defaults."""
     values = ((field, getattr(method, field.name)) for field in fields(cast(Any, method)))
     changed: dict[str, Any] = store.to_json(
         {field.name: value for field, value in values if value != field.default}
@@ -229,56 +231,57 @@ def _changed(method: Method) -> dict[str, Any]:
     return changed
 
 
-def _written(context: RunContext) -> str:
-    """What tells an embedding from any other."""
+def _embedding_digest(context: RunContext) -> str:
+    """Return the digest of the embedding that is stored."""
     digest: str = context.embedding.read_group("embedding").record["digest"]
     return digest
 
 
-def _write(place: Location, rows: Sequence[ComparedMethod]) -> None:
-    """Write the table as its name ends, in one step, in the place of nothing but such a table."""
+def _write_table(place: Location, rows: Sequence[ComparedMethod]) -> None:
+    """Write the table in the format of its suffix, in one step. Only such a table is replaced."""
     _require_own_table(place)
     render = report_tables.comma_separated if place.name.endswith(".csv") else report_tables.markdown
     place = place.resolve()  # through a link, the table is written where the link leads
     try:
-        open_folder(place.parent).write(place.name, lambda file: _put(file, render(rows)))
+        open_folder(place.parent).write(place.name, lambda file: _write_text(file, render(rows)))
     except OSError as error:
         raise StoreError(f"{place}: cannot be written: {error}") from error
 
 
-def _require_own(tables: Sequence[str]) -> None:
+def _require_own_tables(tables: Sequence[str]) -> None:
+    """Refuse paths where another file exists."""
     for table in tables:
         _require_own_table(parse_location(table))
 
 
 def _require_own_table(place: Location) -> None:
-    """Refuse to write a table in the place of anything else that ends in .md or .csv."""
-    data = _content(open_folder(place.parent), place.name)
+    """Refuse to replace a .md or .csv file that is not the table of a comparison."""
+    data = _read_file(open_folder(place.parent), place.name)
     if data is not None and not report_tables.is_comparison(data.decode(errors="replace")):
         raise StoreError(
-            f"{place}: exists and is not only the table of a comparison, so it is never overwritten; choose "
-            "another path for output.table"
+            f"{place}: exists, and holds something else than the table of a comparison, so it is never "
+            "overwritten; choose another path for output.table"
         )
 
 
-def _content(folder: KeyValueFolder, name: str) -> bytes | None:
-    """What a file holds, or None where there is none."""
+def _read_file(folder: KeyValueFolder, name: str) -> bytes | None:
+    """Return the content of a file, or None where there is no file."""
     try:
         with folder.open(name) as file:
-            data = b"" if file is None else file.read(_LARGEST_BYTES + 1)
+            data = b"" if file is None else file.read(_MAX_FILE_BYTES + 1)
             return None if file is None else data
     except OSError as error:
         raise StoreError(f"{folder.name}/{name}: cannot be written: {error.strerror or error}") from error
 
 
-def _is_remains(data: bytes) -> bool:
-    """Whether a file may have been a record: cut short, empty, or with some bytes damaged."""
-    begun = data[: len(_BEGINNING)] == _BEGINNING[: len(data)]
-    return begun or not data.strip(b"\0") or b'"kept"' in data
+def _is_damaged_record(data: bytes) -> bool:
+    """Whether a file may have been a record: truncated, empty, or with some bytes damaged."""
+    starts_like_one = data[: len(_RECORD_START)] == _RECORD_START[: len(data)]
+    return starts_like_one or not data.strip(b"\0") or b'"kept"' in data
 
 
-def _is_kept(entry: Any) -> bool:
-    """Whether an entry of the record is one."""
+def _is_valid_entry(entry: Any) -> bool:
+    """Whether an entry of the record has the right structure."""
     return (
         isinstance(entry, dict)
         and isinstance(entry.get("of"), str)
@@ -287,16 +290,16 @@ def _is_kept(entry: Any) -> bool:
     )
 
 
-def _put(file: Any, text: str) -> None:
+def _write_text(file: Any, text: str) -> None:
     file.write(text.encode())
 
 
 @contextmanager
 def _naming_method(name: str) -> Iterator[None]:
-    """Say which of the methods met an error of the data, or of memory."""
+    """Add the name of the method to errors of the data and of memory."""
     try:
         yield
-    except ParameterError:  # it says where it stands in the file
+    except ParameterError:  # it has the line of the configuration already
         raise
     except DataError as error:
         raise type(error)(f"{name}: {error}") from error
@@ -304,8 +307,8 @@ def _naming_method(name: str) -> Iterator[None]:
         raise MemoryLimitError(f"{name}: {error.problem}", error.least, error.otherwise) from error
 
 
-def _require_apart(comparison: Comparison) -> None:
-    """Refuse to write a table into a store that is read or written: it would damage it."""
+def _require_outside_stores(comparison: Comparison) -> None:
+    """Refuse to write a table into an input or output store, because that would damage the store."""
     runs = comparison.runs()
     given = comparison.input
     stores = [given.path, given.weights, given.labels, given.mask]
@@ -313,4 +316,4 @@ def _require_apart(comparison: Comparison) -> None:
     for table in map(parse_location, comparison.output.tables):
         for place in (parse_location(path) for path in stores if path is not None):
             if store.open_backend(place).contains(table):
-                raise ConfigError(f"{table}: lies in {place}, which is a store; write the table elsewhere")
+                raise ConfigError(f"{table}: lies inside the store {place}; write the table elsewhere")

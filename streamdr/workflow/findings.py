@@ -1,4 +1,4 @@
-"""What `inspect` finds at a path or an address: one immutable type for each kind of thing."""
+"""The reports of `inspect`: one immutable type for each kind of store or file."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class ModelInspection:
     n_features: int
     n_outputs: int
     summary: Mapping[str, Any]
-    """What the model says of itself to programs."""
+    """The summary of the model, for programs."""
     input: str | None
     n_rows: int
     created: str
     version: str
     facts: tuple[Fact, ...]
-    """What the model says of itself to people."""
+    """The facts of the model, for people."""
     tables: tuple[Table, ...]
 
     def to_json(self) -> Json:
-        """What was found as plain data, as `--json` prints it."""
+        """Return the report as plain data, as `--json` prints it."""
         return {
             "kind": "model",
             "path": self.path,
@@ -49,7 +49,7 @@ class ModelInspection:
 
 @dataclass(frozen=True)
 class RowsInspection:
-    """An embedding, or what else was written of rows."""
+    """An embedding, or another output with one row per input row."""
 
     kind: str
     path: str
@@ -66,13 +66,13 @@ class RowsInspection:
     version: str | None
 
     def to_json(self) -> Json:
-        """What was found as plain data."""
+        """Return the report as plain data."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class MissingChunks:
-    """How many of the chunks of an array were never written."""
+    """The number of chunks of an array that were never written."""
 
     count: int
     total: int
@@ -97,7 +97,7 @@ class ArrayInspection:
     dtype: str
     bytes: int
     zarr_format: int | None
-    """None of a .npy file, which has no chunks, no codecs and nothing missing."""
+    """None for a .npy file, which has no chunks, no codecs and nothing missing."""
     dims: tuple[str | None, ...] | None
     chunks: tuple[int, ...] | None
     shards: tuple[int, ...] | None
@@ -107,12 +107,12 @@ class ArrayInspection:
     n_rows: int
     n_cols: int
     blocks: Mapping[str, Blocks]
-    """By the axis that is cut."""
+    """The blocks by the axis that is partitioned."""
     stale_copy: tuple[int, ...] | None = None
-    """The shape by the metadata of its group, where that is not its own."""
+    """The shape in the consolidated metadata of the group, where it differs from the shape of the array."""
 
     def to_json(self) -> Json:
-        """What was found as plain data."""
+        """Return the report as plain data."""
         fields = asdict(self)
         name, stale = fields.pop("name"), fields.pop("stale_copy")
         copy = {} if self.zarr_format is None else {"stale_copy": stale}
@@ -125,10 +125,10 @@ class LabelsInspection:
 
     name: str
     labels: int
-    """How many."""
+    """The number of labels."""
 
     def to_json(self) -> Json:
-        """What was found as plain data."""
+        """Return the report as plain data."""
         problem = "holds text: labels, which input.labels can name"
         return {"name": self.name, "problem": problem, "labels": self.labels}
 
@@ -141,7 +141,7 @@ class UnusableArray:
     problem: str
 
     def to_json(self) -> Json:
-        """What was found as plain data."""
+        """Return the report as plain data."""
         return asdict(self)
 
 
@@ -152,11 +152,11 @@ class StoreInspection:
     kind: str
     path: str
     origin: str | None
-    """What made it, where streamdr did."""
+    """How streamdr made it; None where streamdr did not."""
     arrays: tuple[ArrayInspection | LabelsInspection | UnusableArray, ...]
 
     def to_json(self) -> Json:
-        """What was found as plain data."""
+        """Return the report as plain data."""
         return {
             "kind": self.kind,
             "path": self.path,

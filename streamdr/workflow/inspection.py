@@ -1,4 +1,4 @@
-"""What lies at a path or an address: a store, a model, an embedding or other rows. Reads none of the data."""
+"""Inspection of a path or an address: a store, a model or an output of rows. Reads none of the data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _AXES: tuple[Axis, Axis] = ("rows", "columns")
 
 
 def inspect(place: Location) -> ModelInspection | RowsInspection | StoreInspection:
-    """Everything that a person, or a script, wants to know of a place before using it."""
+    """Return what is stored at a path or an address: shapes, types, chunks, and what made it."""
     output = store.open_backend(place)
     record = output.draft() or {}
     if record.get("kind") == "model":
@@ -94,7 +94,7 @@ def _rows(output: store.Backend, kind: RowKind) -> RowsInspection:
 def _store(place: Location, node: Node, record: Mapping[str, Any]) -> StoreInspection:
     names = [None] if is_array(node) else list(arrays_below(node))
     if not names:
-        locate(node, None)  # which says what is wrong
+        locate(node, None)  # raises the error that says what is wrong
     return StoreInspection(
         kind="zarr array" if None in names else "zarr group",
         path=str(place),
@@ -116,12 +116,12 @@ def _array(node: Node, name: str | None, shown: str) -> ArrayInspection | Labels
         if found.metadata.is_text and len(found.metadata.grid.shape) == 1:
             return LabelsInspection(shown, found.metadata.grid.shape[0])
         stale = None if name is None else stale_copy(node, name, found.metadata)
-        return _described(shown, found, None if stale is None else tuple(stale))
+        return _inspect_array(shown, found, None if stale is None else tuple(stale))
     except DataError as error:
         return UnusableArray(shown, str(error))
 
 
-def _described(name: str, found: Located, stale: tuple[Any, ...] | None) -> ArrayInspection:
+def _inspect_array(name: str, found: Located, stale: tuple[Any, ...] | None) -> ArrayInspection:
     node, metadata, shards = found.node, found.metadata, found.metadata.sharding
     source = ZarrSource(node, metadata, sample_axis=0, allow_missing=True)
     numbers = present_chunks(node, metadata)
@@ -174,13 +174,13 @@ def _file(path: Path) -> StoreInspection:
 
 
 def _blocks(source: Source) -> dict[str, Blocks]:
-    """The blocks in which a pass with a small accumulator would read samples and features."""
-    cuts = {axis: partition(source.spec, source.chunks, axis, accumulator_bytes=0) for axis in _AXES}
+    """Return the blocks in which a pass with a small accumulator would read samples and features."""
+    partitions = {axis: partition(source.spec, source.chunks, axis, accumulator_bytes=0) for axis in _AXES}
     return {
         axis: Blocks(
             count=math.ceil(pieces.length / pieces.block),
             lines=min(pieces.block, pieces.length),
             bytes=min(pieces.block, pieces.length) * source.spec.line_bytes(axis),
         )
-        for axis, pieces in cuts.items()
+        for axis, pieces in partitions.items()
     }

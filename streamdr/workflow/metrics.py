@@ -1,4 +1,4 @@
-"""How good an embedding is, by measures that mean the same whatever made it. They are taken of a sample."""
+"""Measures of how good an embedding is. They are taken on a sample, and are comparable between methods."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ from streamdr.core.blocks import Array, MatrixSpec, Span
 from streamdr.methods.mds.parameters import kruskal, lengths, some_pairs
 
 MOST_ROWS = 2_000
-"""A sample has no more rows: trustworthiness takes all distances between them."""
+"""The largest sample: trustworthiness needs all distances between its rows."""
 NEIGHBOURS = 10
 N_PAIRS = 20_000
-"""So many distances are compared."""
+"""The number of distances that are compared."""
 
 _MOST_BANDS, _LEAST_BANDS = 50, 8
-"""How many regions of the input are read for a sample: many where they are small."""
+"""The number of regions of the input that are read for a sample: more where they are small."""
 _MOST_READ = 1 << 24
-"""So many values are read for it, unless that would be fewer regions."""
+"""The number of values that are read for a sample, unless that would be too few regions."""
 _MOST_VALUES = 1 << 23
-"""Neither a sample nor a region has more, however wide rows are."""
+"""The largest number of values of a sample, and of a region, however wide the rows are."""
 _TILE = 1_024
 
 
 @dataclass(frozen=True)
 class Measures:
-    """What is measured of an embedding; None where it cannot be."""
+    """The measures of an embedding; None where one cannot be taken."""
 
     trustworthiness: float | None = None
-    """1 if the nearest rows of every point are near in the input, too; 0.5 or so for points at random."""
+    """1 if the nearest neighbours of every point are near in the input too; about 0.5 for random points."""
     stress: float | None = None
-    """Kruskal's stress-1 of distances in the embedding, at their best scale; 0 if all are in proportion."""
+    """Kruskal's stress-1 of distances in the embedding, at their best scale; 0 if all are proportional."""
     accuracy: float | None = None
-    """How many rows are of the class of the nearest other row."""
+    """The share of rows that have the class of their nearest neighbour."""
 
     def to_dict(self) -> dict[str, float | None]:
-        """The measures by name."""
+        """Return the measures by name."""
         return asdict(self)
 
 
 def sampled_rows(data: MatrixSpec, chunk: int) -> list[tuple[Span, Array]]:
-    """Which rows to measure by: regions to read, of whole chunks, and the numbers of the rows to keep.
+    """Return the rows to measure on: regions of whole chunks to read, and the numbers of the rows to keep.
 
-    All rows, if they are few; else as many at random of each of several regions, at even distances. Where a
-    chunk of rows is too wide to be held, a region is some rows of it. The same shape gives the same rows.
+    If there are few rows, all are taken. Otherwise several evenly spaced regions each give the same number
+    of random rows. Where a chunk of rows is too large for memory, a region is a part of it. The same shape
+    gives the same rows.
     """
     most = min(MOST_ROWS, max(2 * NEIGHBOURS + 1, _MOST_VALUES // data.n_cols))
     run = ceil(most / _MOST_BANDS)
@@ -67,7 +68,7 @@ def sampled_rows(data: MatrixSpec, chunk: int) -> list[tuple[Span, Array]]:
 
 
 def measure(rows: Array, embedded: Array, classes: Array | None) -> Measures:
-    """Measure what became of rows (samples x features), with a class each where there are any."""
+    """Measure the embedding of rows (samples x features); `classes` has one class per row, if any."""
     complete = np.isfinite(rows).all(axis=1) & np.isfinite(embedded).all(axis=1)
     rows, embedded = rows[complete].astype(np.float64), embedded[complete].astype(np.float64)
     accuracy = None
@@ -77,7 +78,7 @@ def measure(rows: Array, embedded: Array, classes: Array | None) -> Measures:
 
 
 def trustworthiness(rows: Array, embedded: Array) -> float | None:
-    """By ten neighbours, or as many as there can be in fewer than 21 rows; None for fewer than 3."""
+    """Return the trustworthiness for ten neighbours, or fewer for fewer than 21 rows; None below 3 rows."""
     neighbours = min(NEIGHBOURS, (len(rows) - 1) // 2)
     if neighbours < 1:
         return None
@@ -85,9 +86,10 @@ def trustworthiness(rows: Array, embedded: Array) -> float | None:
 
 
 def scaled_stress(rows: Array, embedded: Array) -> float | None:
-    """Kruskal's stress-1 of pairs, distances in the input being multiplied by what makes it least.
+    """Return Kruskal's stress-1 of pairs, with the distances of the input at the best scale.
 
-    It is the same if those in the embedding are, beside the input's: the sine of the angle between the two.
+    Scaling the distances of the embedding instead gives the same value, relative to those of the input: the
+    sine of the angle between the two vectors of distances.
     """
     if len(rows) < 2:
         return None
@@ -96,15 +98,15 @@ def scaled_stress(rows: Array, embedded: Array) -> float | None:
         left, right = pairs[start : start + _TILE].T
         wanted.append(lengths(rows[left], rows[right]))
         reached.append(lengths(embedded[left], embedded[right]))
-    apart, put = np.concatenate(wanted), np.concatenate(reached)
-    if not (apart.any() and put.any()):
-        return float(
-            apart.any() or put.any()
-        )  # all in one place: that shows all there is to show, or nothing
-    return kruskal(apart * (float(apart @ put) / float(apart @ apart)), put)
+    original, embedded_distances = np.concatenate(wanted), np.concatenate(reached)
+    if not (original.any() and embedded_distances.any()):
+        # All points coincide: in both spaces, which is exact, or in one of them, which is as bad as can be.
+        return float(original.any() or embedded_distances.any())
+    scale = float(original @ embedded_distances) / float(original @ original)
+    return kruskal(original * scale, embedded_distances)
 
 
 def nearest_neighbour_accuracy(embedded: Array, classes: Array) -> float:
-    """How many rows have the class of the row that is nearest, themselves left out."""
+    """Return the share of rows that have the class of their nearest neighbour."""
     nearest = NearestNeighbors(n_neighbors=1).fit(embedded).kneighbors(return_distance=False)[:, 0]
     return float(np.mean(classes[nearest] == classes))

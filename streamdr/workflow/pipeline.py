@@ -1,4 +1,4 @@
-"""The whole program without a command line: a configuration in, outputs and reports of them out."""
+"""The stages of a run: plan, status, fit, transform, run and reprocess, from a configuration to reports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from streamdr.workflow.staleness import ModelState, OpenedInput, State, model_st
 __all__ = ["RunContext", "dry_run", "fit", "plan", "reprocess", "run_all", "status", "transform"]
 
 Planned = Callable[[FitPlan], None]
-"""Told of the plan before the first byte is read."""
+"""Called with the plan before anything is read."""
 
 
 def _ignore_plan(plan: FitPlan) -> None:
@@ -54,7 +54,7 @@ def _ignore_plan(plan: FitPlan) -> None:
 
 @add_error_positions
 def fit(context: RunContext, planned: Planned = _ignore_plan) -> FitReport:
-    """Fit the method to the input and publish the model, unless that very model is already there."""
+    """Fit the method to the input and publish the model, unless the model is up to date."""
     began, opened = time.monotonic(), context.open_input()
     state = model_state(opened, context.model, fresh=context.fresh)
     if state.fresh:
@@ -67,9 +67,9 @@ def fit(context: RunContext, planned: Planned = _ignore_plan) -> FitReport:
 
 @add_error_positions
 def transform(context: RunContext) -> TransformReport:
-    """Map the input through the saved model and publish what is asked for of rows, unless it is there."""
+    """Map the input through the saved model and publish the outputs of rows that are not up to date."""
     before = planner.resident()
-    targets = list(context.rows.values()) or [context.embedding]  # which says that it is not set
+    targets = list(context.rows.values()) or [context.embedding]  # raises the error that none is configured
     saved = _saved_model(context)
     opened = context.open_input(saved.model)
     fitting.require_features(saved.model, opened.source)
@@ -87,10 +87,10 @@ def transform(context: RunContext) -> TransformReport:
 def run_all(
     context: RunContext, planned: Planned = _ignore_plan, opened: OpenedInput | None = None
 ) -> RunReport:
-    """Fit, then transform where the configuration asks for an embedding, or for anything else of rows.
+    """Fit, then transform if the configuration has an embedding or another output of rows.
 
-    `wanted` is what is asked for of the input, where the caller has opened it: whether outputs are up to date
-    is told by it.
+    `opened` is the input, if the caller has opened it already. Its snapshot decides whether the outputs are
+    up to date.
     """
     before = planner.resident()
     began, opened = time.monotonic(), opened or context.open_input()
@@ -98,25 +98,24 @@ def run_all(
     states = _row_states(context, opened, state.saved)
     if state.fresh and all(rows.fresh for rows in states.values()):
         context.tidy(context.outputs)
-        there = fit_report(context, opened.source, state, began)
+        fitted = fit_report(context, opened.source, state, began)
         saved = cast(SavedModel, state.saved)
-        return run_report(context, there, _up_to_date(context, opened, saved, states) if states else None)
-    # Whatever stands in the way of the second stage is better known before the first.
+        return run_report(context, fitted, _up_to_date(context, opened, saved, states) if states else None)
+    # What would stop the transform is refused before the fit.
     if not state.fresh:
         context.check_output(context.model, "model", state)
     _check_outputs(context, states)
     _transform_plans(context, opened, state, states)
     with context.leased(context.outputs) as fence:
-        opened = (
-            context.open_input()
-        )  # anew: another run may have written meanwhile, of more rows than there were
+        # Opened again: before the lease, another run may have written outputs from a longer input.
+        opened = context.open_input()
         fitted = _fit(context, opened, planned, fence)
         transformed = _transform(context, _saved_model(context), opened, fence, before) if states else None
     return run_report(context, fitted, transformed)
 
 
 def reprocess(contexts: Sequence[RunContext], planned: Planned = _ignore_plan) -> ReprocessReport:
-    """Bring the outputs of changed configurations up to date, reading only what has to be read again.
+    """Bring the outputs of changed configurations up to date, reading only what is needed.
 
     Configurations over one input share one ledger, so a pass that several need is read for the first of
     them only.
@@ -128,17 +127,17 @@ def reprocess(contexts: Sequence[RunContext], planned: Planned = _ignore_plan) -
 
 
 def plan(context: RunContext) -> PlanReport:
-    """What is stale, and how it would be brought up to date, reading nothing.
+    """Return which stages are stale and how they would run, reading no data.
 
-    What cannot be done is refused. Outputs that another recipe made are in the way of a run, and are what
-    reprocessing replaces: the plan is of either.
+    What cannot be done is refused. Outputs of another recipe stop `run`, and are replaced by `reprocess`. The
+    plan covers both.
     """
     return dry_run(replace(context, replace=True), allowed=context)
 
 
 @add_error_positions
 def dry_run(context: RunContext, allowed: RunContext | None = None) -> PlanReport:
-    """The plan of a run, which refuses all that the run would refuse; `allowed` is what may be replaced."""
+    """Return the plan of a run, and refuse what the run would refuse; `allowed` says what may be replaced."""
     opened = context.open_input()
     state = model_state(opened, context.model, fresh=context.fresh)
     if not state.fresh:
@@ -155,20 +154,21 @@ def dry_run(context: RunContext, allowed: RunContext | None = None) -> PlanRepor
 
 @add_error_positions
 def status(context: RunContext) -> StatusReport:
-    """Which stages are fresh and which are stale, why, and what it would cost to bring them up to date."""
+    """Return which stages are fresh or stale, why, and how much would be read to bring them up to date."""
     opened = context.open_input()
     state = model_state(opened, context.model, fresh=context.fresh)
     return StatusReport(_stages(context, opened, state))
 
 
 def _fit(context: RunContext, opened: OpenedInput, planned: Planned, fence: Fence) -> FitReport:
+    """Fit the method and save the model, under the lease."""
     began = time.monotonic()
     state = model_state(opened, context.model, fresh=context.fresh)  # another run may have been faster
     if state.fresh:
         return fit_report(context, opened.source, state, began)
     run, source, facts = context.run, opened.source, opened.facts()
     if state.ours:
-        context.progress.message(f"{run.output.model}: is made anew, since {state.reason}")
+        context.progress.message(f"{run.output.model}: is computed again: {state.reason}")
     with naming(source):
         fitted = fitting.fit(
             run.method,
@@ -196,7 +196,7 @@ def _fit(context: RunContext, opened: OpenedInput, planned: Planned, fence: Fenc
 
 
 def _row_states(context: RunContext, opened: OpenedInput, saved: SavedModel | None) -> dict[RowOutput, State]:
-    """The state of what is asked for of rows, all of which a model that is there must be able to make."""
+    """Return the state of each output of rows, and refuse those that the saved model does not have."""
     for kind in context.rows:
         if saved is not None and not kind.supported_by(type(saved.model)):
             raise ParameterError(
@@ -213,10 +213,10 @@ def _row_states(context: RunContext, opened: OpenedInput, saved: SavedModel | No
 def _transform_plans(
     context: RunContext, opened: OpenedInput, model: ModelState, states: Mapping[RowOutput, State]
 ) -> dict[RowOutput, TransformPlan]:
-    """How each output that is to be written will be, by the model that is there or the one that will be.
+    """Return the plan of each output that has to be written, for the saved model or the expected one.
 
-    What cannot be written within the memory limit is refused: better before a fit than after it, and with
-    advice that will do for the fit and for all outputs.
+    What cannot be written within the memory limit is refused before the fit. The limit that the error advises
+    is enough for the fit and for all outputs.
     """
     execution = context.execution()
     refusals: list[MemoryLimitError] = []
@@ -239,6 +239,7 @@ def _transform_plans_within(
     model: ModelState,
     states: Mapping[RowOutput, State],
 ) -> dict[RowOutput, TransformPlan]:
+    """Return the plans within one memory limit, or raise the first refusal."""
     source, dtype = opened.source, context.run.output.dtype
     plans: dict[RowOutput, TransformPlan] = {}
     with naming(source):
@@ -246,8 +247,8 @@ def _transform_plans_within(
             if state.fresh:
                 continue
             if model.fresh and model.saved is not None:
-                view, seen = planner.view_and_source(model.saved.model, source, kind)
-                plans[kind] = planner.plan_transform(view, seen, execution, view.stored(dtype, seen.spec))
+                view, read = planner.view_and_source(model.saved.model, source, kind)
+                plans[kind] = planner.plan_transform(view, read, execution, view.stored(dtype, read.spec))
                 continue
             route = planner.plan(context.run.method, source, execution).route
             foreseen = planner.foresee_transform(route.method, source, execution, kind, dtype)
@@ -257,6 +258,7 @@ def _transform_plans_within(
 
 
 def _check_outputs(context: RunContext, states: Mapping[RowOutput, State]) -> None:
+    """Refuse stale outputs that cannot or may not be written."""
     for kind, state in states.items():
         if not state.fresh:
             context.check_output(context.rows[kind], kind.name, state)
@@ -265,6 +267,7 @@ def _check_outputs(context: RunContext, states: Mapping[RowOutput, State]) -> No
 def _up_to_date(
     context: RunContext, opened: OpenedInput, saved: SavedModel, states: Mapping[RowOutput, State]
 ) -> TransformReport:
+    """Return the report of a transform whose outputs are all up to date."""
     began = time.monotonic()
     outputs: dict[str, RowsReport] = {
         kind.name: rows_report(context, opened, kind.of(saved.model), state, began)
@@ -276,14 +279,14 @@ def _up_to_date(
 def _transform(
     context: RunContext, saved: SavedModel, opened: OpenedInput, fence: Fence, process_bytes: int
 ) -> TransformReport:
-    """One output after the other, all of the input as it was looked at."""
+    """Write the outputs one after the other, all from one snapshot of the input."""
     return transform_report(
         context,
-        {kind.name: _write(context, kind, saved, opened, fence, process_bytes) for kind in context.rows},
+        {kind.name: _write_rows(context, kind, saved, opened, fence, process_bytes) for kind in context.rows},
     )
 
 
-def _write(
+def _write_rows(
     context: RunContext,
     kind: RowOutput,
     saved: SavedModel,
@@ -291,6 +294,7 @@ def _write(
     fence: Fence,
     process_bytes: int,
 ) -> RowsReport:
+    """Write one output of rows, unless it is up to date."""
     began, output = time.monotonic(), context.rows[kind]
     view = kind.of(saved.model)
     state = rows_state(opened, kind, output, saved, fresh=context.fresh)
@@ -334,44 +338,45 @@ def _write(
     return replace(report, errors=compare.errors(example, output.open_rows(kind.name)[:], saved.model))
 
 
-class _Keeping(NamedTuple):
-    """Which rows of an output stay, how far the model has moved from them, and the bytes read to tell."""
+class _KeptRows(NamedTuple):
+    """The rows of an output that stay, how far the model has moved from them, and the bytes read for that."""
 
     rows: Kept | None = None
     moved: float | None = None
     bytes_read: int = 0
 
 
-def _kept_rows(context: RunContext, view: RowView, source: Source, state: State) -> _Keeping:
-    """Keep the rows that are there if they are close to what the model gives now."""
+def _kept_rows(context: RunContext, view: RowView, source: Source, state: State) -> _KeptRows:
+    """Keep the existing rows if they are close to what the model gives now."""
     if not state.unchanged_rows:
-        return _Keeping()
+        return _KeptRows()
     output, tolerance = context.rows[view.kind], context.run.output.refresh_tolerance
     written = output.open_rows(view.kind.name)
     moved, read = fitting.movement(view, source, written, state.unchanged_rows)
     if moved is not None and moved <= tolerance:
-        return _Keeping(Kept(output.place, state.unchanged_rows, written.chunks[0]), moved, read)
-    known = None
+        return _KeptRows(Kept(output.place, state.unchanged_rows, written.chunks[0]), moved, read)
+    measured = None
     if moved is None or math.isinf(moved):
-        how = "how far the model has moved cannot be told from its first rows"
+        how = "the first rows do not show how far the model has moved"
     else:
         measure = "spread" if view.kind.centred else "size"
         how = (
             f"the model has moved by {moved:.2g} of the {measure} of the {view.kind.title}, more than the "
             f"refresh_tolerance of {tolerance:g}"
         )
-        known = moved
-    context.progress.message(f"{output}: {how}: all rows are written anew")
-    return _Keeping(None, known, read)
+        measured = moved
+    context.progress.message(f"{output}: {how}: all rows are written again")
+    return _KeptRows(None, measured, read)
 
 
 def _saved_model(context: RunContext) -> SavedModel:
     if not context.model.exists():
-        raise StoreError(f"{context.run.output.model}: there is no model to transform by; fit it first")
+        raise StoreError(f"{context.run.output.model}: there is no model; fit it first")
     return context.model.load_model()
 
 
 def _stages(context: RunContext, opened: OpenedInput, model: ModelState) -> tuple[StageState, ...]:
+    """Return the state of every stage, with the bytes that it would read."""
     source, to_fit = opened.source, fitting.ReadEstimate(0, 0)
     if not model.fresh:
         to_fit = fitting.estimate_fit_reads(
@@ -383,18 +388,18 @@ def _stages(context: RunContext, opened: OpenedInput, model: ModelState) -> tupl
             seen=opened.snapshot,
         )
     stages = [stage_state(context, "fit", context.model, model, to_fit)]
-    mapped_by = _models(context, source, model)
+    models = _saved_or_outlined(context, source, model)
     for kind, state in _row_states(context, opened, model.saved).items():
         to_map = fitting.ReadEstimate(0, 0)
         if not state.fresh:
-            to_map = fitting.estimate_transform_reads(source, kind, mapped_by, state.unchanged_rows)
+            to_map = fitting.estimate_transform_reads(source, kind, models, state.unchanged_rows)
         name = "transform" if kind == EMBEDDING else kind.name
         stages.append(stage_state(context, name, context.rows[kind], state, to_map))
     return tuple(stages)
 
 
-def _models(context: RunContext, source: Source, model: ModelState) -> Sequence[Model]:
-    """The model that is there, or outlines of those that may come; nothing where none can be given."""
+def _saved_or_outlined(context: RunContext, source: Source, model: ModelState) -> Sequence[Model]:
+    """Return the saved model if it is fresh, otherwise outlines of the models that a fit may give, if any."""
     if model.fresh and model.saved is not None:
         return [model.saved.model]
     method = planner.plan(context.run.method, source, context.execution()).route.method

@@ -1,4 +1,4 @@
-"""A picture of a saved model: which kinds there are, and which of them a model can show."""
+"""Plots of a saved model: which kinds exist, and which of them a model supports."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlotRequest:
-    """What is to be drawn, from which stores, and where to."""
+    """A request for a plot: the kind, the stores that it reads, and the file to write."""
 
     model: Location
     out: Path
     kind: str | None = None
-    """One of `kinds()`; None for what fits the model and the stores that are given."""
+    """One of `kinds()`; None for the kind that suits the model and the given stores."""
     data: Location | None = None
     labels: Location | None = None
     embedding: Location | None = None
@@ -40,24 +40,26 @@ class PlotRequest:
         return store.load_model(self.model)
 
     def given(self) -> dict[str, Location]:
-        """The stores beside the model, by the names of their options."""
+        """Return the stores that are given besides the model, by the names of their options."""
         stores = {"data": self.data, "labels": self.labels, "embedding": self.embedding}
         return {name: place for name, place in stores.items() if place is not None}
 
     def classes(self) -> plots.Labels | None:
-        """The labels of the rows that are drawn, if there are any."""
+        """Return the labels of the rows that are drawn, if there are any."""
         if self.labels is None:
             return None
-        # zarr does not write chunks of zeros, and one of the classes is often called 0.
+        # zarr does not write chunks of zeros, and 0 is a common label.
         return _Column(open_source(self.labels, allow_missing_chunks=True))
 
 
 class _Column:
-    """One label a row, read when they are asked for."""
+    """One label per row, read on access."""
 
     def __init__(self, source: Source) -> None:
         if source.spec.n_cols != 1:
-            raise DataError(f"{source.name}: has {source.spec.n_cols:,} columns; labels are one number a row")
+            raise DataError(
+                f"{source.name}: has {source.spec.n_cols:,} columns; labels need one number per row"
+            )
         source.validate()
         self._source = source
 
@@ -73,26 +75,24 @@ class PlotKind:
     """A kind of picture."""
 
     fits: Callable[[Any], bool]
-    """Whether a model can show it."""
+    """Whether a model supports it."""
     needs: str
-    """What such a model has."""
+    """What a model needs for it, in words."""
     draw: Callable[[PlotRequest], Figure]
     takes: tuple[str, ...] = ()
-    """The stores that it makes use of."""
+    """The stores that it uses, by the names of their options."""
 
 
 def _contours(request: PlotRequest) -> Figure:
     model = request.saved.model
     if request.data is None and plots.landmarks_of(model) is None:
-        raise ConfigError(f"{request.model}: keeps no rows of its data to show; give some by --data STORE")
+        raise ConfigError(f"{request.model}: keeps no rows of its data; give rows to show with --data STORE")
     return plots.contours(model, request.out, points=request.data, labels=request.classes())
 
 
 def _scores(request: PlotRequest) -> Figure:
     if request.embedding is None:
-        raise ConfigError(
-            "scores are read from an embedding; give the one that was written by --embedding STORE"
-        )
+        raise ConfigError("scores are read from an embedding; give it with --embedding STORE")
     n_columns, n_outputs = store.open_embedding(request.embedding).shape[1], request.saved.model.n_outputs
     if n_columns != n_outputs:
         raise DataError(
@@ -103,7 +103,7 @@ def _scores(request: PlotRequest) -> Figure:
 
 
 def kinds() -> dict[str, PlotKind]:
-    """All kinds of pictures, by name: those of stores beside a model, and those of models alone."""
+    """Return all kinds of plots, by name: those that read further stores, and those of a model alone."""
     beside = {
         "contours": PlotKind(
             lambda model: model.n_features == 2, "exactly two features", _contours, ("data", "labels")
@@ -113,21 +113,21 @@ def kinds() -> dict[str, PlotKind]:
         ),
     }
     alone = {
-        picture.name: PlotKind(picture.fits, picture.needs, partial(_drawn, picture))
+        picture.name: PlotKind(picture.fits, picture.needs, partial(_draw_picture, picture))
         for picture in catalog.registered().values()
     }
     return dict(sorted({**beside, **alone}.items()))
 
 
-def _drawn(picture: Picture, request: PlotRequest) -> Figure:
+def _draw_picture(picture: Picture, request: PlotRequest) -> Figure:
     return picture.draw(request.saved.model, request.out)
 
 
 def draw(request: PlotRequest) -> PlotReport:
-    """Draw the picture that is asked for, and say what was drawn and where it is."""
-    _require_apart(request)
-    name = _fitting(request) if request.kind is None else request.kind
-    kind = _possible(name, request)
+    """Draw the requested plot, and return what was drawn and where it is."""
+    _require_outside_stores(request)
+    name = _default_kind(request) if request.kind is None else request.kind
+    kind = _checked_kind(name, request)
     try:
         kind.draw(request)
     except ImportError as error:
@@ -141,44 +141,46 @@ def draw(request: PlotRequest) -> PlotReport:
     )
 
 
-def _fitting(request: PlotRequest) -> str:
-    """The kind that says most of this model."""
+def _default_kind(request: PlotRequest) -> str:
+    """Return the most informative kind for this model."""
     model = request.saved.model
     if request.embedding is not None:
         return "scores"
-    on_top = request.data is not None or plots.landmarks_of(model) is not None
-    if on_top and model.n_features == 2:
+    has_points = request.data is not None or plots.landmarks_of(model) is not None
+    if has_points and model.n_features == 2:
         return "contours"
     for picture in catalog.of(model):
         return picture.name
     raise ConfigError(
-        f"{request.model}: no picture fits a {request.saved.method} model by itself; "
-        "draw its scores by --embedding STORE"
+        f"{request.model}: there is no plot of a {request.saved.method} model alone; "
+        "draw its scores with --embedding STORE"
     )
 
 
-def _possible(name: str, request: PlotRequest) -> PlotKind:
-    """The kind, if it exists, the model can show it, and it has a use for what is given."""
-    known = kinds()
-    if name not in known:
-        raise ConfigError(f"--kind {name!r} is not known; the kinds are {', '.join(known)}")
-    kind, model = known[name], request.saved.model
+def _checked_kind(name: str, request: PlotRequest) -> PlotKind:
+    """Return the kind, if it exists, the model supports it, and it uses all the given stores."""
+    available = kinds()
+    if name not in available:
+        raise ConfigError(f"--kind {name!r} does not exist; the kinds are {', '.join(available)}")
+    kind, model = available[name], request.saved.model
     if not kind.fits(model):
-        able = ", ".join(other for other in known if known[other].fits(model))
+        able = ", ".join(other for other in available if available[other].fits(model))
         raise ConfigError(
             f"{request.model}: {name} needs a model with {kind.needs}, and this one ({request.saved.method}, "
-            f"{model.n_features:,} to {model.n_outputs:,} columns) has not; it can show {able or 'nothing'}"
+            f"{model.n_features:,} to {model.n_outputs:,} columns) has not; it supports {able or 'nothing'}"
         )
     for option in request.given():
         if option not in kind.takes:
-            raise ConfigError(f"--{option} has no use in a picture of {name}; leave it out")
+            raise ConfigError(f"--{option} is not used by plots of {name}; leave it out")
     if request.labels is not None and not (request.data or request.embedding):
-        raise ConfigError(f"--labels without the rows they belong to; give --{kind.takes[0]} as well")
+        raise ConfigError(f"--labels is given without its rows; give --{kind.takes[0]} as well")
     return kind
 
 
-def _require_apart(request: PlotRequest) -> None:
-    """Refuse to write into what is read: a picture in a store would damage it."""
+def _require_outside_stores(request: PlotRequest) -> None:
+    """Refuse to write a plot into a store that is read, because that would damage the store."""
     for place in (request.model, *request.given().values()):
         if isinstance(place, Path) and Path(realpath(request.out)).is_relative_to(realpath(place)):
-            raise ConfigError(f"{request.out}: lies in {place}, which is read; write the picture elsewhere")
+            raise ConfigError(
+                f"{request.out}: lies inside {place}, which is read; write the picture elsewhere"
+            )

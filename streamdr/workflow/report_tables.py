@@ -1,4 +1,4 @@
-"""The table of a comparison: for people at a terminal, in Markdown, and as comma-separated values."""
+"""The table of a comparison: as text for the terminal, as Markdown, and as comma-separated values."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 _ABSENT = "-"
 _MARKUP = re.compile(r"[|<`\[]")
-"""What would end a cell of Markdown, or make it more than text."""
+"""Characters that have a meaning in a cell of a Markdown table."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its key for programs, what people call it, its value, and how that is shown to people."""
+    """One column: its key for programs, its title, its value, and how the value is formatted for people."""
 
     key: str
     title: str
     value: Callable[[ComparedMethod], Any]
     show: Callable[[Any], str] = str
     words: bool = False
-    """Whether it is text, which begins at the left."""
+    """Whether it is text, which is aligned left."""
 
     def cell(self, row: ComparedMethod) -> str:
-        """The value of a row as people read it."""
+        """Return the value of a row, formatted for people."""
         value = self.value(row)
         return _ABSENT if value is None else one_line(self.show(value))
 
 
-def told(parameters: Mapping[str, Any]) -> str:
-    """Parameters on one line."""
+def format_parameters(parameters: Mapping[str, Any]) -> str:
+    """Return the parameters on one line."""
     shown = (
         (name, value if isinstance(value, str) else json.dumps(value)) for name, value in parameters.items()
     )
@@ -56,15 +56,17 @@ COLUMNS = (
     Column("trustworthiness", "trustworthiness", lambda row: row.trustworthiness, "{:.3f}".format),
     Column("stress", "stress-1", lambda row: row.stress, "{:.3f}".format),
     Column("accuracy", "1-NN accuracy", lambda row: row.accuracy, "{:.1%}".format),
-    Column("parameters", "parameters", lambda row: row.parameters, told, words=True),
+    Column("parameters", "parameters", lambda row: row.parameters, format_parameters, words=True),
 )
 
-_TELLING = [column for column in COLUMNS if column.key in ("name", "method", "peak_rss", "trustworthiness")]
-"""Columns that every version has written: by their titles a table is known."""
+_IDENTIFYING = [
+    column for column in COLUMNS if column.key in ("name", "method", "peak_rss", "trustworthiness")
+]
+"""The columns that every version has written. Their titles identify a table."""
 
 
 def text(rows: Sequence[ComparedMethod]) -> str:
-    """The table in columns as wide as they have to be. Names that are those of methods are told once."""
+    """Return the table as aligned text. The method is left out where every name is that of its method."""
     columns = [column for column in COLUMNS if column.key != "method" or _renamed(rows)]
     lines = [
         [column.title for column in columns],
@@ -81,12 +83,12 @@ def text(rows: Sequence[ComparedMethod]) -> str:
 
 
 def cells(rows: Sequence[ComparedMethod]) -> list[dict[str, str]]:
-    """The table as people read it, a mapping of titles a row."""
+    """Return the table formatted for people: one mapping from titles to cells per row."""
     return [{column.title: column.cell(row) for column in COLUMNS} for row in rows]
 
 
 def markdown(rows: Sequence[ComparedMethod]) -> str:
-    """The table as Markdown."""
+    """Return the table as Markdown."""
     lines = [
         [column.title for column in COLUMNS],
         ["---" if column.words else "---:" for column in COLUMNS],
@@ -96,7 +98,7 @@ def markdown(rows: Sequence[ComparedMethod]) -> str:
 
 
 def comma_separated(rows: Sequence[ComparedMethod]) -> str:
-    """The table for programs: plain numbers, parameters as JSON, and nothing for what is not known."""
+    """Return the table for programs: plain numbers, parameters as JSON, empty cells for missing values."""
     file = StringIO()
     table = csv.writer(file, lineterminator="\n")
     table.writerow([column.key for column in COLUMNS])
@@ -107,19 +109,20 @@ def comma_separated(rows: Sequence[ComparedMethod]) -> str:
 
 
 def is_comparison(text: str) -> bool:
-    """Whether a text is a table of a comparison, in Markdown or as values, and nothing else."""
+    """Whether a text is the table of a comparison, as Markdown or CSV, and nothing else."""
     if text.startswith("|"):
         lines = text.removesuffix("\n").split("\n")
         titles = [cell.strip() for cell in lines[0].strip("|").split("|")]
-        return {column.title for column in _TELLING} <= set(titles) and all(
+        return {column.title for column in _IDENTIFYING} <= set(titles) and all(
             line.startswith("| ") and line.endswith(" |") for line in lines
         )
     try:
         head, *rows = csv.reader(StringIO(text))
     except (ValueError, csv.Error):
         return False
-    return {column.key for column in _TELLING} <= set(head) and all(len(row) == len(head) for row in rows)
+    return {column.key for column in _IDENTIFYING} <= set(head) and all(len(row) == len(head) for row in rows)
 
 
 def _renamed(rows: Sequence[ComparedMethod]) -> bool:
+    """Whether any row has another name than its method."""
     return any(row.name != row.method for row in rows)

@@ -1,4 +1,4 @@
-"""Plans, reports and inspections in words for people: plain text, so that it pipes and greps."""
+"""Plans, reports and inspections as plain text for people, which can be piped and searched."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamdr.core.byte_sizes import format_bytes, format_seconds
 from streamdr.core.safe_text import one_line
 from streamdr.workflow import report_tables
 
-if TYPE_CHECKING:  # commands import what they need when they run, so that `--help` answers at once
+if TYPE_CHECKING:  # commands import on demand, so that `--help` is fast
     from streamdr.core.facts import Column, Fact, Table, Value
     from streamdr.data.ingest import IngestReport
     from streamdr.workflow.findings import (
@@ -44,15 +44,15 @@ _PERCENT = len("100.000%")
 
 
 def plan(fit: FitPlan, transforms: Mapping[str, OutputPlan] = MappingProxyType({})) -> str:
-    """What a fit will do, why, and what it and the outputs of rows will take."""
+    """Return what a fit will do and why, with the time and memory of the fit and of the outputs of rows."""
     block = f"{fit.block_rows:,} x {fit.block_columns:,} ({format_bytes(fit.block_bytes)})"
-    other = fit.if_values_are_missing
-    most = fit.passes - (other.passes if other else 0)
+    fallback = fit.if_values_are_missing
+    most = fit.passes - (fallback.passes if fallback else 0)
     passes = "1 pass" if most == 1 else f"at most {most} passes"
     missing = []
-    if other:
-        further = f"{other.solver}, at most {other.passes} more passes"
-        missing = [("if missing", f"{further}, {format_seconds(other.seconds)}")]
+    if fallback:
+        further = f"{fallback.solver}, at most {fallback.passes} more passes"
+        missing = [("if missing", f"{further}, {format_seconds(fallback.seconds)}")]
     parts = [(name, format_bytes(size)) for name, size in fit.parts.items() if size]
     return _listing(
         "plan",
@@ -76,7 +76,7 @@ def _mapping(transform: OutputPlan) -> str:
 
 
 def planned(report: PlanReport) -> str:
-    """The plan as an answer of its own, and what of it there is to do."""
+    """Return the plan, and which of its stages are stale."""
     stages = [(stage.name, _stage(stage)) for stage in report.stages]
     return f"{plan(report.fit, report.transforms)}\n\n{_listing('stages', stages)}"
 
@@ -94,14 +94,14 @@ def _stage(stage: StageState) -> str:
 
 
 def fitted(report: FitReport) -> str:
-    """What a fit found, what it took, and where the model is."""
+    """Return the result of a fit, its cost, and where the model is."""
     heading = f"{report.method} of {report.n_rows:,} x {report.n_cols:,}"
     facts = [*_facts(report.facts), *_effort(report), ("model", report.model)]
     return _listing(heading, facts) + _tables(report.tables)
 
 
 def transformed(report: TransformReport) -> str:
-    """What a transform wrote, and what it took, one output after the other."""
+    """Return the outputs of a transform and their costs, one after the other."""
     return "\n\n".join(_written(kind, each) for kind, each in report.outputs.items())
 
 
@@ -114,7 +114,7 @@ def _written(kind: str, report: RowsReport) -> str:
 
 
 def _errors(of: str, errors: Mapping[str, float]) -> str:
-    """The error of something by several means, as bars."""
+    """Return the errors of several methods, as bars."""
     longest, width = max(errors.values()), max(map(len, errors))
     lines = [one_line(f"root mean square error of {of}")]
     for name, error in errors.items():
@@ -123,7 +123,7 @@ def _errors(of: str, errors: Mapping[str, float]) -> str:
 
 
 def ran(report: RunReport | StagesReport) -> str:
-    """The stages of a run."""
+    """Return the reports of the stages of a run."""
     texts = [] if report.fit is None else [fitted(report.fit)]
     if report.transform is not None:
         texts.append(transformed(report.transform))
@@ -131,32 +131,32 @@ def ran(report: RunReport | StagesReport) -> str:
 
 
 def reprocessed(report: ReprocessReport) -> str:
-    """What several configurations took, one after the other."""
+    """Return the reports of several configurations, and their total cost."""
     texts = [f"{one_line(str(each.config))}\n\n{ran(each.run)}" for each in report.runs]
     effort = f"{format_bytes(report.bytes_read)} in {report.seconds:.1f} s"
-    return "\n\n".join([*texts, _listing("all of it", [("read", effort)])])
+    return "\n\n".join([*texts, _listing("in total", [("read", effort)])])
 
 
 def compared(report: CompareReport) -> str:
-    """What several methods made of one input, a row each."""
+    """Return the table of a comparison, one row per method."""
     sample = report.sample
     shape = f"{report.n_rows:,} x {report.n_cols:,}"
     heading = f"{_count(len(report.rows), 'method')} on {report.input}, {shape}"
     facts = [("measured", f"by {sample.rows:,} rows")]
     if sample.accuracy is not None:
         facts.append(("1-NN accuracy", f"{sample.accuracy:.1%} in the input itself"))
-    read = format_bytes(report.bytes_read) if report.bytes_read else "nothing: all was up to date"
+    read = format_bytes(report.bytes_read) if report.bytes_read else "nothing: everything was up to date"
     facts += [("read", read), *(("table", path) for path in report.tables)]
     return f"{report_tables.text(report.rows)}\n\n{_listing(heading, facts)}"
 
 
 def verified(report: VerifyReport) -> str:
-    """What was looked at, and found to be as it should."""
-    return _listing("all is well", list(report.checks.items()))
+    """Return the checks that the outputs passed."""
+    return _listing("all checks passed", list(report.checks.items()))
 
 
 def ingested(report: IngestReport) -> str:
-    """What was brought in."""
+    """Return the shape, the layout and the cost of what was ingested."""
     appended = report.appended_rows
     return _listing(
         f"{report.n_rows:,} x {report.n_cols:,} {report.dtype}",
@@ -172,7 +172,7 @@ def ingested(report: IngestReport) -> str:
 
 
 def plotted(report: PlotReport) -> str:
-    """What was drawn, and where it is."""
+    """Return what was drawn, and where it is."""
     return _listing(
         f"{report.kind.replace('_', ' ')} of a {report.method} model",
         [("model", report.model), ("picture", f"{report.path}, {format_bytes(report.bytes)}")],
@@ -180,7 +180,7 @@ def plotted(report: PlotReport) -> str:
 
 
 def inspected(found: ModelInspection | RowsInspection | StoreInspection) -> str:
-    """What was found at a path."""
+    """Return what `inspect` found at a path."""
     from streamdr.workflow.findings import ModelInspection, RowsInspection
 
     if isinstance(found, ModelInspection):
@@ -200,7 +200,7 @@ def _model(found: ModelInspection) -> str:
         ("maps", f"{found.n_features:,} features to {found.n_outputs:,}"),
         *_facts(found.facts),
         ("input", f"{found.input}, {found.n_rows:,} rows"),
-        ("written", f"{found.created} by streamdr {found.version}, every bit as it was written"),
+        ("written", f"{found.created} by streamdr {found.version}, all digests verified"),
     ]
     return _listing(f"{found.path}: streamdr model", facts) + _tables(found.tables)
 
@@ -211,7 +211,7 @@ def _rows(found: RowsInspection) -> str:
         [
             ("array", f"{_lengths(found.shape)} {found.dtype}"),
             ("dimensions", ", ".join(found.dims)),
-            ("chunks", f"{_lengths(found.chunks)}, all there"),
+            ("chunks", f"{_lengths(found.chunks)}, none missing"),
             ("on disk", format_bytes(found.stored_bytes)),
             ("model", f"{found.model} ({found.method})"),
             ("written", f"{found.created} by streamdr {found.version}"),
@@ -257,7 +257,7 @@ def _lengths(shape: Iterable[int]) -> str:
 def _missing(missing: MissingChunks) -> str:
     if not missing.count:
         return f"none of {_count(missing.total, 'chunk')}"
-    return f"{missing.count:,} of {_count(missing.total, 'chunk')}, the first being {missing.first}"
+    return f"{missing.count:,} of {_count(missing.total, 'chunk')}, the first is {missing.first}"
 
 
 def _facts(facts: Iterable[Fact]) -> list[tuple[str, str]]:
@@ -265,7 +265,7 @@ def _facts(facts: Iterable[Fact]) -> list[tuple[str, str]]:
 
 
 def _shown(value: Value, unit: str) -> str:
-    """A value with its unit, as people read it."""
+    """Return a value with its unit, formatted for people."""
     if isinstance(value, bool):
         text = "yes" if value else "no"
     elif unit.startswith("%") and not isinstance(value, str):
@@ -289,7 +289,7 @@ def _tables(tables: Iterable[Table]) -> str:
 
 
 def _table(table: Table) -> str:
-    """The first rows of a table, in columns as wide as they have to be, with bars where there are to be."""
+    """Return the first rows of a table as aligned columns, with bars for the column that has them."""
     shown = table.head(_LISTED)
     columns = list(zip(shown.columns, zip(*shown.rows, strict=True), strict=True))
     lines = zip(*(_cells(column, values) for column, values in columns), strict=True)
@@ -303,7 +303,7 @@ def _table(table: Table) -> str:
 
 
 def _cells(column: Column, values: Sequence[Value]) -> list[str]:
-    """The name and the values of a column, padded: words start at the left, numbers end at the right."""
+    """Return the name and the values of a column, padded: text is aligned left, numbers right."""
     share = column.unit.startswith("%")
     cells = [one_line(f"{value:.3%}" if share else _shown(value, column.unit)) for value in values]
     cells.insert(0, one_line(column.name))
@@ -314,7 +314,7 @@ def _cells(column: Column, values: Sequence[Value]) -> list[str]:
 
 def _bars(values: Sequence[Value]) -> list[str]:
     sizes = [abs(float(value)) for value in values]
-    longest = max(sizes)  # not always the first: sparse components are in the order of their choice
+    longest = max(sizes)  # not always the first: sparse components are in the order of their selection
     return [_bar(size, longest) for size in sizes]
 
 
@@ -328,7 +328,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _listing(heading: str, facts: Iterable[tuple[str, str | None]]) -> str:
-    """A heading, and what there is to say of it; what is None is left out."""
-    known = [(one_line(name), one_line(str(value))) for name, value in facts if value is not None]
-    width = max(len(name) for name, _ in known)
-    return "\n".join([one_line(heading), *(f"  {name:<{width}}  {value}" for name, value in known)])
+    """Return a heading and the facts below it. Facts that are None are left out."""
+    present = [(one_line(name), one_line(str(value))) for name, value in facts if value is not None]
+    width = max(len(name) for name, _ in present)
+    return "\n".join([one_line(heading), *(f"  {name:<{width}}  {value}" for name, value in present)])

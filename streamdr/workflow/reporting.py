@@ -1,4 +1,4 @@
-"""The reports of stages, made of what is known of a run."""
+"""Builds the reports of stages from the state and the results of a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from streamdr.workflow.staleness import ModelState, OpenedInput, State
 def stage_state(
     context: RunContext, name: str, output: Backend, state: State, reads: ReadEstimate
 ) -> StageState:
-    """Whether a stage has anything to do, what it would read, and whether what is there is in its way."""
+    """Return whether a stage is stale, what it would read, and whether an existing output stops it."""
     return StageState(
         name=name,
         state="fresh" if state.fresh else "stale",
@@ -44,7 +44,7 @@ def stage_state(
 def fit_report(
     context: RunContext, source: Source, state: ModelState, began: float, fitted: Fitted | None = None
 ) -> FitReport:
-    """What came of a fit: of the one that was just made, or of the model that was there."""
+    """Return the report of a fit that was just done, or of a saved model that is up to date."""
     if state.fresh:
         context.progress.message(f"{context.run.output.model} is up to date")
     model = cast(SavedModel, state.saved).model if fitted is None else fitted.model
@@ -72,7 +72,7 @@ def _planned(plan: Plan) -> FitPlanned:
 def rows_report(
     context: RunContext, opened: OpenedInput, view: RowView, state: State, began: float
 ) -> RowsReport:
-    """What came of one output that has a row for every row, as far as it is known before it is made."""
+    """Return the report of one output of rows, before any of its rows are written."""
     path = context.run.output.rows[view.kind.name]
     if state.fresh:
         context.progress.message(f"{path} is up to date")
@@ -91,19 +91,19 @@ def rows_report(
 
 
 def transform_report(context: RunContext, outputs: Mapping[str, RowsReport]) -> TransformReport:
-    """What came of a transform, given what came of each output."""
+    """Return the report of a transform from those of its outputs."""
     given = context.run.output
     return TransformReport(planner.peak_resident(), given.model, given.embedding, outputs)
 
 
 def run_report(context: RunContext, fit: FitReport, transform: TransformReport | None) -> RunReport:
-    """What came of a run, given what came of its stages."""
+    """Return the report of a run from those of its stages."""
     given = context.run.output
     return RunReport(planner.peak_resident(), given.model, given.embedding, fit, transform)
 
 
 def fit_plan(source: Source, chosen: Plan) -> FitPlan:
-    """What a fit will do, and what it will take."""
+    """Return what a fit will do, with its time and memory."""
     data, partition = source.spec, chosen.blocks
     lines = min(partition.block, partition.length)
     by_rows = partition.axis == "rows"
@@ -131,15 +131,15 @@ def fit_plan(source: Source, chosen: Plan) -> FitPlan:
 
 
 def _fallback(chosen: Plan) -> Fallback | None:
-    """What the chosen route goes on with when it finds a value missing."""
-    other = chosen.route.fallback
-    if other is None or chosen.fallback_seconds is None:
+    """Return the route that continues the chosen one if a value is missing."""
+    fallback = chosen.route.fallback
+    if fallback is None or chosen.fallback_seconds is None:
         return None
-    return Fallback(other.name, other.passes, chosen.fallback_seconds)
+    return Fallback(fallback.name, fallback.passes, chosen.fallback_seconds)
 
 
 def output_plans(transforms: Mapping[RowOutput, TransformPlan]) -> dict[str, OutputPlan]:
-    """How outputs of rows will be written, by their names."""
+    """Return the plans of outputs of rows, by their names."""
     return {
         kind.name: OutputPlan(kind.title, each.peak, each.workers, each.axis)
         for kind, each in transforms.items()

@@ -1,6 +1,6 @@
-"""What commands and stages say of themselves: one immutable type a report.
+"""The reports of commands and stages: one immutable type per report.
 
-`to_json` is what `--json` prints. Between processes a report travels with all its fields, as a message.
+`to_json` is what `--json` prints. Between processes a report is sent with all its fields, as a message.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ Json = dict[str, Any]
 
 
 class Report(Protocol):
-    """What came of a command or of a stage."""
+    """The result of a command or of a stage."""
 
     def to_json(self) -> Json:
-        """The report as plain data, as `--json` prints it."""
+        """Return the report as plain data, as `--json` prints it."""
 
 
 def to_message(report: Any) -> Json:
-    """All fields of a report, or of another dataclass, as plain data for another process."""
+    """Return all fields of a report, or of another dataclass, as plain data for another process."""
     return asdict(report)
 
 
 def from_message(kind: type[T], message: Any) -> T:
-    """Undo `to_message`."""
+    """Return the report of a message: the inverse of `to_message`."""
     made: T = TypeAdapter(kind).validate_python(message)
     return made
 
 
 @dataclass(frozen=True)
 class StageState:
-    """Whether a stage has anything to do, what it would read, and whether what is there is in its way."""
+    """Whether a stage is stale, what it would read, and whether an existing output stops it."""
 
     name: str
     state: Literal["fresh", "stale"]
@@ -48,7 +48,7 @@ class StageState:
     in_the_way: bool
 
     def to_json(self) -> Json:
-        """The fields by name."""
+        """Return the fields by name."""
         return asdict(self)
 
 
@@ -59,13 +59,13 @@ class StatusReport:
     stages: tuple[StageState, ...]
 
     def to_json(self) -> Json:
-        """The report as plain data."""
+        """Return the report as plain data."""
         return {"command": "status", "stages": [stage.to_json() for stage in self.stages]}
 
 
 @dataclass(frozen=True)
 class Fallback:
-    """What a route goes on with when it finds a value missing."""
+    """The route that continues another one if a value is missing."""
 
     solver: str
     passes: int
@@ -74,7 +74,7 @@ class Fallback:
 
 @dataclass(frozen=True)
 class FitPlan:
-    """What a fit will do, and what it will take."""
+    """What a fit will do, with its time and memory."""
 
     input: str
     n_rows: int
@@ -94,17 +94,17 @@ class FitPlan:
     peak: int
     limit: int
     parts: Mapping[str, int]
-    """What the peak is made of."""
+    """The parts of the peak, in bytes."""
     fits: bool
 
     def to_json(self) -> Json:
-        """The fields by name."""
+        """Return the fields by name."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class OutputPlan:
-    """How an output of rows will be written, and what that will take."""
+    """How an output of rows will be written, with its peak memory."""
 
     title: str
     peak: int
@@ -114,7 +114,7 @@ class OutputPlan:
 
 @dataclass(frozen=True)
 class PlanReport:
-    """What a run will do: its fit, its outputs of rows as far as they can be foreseen, and what is stale."""
+    """What a run will do: its fit, its outputs of rows as far as they can be planned, and what is stale."""
 
     fit: FitPlan
     transforms: Mapping[str, OutputPlan]
@@ -122,7 +122,7 @@ class PlanReport:
     stages: tuple[StageState, ...]
 
     def to_json(self) -> Json:
-        """The report as plain data; what the fit will do stands at the top."""
+        """Return the report as plain data. The plan of the fit is at the top level."""
         return {
             "command": "plan",
             **self.fit.to_json(),
@@ -134,7 +134,7 @@ class PlanReport:
 
 @dataclass(frozen=True)
 class FitPlanned:
-    """What was planned for a fit."""
+    """The plan that a fit followed."""
 
     workers: int
     planned_peak: int
@@ -144,13 +144,13 @@ class FitPlanned:
 
 @dataclass(frozen=True)
 class FitReport:
-    """What came of a fit."""
+    """The result of a fit."""
 
     n_rows: int
     n_cols: int
     method: str
     summary: Mapping[str, Any]
-    """What the model says of itself to programs."""
+    """The summary of the model, for programs."""
     bytes_read: int
     seconds: float
     peak_rss: int
@@ -158,13 +158,13 @@ class FitReport:
     reused: bool
     because: str
     planned: FitPlanned | None
-    """None where the model was there already."""
+    """None where the model was up to date."""
     facts: tuple[Fact, ...]
-    """What the model says of itself to people."""
+    """The facts of the model, for people."""
     tables: tuple[Table, ...]
 
     def to_json(self) -> Json:
-        """The report as plain data."""
+        """Return the report as plain data."""
         return {
             "command": "fit",
             "n_rows": self.n_rows,
@@ -183,7 +183,7 @@ class FitReport:
 
 @dataclass(frozen=True)
 class RowsReport:
-    """What came of one output that has a row for every row of the input."""
+    """The result of one output with one row per input row."""
 
     title: str
     path: str
@@ -196,12 +196,12 @@ class RowsReport:
     reused: bool
     because: str
     model_moved: float | None = None
-    """How far the model has moved from the rows that were there; None where that is not known."""
+    """How far the model has moved from the existing rows; None where that was not measured."""
     errors: Filling | Denoising | None = None
-    """How far the rows are from the truth, where the input is an example of which that is known."""
+    """The errors of the rows, if the input is an example whose true values are available."""
 
     def to_json(self) -> Json:
-        """The report as plain data."""
+        """Return the report as plain data."""
         found = {
             "title": self.title,
             "path": self.path,
@@ -223,7 +223,7 @@ class RowsReport:
 
 @dataclass(frozen=True)
 class TransformReport:
-    """What came of a transform: of each output, and of all together."""
+    """The result of a transform: of each output, and in total."""
 
     peak_rss: int
     model: str
@@ -232,17 +232,17 @@ class TransformReport:
 
     @property
     def n_rows(self) -> int:
-        """The rows of the input."""
+        """The number of rows of the input."""
         return max(report.n_rows for report in self.outputs.values())
 
     @property
     def bytes_read(self) -> int:
-        """By all outputs."""
+        """The bytes read for all outputs."""
         return sum(report.bytes_read for report in self.outputs.values())
 
     @property
     def seconds(self) -> float:
-        """For all outputs."""
+        """The time for all outputs."""
         return sum(report.seconds for report in self.outputs.values())
 
     @property
@@ -251,14 +251,14 @@ class TransformReport:
         return all(report.reused for report in self.outputs.values())
 
     def to_json(self) -> Json:
-        """The report as plain data; some figures of the embedding stand at the top, if there is one."""
+        """Return the report as plain data. Some values of the embedding, if any, are at the top level."""
         outputs = {name: report.to_json() for name, report in self.outputs.items()}
         embedding = outputs.get("embedding", {})
-        own = ("n_outputs", "rows_written", "because", "model_moved")
+        repeated = ("n_outputs", "rows_written", "because", "model_moved")
         return {
             "command": "transform",
             "n_rows": self.n_rows,
-            **{key: embedding[key] for key in own if key in embedding},
+            **{key: embedding[key] for key in repeated if key in embedding},
             "bytes_read": self.bytes_read,
             "seconds": self.seconds,
             "peak_rss": self.peak_rss,
@@ -271,7 +271,7 @@ class TransformReport:
 
 @dataclass(frozen=True)
 class RunReport:
-    """What came of the stages of a run."""
+    """The results of the stages of a run."""
 
     peak_rss: int
     model: str
@@ -281,17 +281,17 @@ class RunReport:
 
     @property
     def n_rows(self) -> int:
-        """The rows of the input."""
+        """The number of rows of the input."""
         return self.fit.n_rows
 
     @property
     def bytes_read(self) -> int:
-        """By all stages."""
+        """The bytes read by all stages."""
         return self.fit.bytes_read + (0 if self.transform is None else self.transform.bytes_read)
 
     @property
     def seconds(self) -> float:
-        """For all stages."""
+        """The time for all stages."""
         return self.fit.seconds + (0 if self.transform is None else self.transform.seconds)
 
     @property
@@ -300,7 +300,7 @@ class RunReport:
         return self.fit.reused and (self.transform is None or self.transform.reused)
 
     def to_json(self) -> Json:
-        """The report as plain data."""
+        """Return the report as plain data."""
         return {
             "command": "run",
             "n_rows": self.n_rows,
@@ -320,29 +320,29 @@ class ConfigurationRun:
     """The run of one of several configurations."""
 
     config: str | None
-    """Its file."""
+    """The file of the configuration."""
     run: RunReport
 
     def to_json(self) -> Json:
-        """The report of the run as plain data, after the name of the file."""
+        """Return the report of the run as plain data, with the name of the file."""
         return {"config": self.config, **self.run.to_json()}
 
 
 @dataclass(frozen=True)
 class ReprocessReport:
-    """What came of several configurations."""
+    """The results of several configurations."""
 
     peak_rss: int
     runs: tuple[ConfigurationRun, ...]
 
     @property
     def bytes_read(self) -> int:
-        """By all runs."""
+        """The bytes read by all runs."""
         return sum(each.run.bytes_read for each in self.runs)
 
     @property
     def seconds(self) -> float:
-        """For all runs."""
+        """The time for all runs."""
         return sum(each.run.seconds for each in self.runs)
 
     @property
@@ -351,7 +351,7 @@ class ReprocessReport:
         return all(each.run.reused for each in self.runs)
 
     def to_json(self) -> Json:
-        """The report as plain data."""
+        """Return the report as plain data."""
         return {
             "command": "reprocess",
             "bytes_read": self.bytes_read,
@@ -364,7 +364,7 @@ class ReprocessReport:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What was checked, and found to be as it should be."""
+    """The checks that the outputs passed."""
 
     n_rows: int
     sampled_rows: int
@@ -376,16 +376,16 @@ class VerifyReport:
     outputs: Mapping[str, str]
     reconstruction_error: float | None
     checks: Mapping[str, str]
-    """What was found, by what was looked at."""
+    """The result of each check, by the name of what was checked."""
 
     def to_json(self) -> Json:
-        """The report as plain data."""
+        """Return the report as plain data."""
         return {"command": "verify", **asdict(self)}
 
 
 @dataclass(frozen=True)
 class StagesReport:
-    """What came of the stages of a flow; None of those that were not carried out."""
+    """The reports of the stages of a flow; None for stages that did not run."""
 
     plan: PlanReport | None = None
     fit: FitReport | None = None
@@ -393,20 +393,20 @@ class StagesReport:
     verify: VerifyReport | None = None
 
     def to_json(self) -> Json:
-        """The reports as plain data, by the names of the stages."""
+        """Return the reports as plain data, by the names of the stages."""
         stages = {"plan": self.plan, "fit": self.fit, "transform": self.transform, "verify": self.verify}
         return {name: report.to_json() for name, report in stages.items() if report is not None}
 
 
 @dataclass(frozen=True)
 class SummaryReport:
-    """What people want to see of a run: what its model lists, and a page."""
+    """The summary of a run: the tables of its model, and a page in Markdown."""
 
     tables: tuple[Table, ...]
     markdown: str
 
     def to_json(self) -> Json:
-        """The report as plain data."""
+        """Return the report as plain data."""
         return {
             "command": "summarise",
             "tables": {table.title: table.records() for table in self.tables},
@@ -416,21 +416,21 @@ class SummaryReport:
 
 @dataclass(frozen=True)
 class Sample:
-    """The rows that embeddings are measured by."""
+    """The rows that embeddings are measured on."""
 
     rows: int
     accuracy: float | None
-    """How many have the class of the nearest other row in the input; None where there are no classes."""
+    """The share of rows that have the class of their nearest neighbour in the input; None without classes."""
 
 
 @dataclass(frozen=True)
 class ComparedMethod:
-    """What a method took, and how good its embedding is. What it took is None where that is not known."""
+    """The cost of a method, and the measures of its embedding. The cost is None where it was not recorded."""
 
     name: str
     method: str
     parameters: Mapping[str, Any]
-    """Those that are not the default."""
+    """The parameters that differ from their defaults."""
     n_outputs: int
     trustworthiness: float | None
     stress: float | None
@@ -443,13 +443,13 @@ class ComparedMethod:
     reused: bool
 
     def to_json(self) -> Json:
-        """The fields by name."""
+        """Return the fields by name."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class CompareReport:
-    """What several methods made of one input."""
+    """The result of a comparison of several methods on one input."""
 
     input: str
     n_rows: int
@@ -462,7 +462,7 @@ class CompareReport:
     reused: bool
 
     def to_json(self) -> Json:
-        """The report as plain data."""
+        """Return the report as plain data."""
         return {
             "command": "compare",
             "input": self.input,
@@ -478,7 +478,7 @@ class CompareReport:
 
 @dataclass(frozen=True)
 class PlotReport:
-    """What was drawn, and where it is."""
+    """The result of a plot: what was drawn, and where it is."""
 
     kind: str
     path: str
@@ -487,5 +487,5 @@ class PlotReport:
     method: str
 
     def to_json(self) -> Json:
-        """The report as plain data."""
+        """Return the report as plain data."""
         return {"command": "plot", **asdict(self)}

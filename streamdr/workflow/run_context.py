@@ -1,4 +1,4 @@
-"""One run of a configuration: its input, its outputs, and how it is carried out."""
+"""The context of a run: its configuration, its input, its outputs, and how it is executed."""
 
 from __future__ import annotations
 
@@ -29,52 +29,52 @@ LEDGER = ".streamdr-ledger"
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a stage needs besides its configuration."""
+    """A configuration, and what a stage needs besides it."""
 
     run: Run
     progress: Progress
     stop: threading.Event
     fresh: bool = False
-    """Whether to forget what earlier runs remembered."""
+    """Whether to ignore checkpoints and outputs of earlier runs."""
     replace: bool = False
-    """Whether outputs that streamdr wrote are replaced when they are not what the configuration asks for."""
+    """Whether outputs that streamdr wrote are replaced if they have another recipe."""
     ledger: Location | None = None
-    """Where passes are remembered, when the configuration does not say."""
+    """The ledger, if the configuration does not set one."""
 
     @cached_property
     def model(self) -> Backend:
-        """Where the model goes."""
+        """The backend of the model."""
         return open_backend(self.run.output.model)
 
     @property
     def embedding(self) -> Backend:
-        """Where the embedding goes."""
+        """The backend of the embedding."""
         if self.run.output.embedding is None:
             raise ConfigError(
                 f"{self.run.source_file or 'config'}: output.embedding: is not set, so there is nothing to "
-                "transform to; give it a path"
+                "write; give it a path"
             )
         return self.rows[EMBEDDING]
 
     @cached_property
     def rows(self) -> dict[RowOutput, Backend]:
-        """Where what is asked for of rows goes: the embedding, if there is to be one, and the rest."""
+        """The backends of the outputs of rows: of the embedding, if there is one, and of the others."""
         given = self.run.output.rows
         return {kind: open_backend(given[kind.name]) for kind in ROW_OUTPUTS if kind.name in given}
 
     @property
     def outputs(self) -> list[Backend]:
-        """The model, and what is asked for of rows."""
+        """The backends of the model and of the outputs of rows."""
         return [self.model, *self.rows.values()]
 
     @property
     def ledger_location(self) -> Location:
-        """Where the ledger is: beside the model, shared by all models there, unless it is given."""
+        """The location of the ledger. By default it is beside the model, and all models there share it."""
         given = self.run.execution.ledger
         return parse_location(given) if given else self.ledger or self.model.place.with_name(LEDGER)
 
     def execution(self) -> Execution:
-        """The configured execution."""
+        """Return the configured execution."""
         given = self.run.execution
         return Execution(
             workers=given.workers,
@@ -88,25 +88,25 @@ class RunContext:
         )
 
     def open_input(self, model: Model | None = None) -> OpenedInput:
-        """What the configuration asks for, of the input opened now: to be fitted, or mapped by a model."""
-        source = self.open() if model is None else self._opened_to_map(model)
+        """Open the input for a fit, or to be mapped by `model`."""
+        source = self.open() if model is None else self._open_to_map(model)
         return OpenedInput(self.run, source, source.snapshot)
 
     def reuse_input(self, source: Source, snapshot: Snapshot) -> OpenedInput:
-        """The same of an input that is open, with its labels if it has any, and was looked at already."""
+        """Return the same for a source that is open, with its labels if it has any, and its snapshot."""
         if isinstance(self.run.method, Supervised):
             return OpenedInput(self.run, source, lambda: snapshot)
         return OpenedInput(self.run, source.unlabelled(), lambda: unlabelled(snapshot))
 
     def open(self) -> Source:
-        """The configured source, made on the spot where it is synthetic; with labels if they are of use."""
-        return self._opened(labelled=isinstance(self.run.method, Supervised))
+        """Open the configured source, with labels if the method uses them. Synthetic data is made first."""
+        return self._open(labelled=isinstance(self.run.method, Supervised))
 
-    def _opened_to_map(self, model: Model) -> Source:
-        """The source as rows to be mapped. What only a fit needs comes along if it belongs to these rows.
+    def _open_to_map(self, model: Model) -> Source:
+        """Open the source as rows to be mapped, with weights and labels if they belong to these rows.
 
-        The rows may be others than those of the fit: weights and labels are then those of the fit, and the
-        column of the labels may not be there.
+        The rows may be others than those of the fit. Then weights and labels belong to the fit only, and the
+        column of the labels may be missing.
         """
         given, rows = self.run.input, self._rows()
         labelled = isinstance(self.run.method, Supervised)
@@ -119,10 +119,10 @@ class RunContext:
         return rows if labelled else rows.unlabelled()
 
     def open_labelled(self) -> Source:
-        """The configured source with its labels, if it has any, whatever the method makes of them."""
-        return self._opened(labelled=True)
+        """Open the configured source with its labels, if it has any, even if the method does not use them."""
+        return self._open(labelled=True)
 
-    def _opened(self, *, labelled: bool) -> Source:
+    def _open(self, *, labelled: bool) -> Source:
         given = self.run.input
         source = open_source(
             self._rows(),
@@ -130,12 +130,12 @@ class RunContext:
             labels=given.labels if labelled else None,
             label_column=given.label_column,
         )
-        if given.labels is not None:  # even where they are of no use
+        if given.labels is not None:  # a missing array is an error even if the method does not use labels
             require_exists(parse_location(given.labels), "labels")
         return source if labelled else source.unlabelled()
 
     def _rows(self) -> Source:
-        """The input by itself, without what stands beside it."""
+        """Open the input without weights and labels."""
         given = self.run.input
         if given.synthetic is not None:
             synthetic.ensure(Path(given.path), given.synthetic, progress=self.progress)
@@ -151,11 +151,11 @@ class RunContext:
         )
 
     def may_replace(self, state: State) -> bool:
-        """Whether what is there may go: it was made by the same recipe, or somebody said so."""
+        """Whether an existing output may be replaced: it has the same recipe, or replacing was requested."""
         return state.ours or self.replace or self.run.output.overwrite
 
     def check_output(self, target: Backend, kind: OutputKind, state: State) -> None:
-        """Refuse, before anything is read, an output that could not or should not be written."""
+        """Refuse an output that cannot or may not be written, before anything is read."""
         given = self.run.input
         inputs = (given.path, given.weights, given.labels, given.mask)
         try:
@@ -165,20 +165,20 @@ class RunContext:
                 overwrite=self.may_replace(state),
                 other_outputs=[output.place for output in self.outputs if output.place != target.place],
             )
-        except OverlapError as error:  # which the file can be blamed for, not what there is on the disk
+        except OverlapError as error:  # the configuration is wrong, not the store
             raise ParameterError(kind, str(error)) from error
 
     @contextmanager
     def leased(self, targets: Sequence[Backend]) -> Iterator[Fence]:
-        """Be the one run that writes these outputs, and sweep up what killed runs left beside them."""
+        """Hold the lease on these outputs, and remove the remains of killed runs at the end."""
         with store.leased(targets, stop=self.stop, say=self.progress.message) as lease:
             yield lease.check
             for target in targets:
                 target.sweep()
 
     def tidy(self, targets: Sequence[Backend]) -> None:
-        """Sweep up after runs that were killed when these outputs were complete and all but released."""
-        with suppress(OSError, StoreError):  # what cannot be removed does no harm
+        """Remove the remains of runs that were killed after these outputs were complete."""
+        with suppress(OSError, StoreError):  # remains do no harm
             if abandoned := [target for target in targets if store.is_abandoned(target)]:
                 with self.leased(abandoned):
                     pass
@@ -189,26 +189,26 @@ R = TypeVar("R")
 
 
 def add_error_positions(
-    act: Callable[Concatenate[RunContext, P], R],
+    stage: Callable[Concatenate[RunContext, P], R],
 ) -> Callable[Concatenate[RunContext, P], R]:
-    """Let what is said of a parameter, once the data is known, begin with where it stands in the file."""
+    """Decorate a stage: errors of a parameter that depend on the data start with its line in the file."""
 
-    @wraps(act)
-    def acting(context: RunContext, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    @wraps(stage)
+    def located(context: RunContext, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return act(context, *args, **kwargs)
+            return stage(context, *args, **kwargs)
         except ParameterError as error:
             if error.located:
                 raise
             problem = context.run.problem(error)
             raise type(error)(error.parameter, str(problem), located=True) from error
 
-    return acting
+    return located
 
 
 @contextmanager
 def naming(source: Source) -> Iterator[None]:
-    """Put the input's name before what a method, which never learns where data is from, says of the data."""
+    """Add the name of the input to errors of a method, which does not know the name."""
     try:
         yield
     except DataError as error:

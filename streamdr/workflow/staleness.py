@@ -1,4 +1,4 @@
-"""What of a run's outputs is up to date, and of the rest what has changed: the answers of a build tool."""
+"""Decides which outputs of a run are up to date, and for the others what has changed, like a build tool."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from streamdr.data.snapshot import Snapshot
 from streamdr.errors import DataError, StoreError
 from streamdr.store import Backend, SavedModel
 
-_FRESH = "a fresh start was asked for"
+_FRESH = "a fresh start was requested"
 
 
 @dataclass(frozen=True)
 class OpenedInput:
-    """What a run asks for: a method with its parameters, on an input as it is when it is looked at."""
+    """The opened input of a run, with one snapshot of it, and the method to apply."""
 
     run: Run
     source: Source
-    look: Callable[[], Snapshot]
-    """How the source is looked at, or was: see `snapshot`."""
+    take_snapshot: Callable[[], Snapshot]
+    """Takes the snapshot, or returns the one that was taken already."""
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """The one look at the input, which lists all of it: taken when it is first needed, and kept."""
-        return self.look()
+        """The snapshot of the input. It lists all chunks, so it is taken once, when it is first needed."""
+        return self.take_snapshot()
 
     @cached_property
     def fingerprint(self) -> str:
-        """What the whole input was then."""
+        """The digest of the whole input at the time of the snapshot."""
         return self.snapshot.digest(self.source.spec.n_rows)
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """What is done to which input, whatever the input holds. Plain values: it is recorded."""
+        """The method, its parameters and the name of the input, as plain values for the record."""
         given = self.run.input
         return {
             "method": self.run.method.name,
@@ -54,7 +54,7 @@ class OpenedInput:
             "input": {
                 "path": self.source.name,
                 "sample_axis": given.sample_axis,
-                **_labelling(self.source, given.label_column),
+                **_label_source(self.source, given.label_column),
                 "weights": None if self.source.weights is None else self.source.weights.name,
                 "mask": None if given.mask is None else str(parse_location(given.mask)),
                 "missing_value": given.missing_value,
@@ -64,11 +64,11 @@ class OpenedInput:
 
     @property
     def request(self) -> str:
-        """A digest of the recipe and of all that it is applied to."""
+        """A digest of the recipe and of the input."""
         return json_digest([self.recipe, self.fingerprint])
 
     def facts(self) -> dict[str, Any]:
-        """What is recorded with an output, so that the next run can tell what has changed since."""
+        """Return what is recorded with an output, from which the next run determines what has changed."""
         spec = self.source.spec
         whole = spec.n_rows - spec.n_rows % self.source.chunks[0]
         return {
@@ -83,14 +83,14 @@ class OpenedInput:
 
 @dataclass(frozen=True)
 class State:
-    """Whether an output is what is wanted, and if not, why."""
+    """Whether an output is up to date, and why."""
 
     fresh: bool
     reason: str
     ours: bool = False
-    """Whether what is there was made by the same recipe: then it may be replaced without being asked to."""
+    """Whether the existing output has the same recipe. Then it may be replaced without `overwrite`."""
     unchanged_rows: int = 0
-    """The first so many rows of the input are as they were, and so is what was made of them."""
+    """The number of rows, from the first, that are unchanged in the input since the output was written."""
 
 
 @dataclass(frozen=True)
@@ -99,26 +99,25 @@ class ModelState(State):
 
     saved: SavedModel | None = None
     start: Any = None
-    """The model that is there, where rows were appended since: a fit that iterates may go on from it."""
+    """The saved model, if rows were appended since: an iterative fit may start from it."""
 
 
 def model_state(opened: OpenedInput, output: Backend, *, fresh: bool = False) -> ModelState:
-    """What the model that is there is to a run. An input that shrank or changed its type is refused.
+    """Return the state of the saved model. An input that shrank or changed its type is refused.
 
-    To a run that makes a `fresh` start nothing is up to date, and any input is as good as another.
+    With a `fresh` start nothing is up to date, and any input is accepted.
     """
     try:
         saved = output.load_model()
     except StoreError as error:
-        absent = not output.exists()
-        return ModelState(False, "there is none yet" if absent else f"what is there is of no use ({error})")
+        return ModelState(False, _unusable(output, error))
     facts = _facts(saved.record["extra"])
     if fresh:
         return ModelState(False, _FRESH, ours=facts.get("recipe") == opened.recipe)
     recipe = facts.get("recipe")
-    # Another recipe is another request, which can be told without a look at the input.
+    # Another recipe makes another request. Comparing recipes first saves the snapshot of the input.
     if _as_text(recipe) == _as_text(opened.recipe) and facts["request"] == opened.request:
-        return ModelState(True, "it was fitted to this input in this way", ours=True, saved=saved)
+        return ModelState(True, "it was fitted to this input with these parameters", ours=True, saved=saved)
     if recipe != opened.recipe:
         return ModelState(False, _changes(recipe, opened.recipe, _added(opened.run.method)))
     _require_comparable(facts, opened.source, str(output))
@@ -129,22 +128,21 @@ def model_state(opened: OpenedInput, output: Backend, *, fresh: bool = False) ->
 def rows_state(
     opened: OpenedInput, kind: RowOutput, output: Backend, model: SavedModel | None, *, fresh: bool = False
 ) -> State:
-    """What the rows that are there are to a run with this model, or with one that is yet to be fitted."""
+    """Return the state of an output of rows, for the saved model or for one that has to be fitted."""
     try:
         record = output.read_group(kind.name).record
         array = output.open_rows(kind.name)
     except StoreError as error:
-        absent = not output.exists()
-        return State(False, "there is none yet" if absent else f"what is there is of no use ({error})")
+        return State(False, _unusable(output, error))
     dtype = np.dtype(opened.run.output.dtype) if opened.run.output.dtype else None
-    if kind.dtype is not None:  # it may be that of the model's labels
+    if kind.dtype is not None:  # it may be the type of the labels of the model
         dtype = None if model is None else kind.of(model.model).dtype
     facts = _facts(record.get("made_from"))
     ours = facts.get("recipe") == opened.recipe
     if fresh:
         return State(False, _FRESH, ours)
     if dtype is not None and dtype != array.dtype:
-        return State(False, f"its type is {array.dtype} and {dtype} is wanted", ours)
+        return State(False, f"its type is {array.dtype}, and {dtype} is configured", ours)
     if ours and facts.get("request") != opened.request:
         rows = _unchanged_rows(facts, opened.snapshot, opened.source)
         fits = model is None or math.prod(array.shape[1:]) == kind.of(model.model).n_outputs
@@ -153,82 +151,88 @@ def rows_state(
         return State(False, "the model is stale", ours)
     if record.get("model_digest") != model.record["digest"]:
         return State(False, "the model has changed since", ours)
-    return State(True, "it was made of this input by this model", ours=True)
+    return State(True, "it was made from this input by this model", ours=True)
+
+
+def _unusable(output: Backend, error: StoreError) -> str:
+    """Return why an output that cannot be read is stale."""
+    return f"the existing one cannot be used ({error})" if output.exists() else "it does not exist yet"
 
 
 def _as_text(values: Any) -> str:
-    """Plain values as text, which is the same for values that were recorded and read back, NaN included."""
+    """Return plain values as text, which is the same after they were recorded and read back, even for NaN."""
     return json.dumps(values, sort_keys=True)
 
 
 def _facts(recorded: Any) -> Mapping[str, Any]:
-    """What `OpenedInput.facts` recorded with an output; nothing where that is not what it records."""
+    """Return what `OpenedInput.facts` recorded with an output, or nothing if the record is not valid."""
     whole = recorded.get("whole_chunks") if isinstance(recorded, Mapping) else None
-    sound = isinstance(whole, Mapping) and (
+    valid = isinstance(whole, Mapping) and (
         all(type(recorded.get(name)) is int for name in ("n_rows", "n_cols"))
         and all(isinstance(recorded.get(name), str) for name in ("request", "dtype"))
         and type(whole.get("rows")) is int
         and whole["rows"] >= 0
         and isinstance(whole.get("digest"), str)
     )
-    return recorded if sound else {}
+    return recorded if valid else {}
 
 
 def _require_comparable(facts: Mapping[str, Any], source: Source, output: str) -> None:
-    """Refuse an input that is not what an earlier run of the same recipe saw, grown or changed."""
+    """Refuse an input that has fewer rows, another type or other columns than in an earlier run."""
     spec = source.spec
-    again = f"restore it, or run with --fresh to replace {output} by what it holds now"
+    advice = f"restore it, or run with --fresh to replace {output}"
     if spec.n_rows < facts["n_rows"]:
         raise DataError(
             f"{source.name}: has {spec.n_rows:,} rows where it had {facts['n_rows']:,} when {output} was "
-            f"made: an input may grow, not shrink; {again}"
+            f"made: an input may grow, not shrink; {advice}"
         )
     for key, what, now in (("dtype", "type", str(spec.dtype)), ("n_cols", "number of features", spec.n_cols)):
         if facts[key] != now:
             raise DataError(
-                f"{source.name}: its {what} is {now}, and was {facts[key]} when {output} was made; {again}"
+                f"{source.name}: its {what} is {now}, and was {facts[key]} when {output} was made; {advice}"
             )
 
 
 def _unchanged_rows(facts: Mapping[str, Any], snapshot: Snapshot, source: Source) -> int:
-    """How many rows, in whole chunks from the first, are as they were when an output was made."""
+    """Return the number of rows, in whole chunks from the first, that are unchanged since an output."""
     rows: int = facts["whole_chunks"]["rows"]
     same = rows <= source.spec.n_rows and snapshot.digest(rows) == facts["whole_chunks"]["digest"]
     return rows if same else 0
 
 
 def _input_change(facts: Mapping[str, Any], opened: OpenedInput) -> str:
+    """Return, in words, how the input has changed since an output was made."""
     added = opened.source.spec.n_rows - facts["n_rows"]
     rows = facts["whole_chunks"]["rows"]
     if rows and not _unchanged_rows(facts, opened.snapshot, opened.source):
-        return "rows of the input that were there before have changed"
+        return "earlier rows of the input have changed"
     return f"{added:,} rows were appended to the input" if added else "the input has changed"
 
 
 def _parameters(method: Method) -> dict[str, Any]:
-    """The parameters of a method, without those that earlier versions did not have and did not need."""
+    """Return the parameters of a method, without later additions that have their neutral value."""
     values: dict[str, Any] = store.to_json(asdict(cast(Any, method)))
     added = _added(method)
     return {key: value for key, value in values.items() if key not in added or value != added[key]}
 
 
 def _added(method: Method) -> Mapping[str, Any]:
-    """The parameters that earlier versions did not have, with what stands for what they did."""
+    """Return the parameters that earlier versions did not have, with the values that give their behaviour."""
     added: Mapping[str, Any] = getattr(method, "added_parameters", {})
     return added
 
 
-def _labelling(source: Source, column: int | str | None) -> dict[str, Any]:
-    """Where labels are from, if there are any: inputs that have none are recorded as ever."""
+def _label_source(source: Source, column: int | str | None) -> dict[str, Any]:
+    """Return where the labels come from. Without labels there is no key, as in earlier versions."""
     if column is not None:
         return {"label_column": column}
     return {} if source.labels is None else {"labels": source.labels.name}
 
 
 def _changes(old: Any, new: Mapping[str, Any], added: Mapping[str, Any]) -> str:
-    """In words, what differs between the recipe of an output and the one that is wanted."""
+    """Return, in words, the first difference between the recipe of an output and the configured one."""
     if not isinstance(old, Mapping):
-        return "what is there was made outside of a run"
+        return "the existing one was not made by a run"
     if old.get("method") != new["method"]:
         return f"the method was {old.get('method')} and is {new['method']}"
     for group, what in (("parameters", ""), ("input", "input.")):
@@ -239,4 +243,4 @@ def _changes(old: Any, new: Mapping[str, Any], added: Mapping[str, Any]) -> str:
             before, after = (given.get(key, added.get(key)) for given in (was, now))
             if before != after:
                 return f"{what}{key} was {before} and is {after}"
-    return "it was made in another way"
+    return "its recipe differs"

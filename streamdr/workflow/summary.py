@@ -1,4 +1,4 @@
-"""A run on one page: what was found, as a table, in words and in pictures, small enough to be kept."""
+"""The summary of a run on one page: tables, text and plots, small enough for an artifact."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_ROWS = 100
-"""A table ends here; the model has the rest."""
+"""The largest number of rows of a table. The model has all of them."""
 
 MOST_PICTURE_BYTES = 128 * 1024
 MOST_EMBEDDING_BYTES = 2**30
-"""Beyond, the scores are not drawn: a picture is not worth reading so much twice."""
+"""The scores of larger embeddings are not drawn, because drawing reads them twice."""
 
 _DPI = 75
 
 
 def summarise(context: RunContext, reports: StagesReport) -> SummaryReport:
-    """What people want to see of a run, given what its stages reported."""
+    """Return the summary of a run, given the reports of its stages."""
     model = context.model.load_model().model
     tables = tuple(table.head(MOST_ROWS) for table in model.tables())
     return SummaryReport(tables, "\n\n".join(_page(context, model, reports)))
 
 
 def literal(text: str) -> str:
-    """Text as a block of code in Markdown, which shows it as it is whatever it holds."""
+    """Return text as a block of code in Markdown, which shows it unchanged."""
     fence = "```"
     while fence in text:
         fence += "`"
@@ -67,7 +67,7 @@ def _pictures(context: RunContext, model: Any) -> Iterator[str]:
 
 
 def _picture(title: str, draw: Callable[[], Figure]) -> Iterator[str]:
-    """The picture as part of the text; none where matplotlib is not there or there is nothing to draw."""
+    """Yield the picture as an embedded image; nothing without matplotlib, or if there is nothing to draw."""
     try:
         figure = draw()
     except (ImportError, StreamdrError):

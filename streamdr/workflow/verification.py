@@ -1,4 +1,4 @@
-"""A last look at what was written: is it whole, is it of this input, and does it say what the data says?"""
+"""Verification of outputs: are they complete, were they made from this input, do they match the data?"""
 
 from __future__ import annotations
 
@@ -21,34 +21,33 @@ from streamdr.workflow.run_context import RunContext
 from streamdr.workflow.staleness import OpenedInput
 
 SAMPLE_BYTES = 64 * 2**20
-"""What is read of the input. An input that is smaller is read whole."""
+"""The bytes of the input that are read. A smaller input is read completely."""
 
 _RUNS = 8
 _BLOCK_BYTES = 8 * 2**20
 _ROUNDING = 1e-5
-"""How far, as a share of the total variance, sums in mixed precision may be off."""
+"""The error of sums in mixed precision that is accepted, as a share of the total variance."""
 
 
 @runtime_checkable
 class Reconstructs(Protocol):
-    """A model that says how far rows are from what it can say of them."""
+    """A model with a reconstruction error."""
 
     reconstruction_error: float
-    """The mean of `squared_errors` over the rows that it was fitted to."""
+    """The mean of `squared_errors` over the rows of the fit."""
     total_variance: float
     n_samples: float
     ddof: int
 
     def squared_errors(self, values: Array) -> Array:
-        """Each row's squared distance from its reconstruction."""
+        """Return the squared distance of each row from its reconstruction."""
 
 
 def verify(context: RunContext) -> VerifyReport:
-    """Check the outputs against the input. What is not as it should be is a StoreError that says where.
+    """Check the outputs against the input, and raise a StoreError that names the first problem.
 
-    The model is read whole and compared with its digests, the embedding and all else that was written of
-    rows with its checksums; a sample of the input, the same every time, is mapped once more and compared
-    with the rows that were written.
+    The model is read and compared with its digests, and all outputs of rows with their checksums. A sample of
+    the input, the same every time, is mapped again and compared with the rows that were written.
     """
     run, began = context.run, time.monotonic()
     saved = context.model.load_model()
@@ -56,56 +55,56 @@ def verify(context: RunContext) -> VerifyReport:
     opened = context.open_input(saved.model)
     source, fingerprint = opened.source, opened.fingerprint
     fitting.require_features(saved.model, source)
-    checks = {"model": f"every file has its sha256; {saved.model.n_features:,} features, as the input has"}
+    checks = {"model": f"every file has its sha256; {saved.model.n_features:,} features, like the input"}
 
-    outputs = [_Written.of(kind, output, saved, opened) for kind, output in context.rows.items()]
+    outputs = [_WrittenRows.check(kind, output, saved, opened) for kind, output in context.rows.items()]
     for output in outputs:
-        checks[output.view.kind.name] = output.read_whole(context)
+        checks[output.view.kind.name] = output.read_all(context)
 
     rows = sample(source)
-    seen = _Seen()
+    totals = _SampleTotals()
     with fitting.one_blas_thread():
         for span in rows:
             block = source.block(span, allow_nan=saved.model.allow_nan)
-            _look(seen, saved.model, block)
+            _add_block(totals, saved.model, block)
             for output in outputs:
                 output.compare(block)
-    if seen.n_rows:
-        checks["sample"] = f"{seen.n_rows:,} of {source.spec.n_rows:,} rows"
+    if totals.n_rows:
+        checks["sample"] = f"{totals.n_rows:,} of {source.spec.n_rows:,} rows"
     else:
         band = min(source.chunks[0], source.spec.n_rows) * source.spec.line_bytes("rows")
-        checks["sample"] = f"none: one row of chunks takes {format_bytes(band)} to read"
-    for output in outputs if seen.n_rows else ():
+        checks["sample"] = f"none: reading one row of chunks takes {format_bytes(band)}"
+    for output in outputs if totals.n_rows else ():
         name = "scores" if output.view.kind == EMBEDDING else f"sample of {output.view.kind.name}"
-        checks[name] = output.verdict(source, run.output.refresh_tolerance)
+        checks[name] = output.require_equal(source, run.output.refresh_tolerance)
     if source.fingerprint() != fingerprint:
         raise DataError(
             f"{source.name}: changed while it was being read; run again when nothing writes to it"
         )
-    if seen.weight:
+    if totals.weight:
         fitted_to_it = saved.input_fingerprint == fingerprint
-        checks["reconstruction error"] = _compare_errors(seen, context.model, saved.model, fitted_to_it)
+        checks["reconstruction error"] = _compare_errors(totals, context.model, saved.model, fitted_to_it)
     return VerifyReport(
         n_rows=source.spec.n_rows,
-        sampled_rows=seen.n_rows,
-        bytes_read=seen.n_rows * source.stored_line_bytes("rows"),
+        sampled_rows=totals.n_rows,
+        bytes_read=totals.n_rows * source.stored_line_bytes("rows"),
         seconds=time.monotonic() - began,
         model=run.output.model,
         model_digest=saved.record["digest"],
         embedding=run.output.embedding,
         outputs=run.output.rows,
-        reconstruction_error=seen.mean_error,
+        reconstruction_error=totals.mean_error,
         checks=checks,
     )
 
 
 def sample(source: Source) -> list[Span]:
-    """A few runs of rows, spread evenly, which can be read within `SAMPLE_BYTES`; none where one cannot."""
+    """Return a few evenly spaced ranges of rows, of `SAMPLE_BYTES` at most; none if one takes more."""
     n_rows, row_bytes = source.spec.n_rows, source.spec.line_bytes("rows")
     at_once = max(1, _BLOCK_BYTES // row_bytes)
     if n_rows * row_bytes <= SAMPLE_BYTES:
         return list(Span(0, n_rows).split(at_once))
-    # Whoever reads a row decodes all the chunks that it goes through.
+    # Reading a row decodes all chunks that it is in.
     chunk = min(source.chunks[0], n_rows)
     n_chunks = math.ceil(n_rows / chunk)
     wanted = min(_RUNS, n_chunks, SAMPLE_BYTES // (chunk * row_bytes))
@@ -114,8 +113,8 @@ def sample(source: Source) -> list[Span]:
 
 
 @dataclass
-class _Seen:
-    """What the sample told."""
+class _SampleTotals:
+    """The sums over the rows of the sample."""
 
     n_rows: int = 0
     weight: float = 0.0
@@ -127,8 +126,8 @@ class _Seen:
 
 
 @dataclass
-class _Written:
-    """What was written of rows, by this model and as long as the input, and how the sample compares."""
+class _WrittenRows:
+    """An output of rows of this model and this input, and how the sample compares with it."""
 
     output: Backend
     array: Any
@@ -137,11 +136,12 @@ class _Written:
     squared_size: float = 0.0
 
     @classmethod
-    def of(cls, kind: RowOutput, output: Backend, saved: SavedModel, opened: OpenedInput) -> _Written:
+    def check(cls, kind: RowOutput, output: Backend, saved: SavedModel, opened: OpenedInput) -> _WrittenRows:
+        """Open the output, and require that it was made by this model from this input."""
         source = opened.source
         array, record = output.open_rows(kind.name), output.read_group(kind.name).record
         if record.get("model_digest") != saved.record["digest"]:
-            raise StoreError(f"{output}: was not made by the model that is there now; transform again")
+            raise StoreError(f"{output}: was not made by the current model; transform again")
         view = kind.of(saved.model)
         expected, _ = view.frame(source.spec.n_rows, source.sample_shape, source.dims)
         if array.shape != expected:
@@ -151,13 +151,13 @@ class _Written:
             )
         if record.get("input_fingerprint") != opened.fingerprint:
             raise StoreError(
-                f"{output}: was made of another input than {source.name}, or that has changed since; "
+                f"{output}: was made from another input than {source.name}, or the input has changed since; "
                 "transform again"
             )
         return cls(output, array, view)
 
-    def read_whole(self, context: RunContext) -> str:
-        """Compare every chunk with its checksum, and look for values that are not finite."""
+    def read_all(self, context: RunContext) -> str:
+        """Compare every chunk with its checksum, and require finite values."""
         n_rows, chunk, view = self.array.shape[0], self.array.chunks[0], self.view
         context.progress.start("verify", n_rows, 0, float(view.n_outputs * self.array.dtype.itemsize))
         try:
@@ -168,43 +168,44 @@ class _Written:
         finally:
             context.progress.finish()
         n_chunks = math.ceil(n_rows / chunk)
-        but = (
+        exception = (
             ""
             if view.never_observed is None
-            else f" but those of {int(view.never_observed.sum()):,} features that were never observed"
+            else f" except those of {int(view.never_observed.sum()):,} features that were never observed"
         )
-        whole = f"{n_rows:,} rows, as the input has; {n_chunks:,} chunks have their crc32c"
-        return f"{whole}; all values finite{but}"
+        checked = f"{n_rows:,} rows, like the input; {n_chunks:,} chunks have their crc32c"
+        return f"{checked}; all values finite{exception}"
 
     def rows(self, span: Span) -> Array:
+        """Return rows of the output as a matrix."""
         try:
             return np.asarray(self.array[span.slice]).reshape(len(span), self.view.n_outputs)
         except StoreError as error:
             raise StoreError(f"{self._where(span)}: {error.__cause__}; transform again") from error.__cause__
 
     def compare(self, block: Block) -> None:
-        """Map some of the input once more."""
-        anew, rows = self.view.transform(block.values).astype(np.float64), self.rows(block.span)
-        difference = np.where(np.isnan(anew) & np.isnan(rows), 0.0, anew - rows)
-        self.squared_size += float(np.nansum(anew**2))
+        """Map a block of the input again, and add its difference from the rows that were written."""
+        mapped, rows = self.view.transform(block.values).astype(np.float64), self.rows(block.span)
+        difference = np.where(np.isnan(mapped) & np.isnan(rows), 0.0, mapped - rows)
+        self.squared_size += float(np.nansum(mapped**2))
         self.squared_difference += float(np.sum(difference**2))
 
-    def verdict(self, source: Source, tolerance: float) -> str:
-        """Whether what was mapped once more is what was written."""
-        # Blocks of another length sum in another order: half of the digits must agree. And rows of an earlier
-        # model may have been kept, if it was close enough on those that were looked at then.
+    def require_equal(self, source: Source, tolerance: float) -> str:
+        """Require that the sample, mapped again, equals the rows that were written, up to rounding."""
+        # Blocks of another length sum in another order, so half of the digits must agree. And rows of an
+        # earlier model may have been kept, if that model was within the tolerance.
         types = [dtype for dtype in (self.array.dtype, source.spec.working) if dtype.kind == "f"]
         coarser = max(np.finfo(dtype).eps for dtype in types)  # labels are whole numbers
         if not self._difference <= math.sqrt(coarser) + 2 * tolerance:
             raise StoreError(
-                f"{self.output}: mapped once more, the sample's rows differ by {self._difference:.2g} of "
+                f"{self.output}: the rows of the sample, mapped again, differ by {self._difference:.2g} of "
                 "their size from those written; transform again"
             )
-        return f"mapped once more, the sample differs by {self._difference:.1g} of its size"
+        return f"mapped again, the sample differs by {self._difference:.1g} of its size"
 
     @property
     def _difference(self) -> float:
-        """Between the rows that were written and the same mapped once more, as a part of their size."""
+        """The difference between the written rows and the same rows mapped again, relative to their size."""
         if not self.squared_difference:
             return 0.0
         return math.sqrt(self.squared_difference / self.squared_size) if self.squared_size else math.inf
@@ -213,42 +214,45 @@ class _Written:
         return f"{self.output}: rows {span.start}-{span.stop - 1}"
 
 
-def _look(seen: _Seen, model: Any, block: Block) -> None:
+def _add_block(totals: _SampleTotals, model: Any, block: Block) -> None:
+    """Add the reconstruction errors of a block."""
     weights = np.ones(len(block.values)) if block.weights is None else block.weights
-    seen.n_rows += len(block.values)
+    totals.n_rows += len(block.values)
     if isinstance(model, Reconstructs):
-        seen.weight += float(weights.sum())
-        seen.squared_error += float(weights @ model.squared_errors(block.values))
+        totals.weight += float(weights.sum())
+        totals.squared_error += float(weights @ model.squared_errors(block.values))
 
 
-def _compare_errors(seen: _Seen, output: Backend, model: Reconstructs, fitted_to_it: bool) -> str:
-    # Squares only add up: whatever the sample, its part cannot be more than the whole. No such bound holds
-    # from below, since the sample may be of the rows that the model describes best.
+def _compare_errors(totals: _SampleTotals, output: Backend, model: Reconstructs, fitted_to_it: bool) -> str:
+    """Compare the reconstruction error of the sample with the one that the model records."""
+    # The squared error of a sample cannot exceed that of all rows. There is no lower bound, because the
+    # sample may contain the rows that the model describes best.
     allowed = model.reconstruction_error + _ROUNDING * model.total_variance
-    if fitted_to_it and seen.squared_error > allowed * (model.n_samples - model.ddof):
+    if fitted_to_it and totals.squared_error > allowed * (model.n_samples - model.ddof):
         raise StoreError(
-            f"{output}: leaves {seen.mean_error:.6g} of the variance of the sample's rows, and says that "
-            f"it leaves {model.reconstruction_error:.6g} of all rows, which cannot be; fit again"
+            f"{output}: has a reconstruction error of {totals.mean_error:.6g} on the sample, and records "
+            f"{model.reconstruction_error:.6g} for all rows, which is impossible; fit again"
         )
-    other = "" if fitted_to_it else ", which were others, or have changed since"
-    said = f"the model says {model.reconstruction_error:.6g} of its rows{other}"
-    return f"{seen.mean_error:.6g} in the sample; {said}"
+    other = "" if fitted_to_it else ", which are other rows, or have changed since"
+    said = f"the model records {model.reconstruction_error:.6g} for the rows of its fit{other}"
+    return f"{totals.mean_error:.6g} in the sample; {said}"
 
 
 def _require_finite_model(output: Backend, model: Any) -> None:
-    unknown = _unknown_features(model)
+    """Refuse a model with values that are not finite, except for features that were never observed."""
+    never_observed = _never_observed(model)
     for field in fields(model):
         value = getattr(model, field.name)
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
             continue
         finite = np.isfinite(value)
-        if unknown is not None and field.metadata.get("dims", ())[-1:] == ("feature",):
-            finite |= unknown
+        if never_observed is not None and field.metadata.get("dims", ())[-1:] == ("feature",):
+            finite |= never_observed
         if not finite.all():
             raise StoreError(f"{output}: {field.name} holds values that are not finite; fit again")
 
 
-def _unknown_features(model: Any) -> Array | None:
-    """The features of which a model says that it knows nothing, if there are any."""
+def _never_observed(model: Any) -> Array | None:
+    """Return the mask of the features that were never observed in the fit, if there are any."""
     views = [kind.of(model) for kind in ROW_OUTPUTS if kind.fills and kind.supported_by(type(model))]
     return views[0].never_observed if views else None

@@ -277,7 +277,7 @@ def test_circles_are_circles_unless_the_features_are_of_different_sizes(extent: 
         ({"points": rows(21), "labels": range(21)}, ParameterError, "more than 20 distinct labels"),
         ({"extent": EXTENT, "resolution": 1}, ParameterError, "resolution is 1, but must be at least 2"),
         ({"extent": (1, 0, 0, 1)}, ParameterError, r"give \(left, right, bottom, top\)"),
-        ({"extent": (0, np.inf, 0, 1)}, ParameterError, "no part of the plane"),
+        ({"extent": (0, np.inf, 0, 1)}, ParameterError, "not a part of the plane"),
         ({"extent": EXTENT, "components": [3]}, ParameterError, "no component 3; the model has 0 to 2"),
         ({"extent": EXTENT, "components": [-1]}, ParameterError, "no component -1"),
         ({"extent": EXTENT, "components": []}, ParameterError, "no components to draw"),
@@ -300,7 +300,7 @@ def test_models_of_other_than_two_features_are_refused(make: Any) -> None:
 
 @pytest.mark.parametrize("make", [streamdr.PCA, decomposition.PCA])
 def test_an_estimator_that_was_not_fitted_is_refused(make: Any) -> None:
-    with pytest.raises(ParameterError, match="PCA is neither a model nor an estimator that was fitted"):
+    with pytest.raises(ParameterError, match="PCA is neither a model nor a fitted estimator"):
         plots.contours(make(2), extent=EXTENT)
 
 

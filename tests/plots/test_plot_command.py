@@ -210,7 +210,7 @@ REFUSED: dict[str, tuple[list[str], int, list[str]]] = {
     "an unknown kind": (
         ["pca.zarr", "--kind", "contour"],
         2,
-        ["'contour' is not known", ", ".join(plotting.kinds())],
+        ["'contour' does not exist", ", ".join(plotting.kinds())],
     ),
     "contours of five features": (
         ["pca.zarr", "--kind", "contours"],
@@ -220,7 +220,7 @@ REFUSED: dict[str, tuple[list[str], int, list[str]]] = {
     "likelihoods of pca": (
         ["pca.zarr", "--kind", "log_likelihood"],
         2,
-        ["pca.zarr: log_likelihood needs", "can show eigenvalues"],
+        ["pca.zarr: log_likelihood needs", "it supports eigenvalues"],
     ),
     "eigenvalues of a mixture": (
         ["mixture.zarr", "--kind", "eigenvalues"],
@@ -235,7 +235,7 @@ REFUSED: dict[str, tuple[list[str], int, list[str]]] = {
     "iterations of what has none": (
         ["classical.zarr", "--kind", "stress"],
         2,
-        ["classical.zarr: stress needs a model with stresses of iterations", "it can show scores, shepard"],
+        ["classical.zarr: stress needs a model with stresses of iterations", "it supports scores, shepard"],
     ),
     "scores of one component": (["one.zarr", "--kind", "scores"], 2, ["at least two components"]),
     "scores of nothing": (["pca.zarr", "--kind", "scores"], 2, ["--embedding STORE"]),
@@ -243,12 +243,12 @@ REFUSED: dict[str, tuple[list[str], int, list[str]]] = {
     "labels of nothing": (
         ["flat.zarr", "--kind", "contours", "--labels", "labels.zarr"],
         2,
-        ["--labels without the rows", "--data"],
+        ["--labels is given without its rows", "--data"],
     ),
     "data that is not used": (
         ["pca.zarr", "--kind", "eigenvalues", "--data", "space.zarr"],
         2,
-        ["--data has no use in a picture of eigenvalues"],
+        ["--data is not used by plots of eigenvalues"],
     ),
     "points with too many columns": (
         ["flat.zarr", "--kind", "contours", "--data", "space.zarr"],
@@ -263,7 +263,7 @@ REFUSED: dict[str, tuple[list[str], int, list[str]]] = {
     "labels of several columns": (
         ["flat.zarr", "--data", "plane.zarr", "--labels", "space.zarr"],
         1,
-        ["space.zarr: has 5 columns; labels are one number a row"],
+        ["space.zarr: has 5 columns; labels need one number per row"],
     ),
     "the embedding of another model": (
         ["ppca.zarr", "--embedding", "z.zarr"],

@@ -341,7 +341,7 @@ def test_the_command_prints_the_table(configured):
     assert f"2 methods on {configured / 'x.zarr'}, 150 x 6" in told
     assert "out/all.md" in told
     assert "% in the input itself" in told
-    assert "nothing: all was up to date" in succeed("compare", "all.yaml", cwd=configured).out
+    assert "nothing: everything was up to date" in succeed("compare", "all.yaml", cwd=configured).out
 
 
 def test_the_command_takes_tables_overrides_and_json(configured):
@@ -359,8 +359,8 @@ def test_the_command_takes_tables_overrides_and_json(configured):
     ("words", "told"),
     [
         (["compare", "all.yaml", "--out", "a.txt"], "output.table: 'a.txt' does not end in .md or .csv"),
-        (["run", "all.yaml"], "several methods are compared by `streamdr compare`"),
-        (["plan", "all.yaml"], "several methods are compared by `streamdr compare`"),
+        (["run", "all.yaml"], "`streamdr compare` runs several methods"),
+        (["plan", "all.yaml"], "`streamdr compare` runs several methods"),
         (["compare", "all.yaml", "--set", "methods.0.n_components=0"], "methods.0.n_components"),
     ],
 )

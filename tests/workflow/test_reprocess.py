@@ -155,11 +155,11 @@ def test_the_plan_on_the_command_line_shows_the_stages(nights):
     }
     (nights.root / "c.yaml").write_text(json.dumps(config))
     shown = streamdr("plan", "c.yaml", cwd=nights.root).out
-    assert "fit        stale: there is none yet; reads 156 KiB" in shown
+    assert "fit        stale: it does not exist yet; reads 156 KiB" in shown
     streamdr("run", "c.yaml", cwd=nights.root)
     shown = streamdr("plan", "c.yaml", cwd=nights.root).out
-    assert "fit        fresh: it was fitted to this input in this way" in shown
-    assert "transform  fresh: it was made of this input by this model" in shown
+    assert "fit        fresh: it was fitted to this input with these parameters" in shown
+    assert "transform  fresh: it was made from this input by this model" in shown
     changed = ["--set", "method.n_components=2"]
     shown = streamdr("plan", "c.yaml", *changed, cwd=nights.root).out
     assert (

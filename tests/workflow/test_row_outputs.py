@@ -173,7 +173,7 @@ def test_a_feature_that_was_never_observed_stays_nan_and_is_not_looked_for_twice
         assert np.isfinite(np.delete(got, 4, axis=1)).all()
     assert np.isfinite(written(nights, "embedding")).all()
     checks = verify(nights.stage()).checks
-    assert checks["imputed"].endswith("all values finite but those of 1 features that were never observed")
+    assert checks["imputed"].endswith("all values finite except those of 1 features that were never observed")
 
 
 def test_rows_without_any_value_become_the_mean(tmp_path):
@@ -311,7 +311,7 @@ def test_a_method_that_cannot_make_an_output_is_refused_with_the_line(tmp_path):
     assert f"config.yaml:{line}:" in first
     assert first.endswith("output.imputed: pca does not impute; use ppca or ppca_mixture")
     assert second.endswith("output.predicted: pca predicts nothing; use ppca_mixture, lda or som")
-    assert third.endswith("output.responsibilities: pca is no mixture; use ppca_mixture")
+    assert third.endswith("output.responsibilities: pca is not a mixture; use ppca_mixture")
     assert streamdr("plan", "config.yaml", cwd=tmp_path).code == 2
 
 
@@ -501,7 +501,7 @@ def test_where_the_first_rows_have_no_holes_nothing_is_said_of_the_others(tmp_pa
     nights.grow(1100)
     outputs = present(nights.run().transform).outputs
     assert {(outputs[kind].rows_written, outputs[kind].model_moved) for kind in FILLED} == {(1100, None)}
-    assert any("cannot be told" in line for line in nights.said), nights.said
+    assert any("do not show how far the model has moved" in line for line in nights.said), nights.said
 
 
 def test_a_feature_that_is_observed_at_last_is_filled_everywhere(tmp_path):
@@ -546,7 +546,7 @@ def test_rows_that_are_in_the_wrong_place_are_found(nights, tmp_path, kind):
     nights.run()
     rows = zarr.open_array(tmp_path / f"out/{kind}.zarr/{kind}", mode="r+")
     rows[:] = values_of(rows)[::-1]
-    with pytest.raises(StoreError, match="mapped once more, the sample's rows differ by"):
+    with pytest.raises(StoreError, match="the rows of the sample, mapped again, differ by"):
         verify(nights.stage())
 
 
@@ -586,7 +586,7 @@ def test_people_see_each_of_them(nights, tmp_path):
         assert said in text
     json.dumps(report.to_json(), allow_nan=False)
     plan = report_text.planned(pipeline.plan(nights.stage()))
-    assert "imputed_variance  fresh: it was made of this input by this model" in plan
+    assert "imputed_variance  fresh: it was made from this input by this model" in plan
     page = summarise(nights.stage(), StagesReport(transform=report.transform)).markdown
     assert "variance of imputed values of 900 rows" in page
 
