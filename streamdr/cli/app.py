@@ -1,4 +1,4 @@
-"""The commands. Each imports what it needs when it runs, so that `--help` answers at once."""
+"""The commands. Each imports what it needs when it runs, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
 )
-# The base of what typer raises for a command line that means nothing, whichever click it brings along.
+# The base class of what typer raises for an invalid command line, whichever click it bundles.
 _UsageError: Any = typer.BadParameter.__base__
 
 Config = Annotated[str, typer.Argument(metavar="CONFIG", help="The configuration, a YAML file.")]
@@ -47,12 +47,12 @@ Sets = Annotated[
     ),
 ]
 Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Begin anew: forget checkpoints and outputs that are up to date.")
+    bool, typer.Option("--fresh", help="Start again: ignore checkpoints and outputs that are up to date.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, to stdout.")]
 
 
-# The help option is our own: typer's, when it is not given, costs an import of pydantic.
+# The help option is defined here, because that of typer costs an import of pydantic.
 @app.callback(invoke_without_command=True, add_help_option=False)
 def top(
     context: typer.Context,
@@ -60,7 +60,7 @@ def top(
     show_help: Annotated[bool, typer.Option("--help", "-h", help="Show this message and exit.")] = False,
     traceback: Annotated[bool, typer.Option("--traceback", hidden=True)] = False,
 ) -> None:
-    """Handle what is not about any one command."""
+    """Handle the options that belong to no command."""
     if version:
         from streamdr import __version__
 
@@ -75,23 +75,23 @@ def top(
 
 @app.command()
 def run(config: Config, sets: Sets = None, fresh: Fresh = False, as_json: Json = False) -> int:
-    """Fit, and transform if an embedding or the like is asked for. Run again to resume."""
+    """Fit, and transform if outputs of rows are configured. Run again to resume."""
     job = Job([config], sets or [], fresh, as_json)
-    return job.run(lambda pipeline, stage: pipeline.run_all(stage, _plan_shown(stage)), report_text.ran)
+    return job.run(lambda pipeline, context: pipeline.run_all(context, _show_plan(context)), report_text.ran)
 
 
 @app.command()
 def fit(config: Config, sets: Sets = None, fresh: Fresh = False, as_json: Json = False) -> int:
     """Fit the method, and save the model. Run again to resume."""
     job = Job([config], sets or [], fresh, as_json)
-    return job.run(lambda pipeline, stage: pipeline.fit(stage, _plan_shown(stage)), report_text.fitted)
+    return job.run(lambda pipeline, context: pipeline.fit(context, _show_plan(context)), report_text.fitted)
 
 
 @app.command()
 def transform(config: Config, sets: Sets = None, fresh: Fresh = False, as_json: Json = False) -> int:
-    """Write the embedding, and what else is asked for of rows, by the saved model. Run again to resume."""
+    """Write the embedding and other outputs of rows with the saved model. Run again to resume."""
     job = Job([config], sets or [], fresh, as_json)
-    return job.run(lambda pipeline, stage: pipeline.transform(stage), report_text.transformed, fits=False)
+    return job.run(lambda pipeline, context: pipeline.transform(context), report_text.transformed, fits=False)
 
 
 @app.command()
@@ -104,12 +104,12 @@ def reprocess(
 ) -> int:
     """Bring outputs up to date with configurations that changed.
 
-    Only what is stale is done again, and what several of them need is read once. Outputs that streamdr wrote
+    Only stale stages run, and data that several configurations need is read once. Outputs that streamdr wrote
     are replaced.
     """
     job = Job(configs, sets or [], fresh=False, as_json=as_json)
     return job.run_all_configurations(
-        lambda pipeline, stages: pipeline.reprocess(stages), report_text.reprocessed
+        lambda pipeline, contexts: pipeline.reprocess(contexts), report_text.reprocessed
     )
 
 
@@ -127,9 +127,9 @@ def compare(
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> int:
-    """Carry out several methods on one input, and write a table of what they took and how good they are.
+    """Run several methods on one input, and write a table of their costs and measures.
 
-    What is up to date is not done again.
+    Methods that are up to date do not run again.
     """
 
     def work(channel: Channel) -> CompareReport:
@@ -143,7 +143,7 @@ def compare(
         channel.check()
         return comparison.compare(given, channel, channel.stop, fresh=fresh)
 
-    advice = f"what was done is kept. To resume, run: {console.resume_command()}"
+    advice = f"finished work is kept. To resume, run: {console.resume_command()}"
     return console.conduct(work, report_text.compared, as_json=as_json, after_stop=advice)
 
 
@@ -151,13 +151,13 @@ def compare(
 def verify(config: Config, sets: Sets = None, as_json: Json = False) -> int:
     """Check the outputs against the input.
 
-    Every file is read and compared with its checksum, and a sample of the rows is mapped once more.
+    Every file is read and compared with its checksum, and a sample of the rows is mapped again.
     """
 
-    def check(pipeline: Any, stage: RunContext) -> VerifyReport:
+    def check(pipeline: Any, context: RunContext) -> VerifyReport:
         from streamdr.workflow import verification
 
-        return verification.verify(stage)
+        return verification.verify(context)
 
     job = Job([config], sets or [], fresh=False, as_json=as_json)
     return job.run(check, report_text.verified, fits=False)
@@ -165,9 +165,9 @@ def verify(config: Config, sets: Sets = None, as_json: Json = False) -> int:
 
 @app.command()
 def plan(config: Config, sets: Sets = None, as_json: Json = False) -> int:
-    """Say which stages are stale, and how they would run, reading no data."""
+    """Show which stages are stale, and how they would run, without reading data."""
     job = Job([config], sets or [], fresh=False, as_json=as_json)
-    return job.run(lambda pipeline, stage: pipeline.plan(stage), report_text.planned)
+    return job.run(lambda pipeline, context: pipeline.plan(context), report_text.planned)
 
 
 @app.command()
@@ -180,7 +180,7 @@ def inspect(
     ],
     as_json: Json = False,
 ) -> int:
-    """Say what a store, a model or what was written of rows holds."""
+    """Show what a store, a model or an output of rows contains."""
 
     def work() -> ModelInspection | RowsInspection | StoreInspection:
         from streamdr.core.addresses import parse_location
@@ -195,30 +195,30 @@ def inspect(
 def plot(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A saved model: a path or an address.")],
     out: Annotated[
-        str, typer.Option(metavar="FILE", help="The picture: png, pdf, svg or the like, by its name.")
+        str, typer.Option(metavar="FILE", help="The picture; its suffix is the format: png, pdf, svg, ...")
     ],
     kind: Annotated[
         str | None,
         typer.Option(
             metavar="KIND",
-            help=f"{', '.join(PLOT_KINDS[:-1])} or {PLOT_KINDS[-1]}; by default what fits the model.",
+            help=f"{', '.join(PLOT_KINDS[:-1])} or {PLOT_KINDS[-1]}; by default one that suits the model.",
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="STORE", help="contours: points to show on top; else the landmarks.")
+        str | None, typer.Option(metavar="STORE", help="contours: points to show; by default the landmarks.")
     ] = None,
     labels: Annotated[
         str | None,
-        typer.Option(metavar="STORE", help="contours, scores: one number a row, shown by colour."),
+        typer.Option(metavar="STORE", help="contours, scores: one number per row, shown by colour."),
     ] = None,
     embedding: Annotated[
         str | None, typer.Option(metavar="STORE", help="scores: the embedding that the model wrote.")
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Draw a picture of a model.
+    """Draw a plot of a model.
 
-    Contours are lines of equal score over two features, a small picture a component.
+    Contours are lines of equal score over two features, in one panel per component.
     """
 
     def work(channel: Channel) -> PlotReport:
@@ -230,20 +230,20 @@ def plot(
         channel.check()
         return plotting.draw(plotting.PlotRequest(parse_location(model), local_path(out), kind, **given))
 
-    advice = f"nothing was written. To begin again, run: {console.resume_command()}"
+    advice = f"nothing was written. To start again, run: {console.resume_command()}"
     return console.conduct(work, report_text.plotted, as_json=as_json, after_stop=advice)
 
 
 @app.command()
 def schema(
     of_comparisons: Annotated[
-        bool, typer.Option("--comparison", help="That of the configurations of `streamdr compare`.")
+        bool, typer.Option("--comparison", help="The schema of the configurations of `streamdr compare`.")
     ] = False,
     as_json: Json = False,
 ) -> int:
     """Print the JSON Schema of configurations.
 
-    Editors complete and check configurations by it.
+    Editors use it to complete and check configurations.
     """
     import json
 
@@ -265,12 +265,12 @@ class Schema:
     document: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """The schema itself."""
+        """Return the schema itself."""
         return self.document
 
 
 class Shell(StrEnum):
-    """A shell that completion is written for."""
+    """A shell that has completion."""
 
     bash = "bash"
     zsh = "zsh"
@@ -318,10 +318,12 @@ def ingest(
         ),
     ] = None,
     dtype: Annotated[str | None, typer.Option(help="The type to store, such as float32.")] = None,
-    chunk_rows: Annotated[int | None, typer.Option(help="Rows of a chunk; by default 16 MB of them.")] = None,
+    chunk_rows: Annotated[
+        int | None, typer.Option(help="Rows per chunk; by default as many as make 16 MB.")
+    ] = None,
     delimiter: Annotated[str | None, typer.Option(help="CSV: the character between fields.")] = None,
     header: Annotated[
-        bool | None, typer.Option("--header/--no-header", help="CSV: whether the first line is names.")
+        bool | None, typer.Option("--header/--no-header", help="CSV: whether the first line has the names.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what was ingested before.")] = False,
     append: Annotated[
@@ -355,13 +357,13 @@ def ingest(
             progress=channel,
         )
 
-    advice = f"nothing was written. To begin again, run: {console.resume_command()}"
+    advice = f"nothing was written. To start again, run: {console.resume_command()}"
     return console.conduct(work, report_text.ingested, as_json=as_json, after_stop=advice)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A command that carries out one or several configurations."""
+    """A command that runs one or several configurations."""
 
     configs: list[str]
     sets: list[str]
@@ -371,19 +373,19 @@ class Job:
     def run(
         self, act: Callable[[Any, RunContext], R], render: Callable[[R], str], *, fits: bool = True
     ) -> int:
-        """Do a part of the pipeline, in a worker process that signals can stop."""
+        """Run a part of the pipeline, in a worker process that signals can stop."""
 
         def load() -> list[Run]:
             from streamdr import config
 
             return [config.load(self.configs[0], self.sets, fits=fits)]
 
-        return self._run(load, lambda pipeline, stages: act(pipeline, stages[0]), render)
+        return self._run(load, lambda pipeline, contexts: act(pipeline, contexts[0]), render)
 
     def run_all_configurations(
         self, act: Callable[[Any, list[RunContext]], R], render: Callable[[R], str]
     ) -> int:
-        """Do it to all configurations, folders of them being taken in the order of their names."""
+        """Run it for all configurations. Those in a folder are taken in the order of their names."""
 
         def load() -> list[Run]:
             from streamdr import config
@@ -407,12 +409,12 @@ class Job:
                 pipeline, [pipeline.RunContext(run, channel, channel.stop, self.fresh) for run in runs]
             )
 
-        advice = f"what was done is kept. To resume, run: {console.resume_command()}"
+        advice = f"finished work is kept. To resume, run: {console.resume_command()}"
         return console.conduct(work, render, as_json=self.as_json, after_stop=advice)
 
 
 def _names(option: str, text: str) -> list[str]:
-    """The names in a,b,c; one with a comma in it stands in quotes."""
+    """Return the names in a,b,c. A name that contains a comma is quoted."""
     import csv
 
     from streamdr.errors import ConfigError
@@ -420,25 +422,27 @@ def _names(option: str, text: str) -> list[str]:
     try:
         return next(csv.reader([text]))
     except csv.Error as error:
-        raise ConfigError(f"--{option}: {text!r} is no list of names such as a,b,c ({error})") from None
+        raise ConfigError(f"--{option}: {text!r} is not a list of names such as a,b,c ({error})") from None
 
 
-def _plan_shown(stage: RunContext) -> Callable[[FitPlan], None]:
+def _show_plan(context: RunContext) -> Callable[[FitPlan], None]:
+    """Return a function that shows the plan of a fit, line by line."""
+
     def show(plan: FitPlan) -> None:
         for line in report_text.plan(plan).split("\n"):
-            stage.progress.message(line)
+            context.progress.message(line)
 
     return show
 
 
 def _prepare_process() -> None:
-    """Set what holds for the whole process, before any work begins."""
+    """Set streams, warnings and secrets for the whole process, before any work starts."""
     console.open_missing_streams()
     if not sys.warnoptions:
-        warnings.simplefilter("ignore")  # libraries' warnings are for programmers
+        warnings.simplefilter("ignore")  # warnings of libraries are for programmers
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a file's name may be any bytes
+            stream.reconfigure(errors="backslashreplace")  # a file name may be any bytes
     for word in sys.argv[1:]:
         for value in (word, word.partition("=")[2]):
             keep_keys_secret(value)
@@ -453,12 +457,12 @@ def main() -> None:
         help_command = f"{error.ctx.command_path} --help" if error.ctx else "streamdr --help"
         message = f"{console.without_secrets(error.format_message())} See `{help_command}`."
         code = console.fail("UsageError", message, 2, as_json="--json" in sys.argv)
-    except (typer.Abort, KeyboardInterrupt):  # Ctrl-C in a command that is too short to be stopped with care
+    except (typer.Abort, KeyboardInterrupt):  # Ctrl-C in a short command, which needs no checkpoint
         code = 130
     except SystemExit as ended:
         if not isinstance(ended.__context__, BrokenPipeError):
             raise
-        code = 0  # whoever reads the help has read enough, which typer takes for a failure
+        code = 0  # the reader of the help closed the pipe, which is not a failure
     except Exception as error:
         code = console.fail_with(error, as_json="--json" in sys.argv)
     sys.exit(code)

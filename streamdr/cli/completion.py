@@ -22,21 +22,21 @@ _streamdr() {{
 complete -o default -F _streamdr streamdr
 """
 _ANYWHERE = ("--help", "--version")
-"""What stands in the place of a command."""
+"""Options that may be given in place of a command."""
 _ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n"
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command as completion sees it."""
+    """A command with what completion needs."""
 
     summary: str
     options: Mapping[str, str]
-    """What each option says of itself, by its name with the dashes."""
+    """The help of each option, by its name with the dashes."""
 
 
 def script(shell: str, commands: Mapping[str, Command]) -> str:
-    """The text that teaches a shell (bash, zsh or fish) to complete commands and options."""
+    """Return the script with which a shell (bash, zsh or fish) completes commands and options."""
     if shell == "fish":
         return _fish(commands)
     cases = [
@@ -47,7 +47,7 @@ def script(shell: str, commands: Mapping[str, Command]) -> str:
 
 
 def commands_of(group: Any) -> dict[str, Command]:
-    """The commands of typer's group, with their options."""
+    """Return the commands of a group of typer, with their options."""
     return {
         name: Command(command.get_short_help_str(), _options(command))
         for name, command in group.commands.items()
@@ -55,6 +55,7 @@ def commands_of(group: Any) -> dict[str, Command]:
 
 
 def _options(command: Any) -> dict[str, str]:
+    """Return the visible options of a command, with their help."""
     listed = {
         flag: option.help or ""
         for option in command.params
@@ -70,14 +71,14 @@ def _fish(commands: Mapping[str, Command]) -> str:
         lines.append(
             f"complete -c streamdr -n __fish_use_subcommand -f -a {name} -d {_quoted(command.summary)}"
         )
-        for option, says in command.options.items():
+        for option, help_text in command.options.items():
             seen = _quoted(f"__fish_seen_subcommand_from {name}")
             long = option.removeprefix("--")
-            lines.append(f"complete -c streamdr -n {seen} -l {long} -d {_quoted(says)}")
+            lines.append(f"complete -c streamdr -n {seen} -l {long} -d {_quoted(help_text)}")
     return "\n".join(lines) + "\n"
 
 
 def _quoted(text: str) -> str:
-    """Text in single quotes, as fish reads them."""
+    """Return text in single quotes, escaped for fish."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -1,6 +1,6 @@
-"""What every command does around its work: one result on standard output, or one error, and an exit code.
+"""The frame of every command: one result on standard output, or one error, and an exit code.
 
-Whatever else there is to say goes to standard error. Exit codes: 0 done, 1 failed, 2 bad usage or
+Everything else goes to standard error. Exit codes: 0 done, 1 failed, 2 bad usage or
 configuration, 128 + the signal when stopped by one.
 """
 
@@ -28,17 +28,17 @@ R = TypeVar("R", bound="Report")
 TRACEBACK = "STREAMDR_TRACEBACK"
 """The environment variable that shows where an error was raised."""
 
-_UNSHOWN = re.compile(
+_SECRET_WORD = re.compile(
     r"(?is)(?:-[\w-]*=|-s)?\s*(?:"
     r"execution\s*[=:]|"
     r"[\w.]*(?:cluster|tls|arguments|storage_options)\w*\s*[=:]|"
     r"[\w. ]*(?:cluster|tls|arguments|storage_options)\w*\s*\.[\w.\s]*[=:\s])"
 )
-"""The beginning of a word that sets what may hold secrets, well or badly written; the rest is not shown."""
+"""The start of a word that sets a key with secrets, even if badly written. The rest is not shown."""
 
 
 def conclude(work: Callable[[], R], render: Callable[[R], str], *, as_json: bool) -> int:
-    """Do short work, and say what came of it."""
+    """Do short work, and print its result or its error."""
     try:
         return _show(_shown(work(), render, as_json))
     except Exception as error:
@@ -48,7 +48,7 @@ def conclude(work: Callable[[], R], render: Callable[[R], str], *, as_json: bool
 def conduct(
     work: Callable[[Channel], R], render: Callable[[R], str], *, as_json: bool, after_stop: str
 ) -> int:
-    """Do long work, which a signal stops, and say what came of it; `after_stop` is what to do then."""
+    """Do long work, which signals can stop, and print its result; `after_stop` is the advice after a stop."""
     from streamdr.cli import supervisor
     from streamdr.core.progress import for_stream
 
@@ -66,7 +66,7 @@ def conduct(
 
 
 def answer(channel: Channel, work: Callable[[], dict[str, Any]]) -> None:
-    """Do work in a worker process, and send what came of it."""
+    """Do work in a worker process, and send its report or its error."""
     try:
         channel.send("report", work())
     except Exception as error:
@@ -74,9 +74,9 @@ def answer(channel: Channel, work: Callable[[], dict[str, Any]]) -> None:
 
 
 def fail(kind: str, message: str, exit_code: int, as_json: bool) -> int:
-    """Say what went wrong, to people and to programs, and return the exit code.
+    """Print an error for people, and for programs with `as_json`, and return the exit code.
 
-    Of the message, which may have several lines, each was made safe to be shown on its own.
+    The message may have several lines. Each of them was made safe to be shown.
     """
     message = lines(message)
     for line in message.split("\n"):
@@ -85,20 +85,20 @@ def fail(kind: str, message: str, exit_code: int, as_json: bool) -> int:
 
 
 def say(text: str) -> None:
-    """Write a line for people."""
-    with suppress(OSError):  # the work outlives whoever was reading
+    """Write a line for people to standard error."""
+    with suppress(OSError):  # the work continues without a reader
         sys.stderr.write(f"{lines(text)}\n")
         sys.stderr.flush()
 
 
 def resume_command() -> str:
-    """The command line to run again: the same, but for what would forget what was done, and for secrets."""
+    """Return the command line that resumes this one: without `--fresh` and without secrets."""
     words = ["streamdr", *(word for word in sys.argv[1:] if word != "--fresh")]
     return one_line(shlex.join(map(shown_word, words)))
 
 
 def without_secrets(message: str) -> str:
-    """What is said of the words of this command line, without those that may not be shown."""
+    """Return a message about this command line without the words that may not be shown."""
     for word in sys.argv[1:]:
         if (shown := shown_word(word)) != word:
             message = message.replace(word, shown).replace(repr(word)[1:-1], shown)
@@ -106,15 +106,15 @@ def without_secrets(message: str) -> str:
 
 
 def shown_word(word: str) -> str:
-    """A word of a command line as it may be shown: a key keeps its name, and loses its value if need be."""
-    if (kept := _UNSHOWN.match(word)) is not None:
+    """Return a word of a command line as it may be shown. A secret value is replaced, its key stays."""
+    if (kept := _SECRET_WORD.match(word)) is not None:
         return f"{kept[0]}***"
     key, equals, value = word.partition("=")
     return redact(f"{key}={redact_value(value)}") if equals else redact_value(word)
 
 
 def stopped(message: str, exit_code: int, as_json: bool) -> int:
-    """Say that work was stopped and what to do now, and return the exit code."""
+    """Print that work was stopped and what to do now, and return the exit code."""
     say(message)
     return _end("Interrupted", message, exit_code, as_json)
 
@@ -126,7 +126,7 @@ def _end(kind: str, message: str, exit_code: int, as_json: bool) -> int:
 
 
 def fail_with(error: Exception, as_json: bool) -> int:
-    """Say what an exception says, and return the exit code that it stands for."""
+    """Print an exception as an error, and return its exit code."""
     described = _described(error)
     return fail(described["kind"], described["message"], described["exit_code"], as_json)
 
@@ -139,12 +139,12 @@ def _described(error: Exception) -> dict[str, Any]:
 
 
 def exit_code_of(error: Exception) -> int:
-    """2 for what has to be mended in a command line or a configuration, 1 for everything else."""
+    """Return 2 for errors of a command line or a configuration, 1 for everything else."""
     return 2 if isinstance(error, ConfigError | ParameterError | OverlapError) else 1
 
 
 def message_of(error: Exception) -> str:
-    """What an exception says to people."""
+    """Return the message of an exception, for people."""
     if isinstance(error, StreamdrError):
         return str(error)
     if isinstance(error, OSError):
@@ -164,7 +164,7 @@ def _shown(report: R, render: Callable[[R], str], as_json: bool) -> str:
 
 
 def _redacted(value: Any) -> Any:
-    """Plain data without secrets. What else is not fit for a terminal, JSON escapes."""
+    """Return plain data without secrets. JSON escapes what else a terminal must not receive."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):
@@ -177,19 +177,19 @@ def _show(text: str) -> int:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
     except OSError as error:
-        # Python would try once more to write the text, at exit.
+        # Otherwise Python would try to write the text again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
-            return 0  # the work is done, and whoever reads has read enough, as `head` does
+            return 0  # the work is done, and the reader closed the pipe, as `head` does
         say(f"error: standard output: {error.strerror}")
         return 1
     return 0
 
 
 def open_missing_streams() -> None:
-    """Put nothing in the place of standard streams that this process was started without, as by `>&-`.
+    """Open the null device for standard streams that this process was started without, as by `>&-`.
 
-    The next file that is opened would get their number otherwise, and whatever is printed would go there.
+    Otherwise the next file that is opened would get their number, and printed text would go there.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -201,7 +201,7 @@ def open_missing_streams() -> None:
 
 
 def silence_libraries() -> None:
-    """Keep what libraries log off the screen: an error is printed once, in our own wording."""
+    """Silence the logs of libraries: an error is printed once, by streamdr."""
     import logging
 
     logging.disable()

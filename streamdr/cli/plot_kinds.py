@@ -1,6 +1,6 @@
 # Written by `make derived`.
 
-"""The kinds of pictures. The help names them without an import of the methods that draw them."""
+"""The kinds of plots. The help lists them without importing the methods that draw them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The worker process of a flow: stages of runs, on request.
+"""The worker process of a flow: it runs stages on request.
 
-One process serves any number of requests, since starting Python takes longer than some of them. A flow sends
-a request and waits; the worker carries out the stage, and answers with a report or an error.
+One process serves any number of requests, because starting Python takes longer than some of them. A flow
+sends a request and waits; the worker runs the stage, and answers with a report or an error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from streamdr.workflow.reports import (
 from streamdr.workflow.run_context import RunContext
 
 StageName = Literal["plan", "status", "fit", "transform", "reprocess", "compare", "verify", "summarise"]
-"""What can be requested."""
+"""The stages that can be requested."""
 
 REPORTS: dict[StageName, type[Report]] = {
     "plan": PlanReport,
@@ -48,25 +48,25 @@ REPORTS: dict[StageName, type[Report]] = {
     "verify": VerifyReport,
     "summarise": SummaryReport,
 }
-"""What comes of each."""
+"""The report of each stage."""
 
 
 @dataclass(frozen=True)
 class StageRequest:
-    """What is to be done."""
+    """A request for a stage."""
 
     act: StageName
     configurations: Sequence[dict[str, Any]]
-    """One, as plain data, or several where the act is to reprocess."""
+    """One configuration as plain data, or several for `reprocess`."""
     fresh: bool = False
     reports: StagesReport = field(default_factory=StagesReport)
-    """What the stages before it reported, for a summary."""
+    """The reports of earlier stages, for a summary."""
     storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What opens remote stores, beyond what the environment says. It goes through a pipe, and is not kept."""
+    """Storage options for remote stores, besides the environment. They are sent by a pipe, and not kept."""
 
 
 class WorkerProcess:
-    """The process that carries out requests. Another one takes the place of one that was lost or stopped."""
+    """The process that serves requests. A process that was lost or stopped is replaced by a new one."""
 
     def __init__(self) -> None:
         self._worker = Worker(__name__)
@@ -83,10 +83,10 @@ class WorkerProcess:
         return self._worker.pid
 
     def run(self, request: StageRequest, progress: Progress) -> Any:
-        """Have a request carried out, and return its report, one of `REPORTS`, or raise a StageError.
+        """Run a stage, and return its report, one of `REPORTS`, or raise a StageError.
 
-        Whatever interrupts the waiting, a signal's handler for one, stops the work as well, after a
-        checkpoint if that can be had within seconds.
+        An exception that interrupts the waiting, for example from a signal handler, also stops the work,
+        after a checkpoint if one can be written within seconds.
         """
         if self._worker.exit_code is not None:
             self._worker = Worker(__name__)
@@ -98,45 +98,46 @@ class WorkerProcess:
         except BaseException:
             self._worker.stop()
             raise
-        assert report is not None  # it was waited for without a limit
+        assert report is not None  # `read` has no time limit here
         return from_message(REPORTS[request.act], report)
 
 
 def main() -> None:
-    """Carry out requests from standard input until there are no more."""
+    """Serve requests from standard input until it is closed."""
     serve(_answer_all, int(sys.argv[1]), os.dup(0), os.dup(1))
 
 
 def _answer_all(channel: Channel) -> None:
     console.silence_libraries()
     for received in channel.requests():
-        console.answer(channel, partial(_act, from_message(StageRequest, received), channel))
+        console.answer(channel, partial(_answer, from_message(StageRequest, received), channel))
 
 
-def _act(request: StageRequest, channel: Channel) -> dict[str, Any]:
+def _answer(request: StageRequest, channel: Channel) -> dict[str, Any]:
     with addresses.storage_options(request.storage):
-        return to_message(_carried_out(request, channel))
+        return to_message(_run_stage(request, channel))
 
 
-def _carried_out(request: StageRequest, channel: Channel) -> Report:
+def _run_stage(request: StageRequest, channel: Channel) -> Report:
+    """Run the requested stage, and return its report."""
     if request.act == "compare":
-        from streamdr.workflow import comparison  # which brings scikit-learn along
+        from streamdr.workflow import comparison  # imports scikit-learn
 
         given = read_comparison(request.configurations[0])
         return comparison.compare(given, channel, channel.stop, fresh=request.fresh)
-    stages = [
+    contexts = [
         RunContext(read(given), channel, channel.stop, request.fresh) for given in request.configurations
     ]
-    acts: dict[StageName, Callable[[RunContext], Report]] = {
+    stages: dict[StageName, Callable[[RunContext], Report]] = {
         "plan": pipeline.dry_run,
         "status": pipeline.status,
         "fit": pipeline.fit,
         "transform": pipeline.transform,
         "verify": verification.verify,
-        "summarise": lambda stage: summary.summarise(stage, request.reports),
-        "reprocess": lambda stage: pipeline.reprocess(stages),
+        "summarise": lambda context: summary.summarise(context, request.reports),
+        "reprocess": lambda context: pipeline.reprocess(contexts),
     }
-    return acts[request.act](stages[0])
+    return stages[request.act](contexts[0])
 
 
 if __name__ == "__main__":

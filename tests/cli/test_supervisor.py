@@ -155,7 +155,7 @@ def test_a_second_signal_ends_it_at_once():
 
 def test_work_that_somebody_killed_is_told_of():
     process = started('say("ready"); os.kill(os.getpid(), signal.SIGKILL)')
-    assert ended(process) == (137, ["the work was killed by signal 9, perhaps for want of memory"])
+    assert ended(process) == (137, ["the work was killed by signal 9, perhaps because memory ran out"])
 
 
 def test_killing_the_process_that_was_started_kills_the_work():
