@@ -1,4 +1,4 @@
-"""Configuration: YAML to a typed run, and the JSON Schema that editors complete and check it by."""
+"""Configuration: from YAML to a typed run, and the JSON Schema that editors use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A comparison: several methods over one input. What its configuration has that others have not."""
+"""The configuration of a comparison: several methods on one input."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from streamdr.errors import ParameterError
 COMPARISON_SECTIONS = ("input", "methods", "output", "execution")
 
 AS = "as"
-"""The key that tells two entries of one method apart."""
+"""The key that distinguishes two entries of one method."""
 
 _EMBEDDING = "-embedding"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SUFFIXES = (".md", ".csv")
 
 
-def require_apart(name: Any, others: Collection[str]) -> str:
-    """The name of an entry, unless it cannot be a file's, or its files are those of another entry."""
+def require_unique(name: Any, others: Collection[str]) -> str:
+    """Return the name of an entry. Refuse one that is not a file name, or whose files another entry has."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ParameterError(AS, f"{name!r} cannot be a file's name; use letters, digits, . _ and -")
+        raise ParameterError(AS, f"{name!r} cannot be a file name; use letters, digits, . _ and -")
     for other in others:
         if {name, name + _EMBEDDING} & {other, other + _EMBEDDING}:
             raise ParameterError(AS, f"{name!r} is taken by the files of {other!r}; give it another name")
@@ -80,7 +80,7 @@ class ComparisonOutput:
         return [self.table] if isinstance(self.table, str) else self.table
 
     def of(self, name: str) -> Output:
-        """What is written for one method."""
+        """Return the output section of the run of one method."""
         return Output(
             model=below(self.folder, f"{name}.zarr"),
             embedding=below(self.folder, f"{name}{_EMBEDDING}.zarr"),
@@ -92,7 +92,7 @@ class ComparisonOutput:
 
 @dataclass(frozen=True)
 class Entry:
-    """A method of a comparison, and what its row and its files are called."""
+    """A method of a comparison, and the name of its row and its files."""
 
     name: str
     method: Method
@@ -100,7 +100,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A whole configuration: what is read, what is compared, what is written, and how."""
+    """The configuration of a comparison: input, methods, output and execution."""
 
     input: Input
     methods: list[Entry]
@@ -110,10 +110,10 @@ class Comparison:
     document: Parsed = dataclasses.field(
         default_factory=lambda: Parsed(SourcePosition("configuration")), repr=False, compare=False
     )
-    """Where each key was written."""
+    """The parsed file, with the position of each key."""
 
     def runs(self) -> list[Run]:
-        """The comparison as a run for each method."""
+        """Return one run for each method."""
         return [
             Run(
                 self.input,

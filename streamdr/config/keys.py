@@ -1,4 +1,4 @@
-"""A dataclass read as a section of a configuration: its keys, their types, defaults and descriptions."""
+"""The keys of a section of a configuration, from its dataclass: types, defaults and descriptions."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class Key:
 
     @property
     def section(self) -> type | None:
-        """The dataclass to which this key's own keys belong, where it is a section (or null)."""
+        """The dataclass of the keys below this one, if it is a section (or null)."""
         choices = get_args(self.annotation) or (self.annotation,)
         return next((choice for choice in choices if isinstance(choice, type) and is_dataclass(choice)), None)
 
     @cached_property
     def adapter(self) -> TypeAdapter[Any]:
-        """What pydantic makes of the annotation, taking no text for a number and no number for a boolean."""
+        """The validator of the annotation. It is strict: text is no number, and a number is no boolean."""
         return TypeAdapter(self.annotation, config=ConfigDict(strict=True, allow_inf_nan=False))
 
     def accept(self, value: Any) -> Any:
-        """The value as the dataclass wants it, or pydantic's ValidationError."""
-        # As JSON, which has no tuples: a list serves as one.
+        """Return the value converted for the dataclass, or raise a ValidationError of pydantic."""
+        # Validated as JSON, which has no tuples, so that a list is accepted as a tuple.
         return self.adapter.validate_json(json.dumps(value))
 
 
 @cache
 def keys_of(section: type) -> dict[str, Key]:
-    """The keys of a section by name, in order."""
+    """Return the keys of a section by name, in order."""
     annotations = get_type_hints(section, include_extras=True)
     descriptions = entries(sections(getdoc(section) or "").get("Parameters", ""))
     return {
@@ -58,5 +58,5 @@ def keys_of(section: type) -> dict[str, Key]:
 
 
 def summary(section: type) -> str:
-    """The first paragraph of a section's docstring, on one line."""
+    """Return the first paragraph of the docstring of a section, on one line."""
     return " ".join((getdoc(section) or "").split("\n\n")[0].split())

@@ -1,4 +1,4 @@
-"""Configurations from files, text and plain data, with overrides: a typed run, or all that is wrong."""
+"""Loads configurations from files, text and plain data, with overrides, or reports every problem."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), *, fits: bool = True) -> Run:
     """Read a configuration file, with `section.key=value` overrides, into a run.
 
-    What only a fit needs, such as labels, may be left out of a run that does not fit.
+    Keys that only a fit needs, such as labels, are optional if the run does not fit.
     """
     return _run(_file(path), overrides, os.fspath(path), fits=fits)
 
@@ -35,31 +35,31 @@ def load_comparison(path: str | os.PathLike[str], overrides: Sequence[str] = ())
 
 
 def load_all(paths: Sequence[str], overrides: Sequence[str] = ()) -> list[Run]:
-    """Read several configurations, those in folders in the order of their names, each with the overrides.
+    """Read several configurations, each with the overrides. Those in a folder are read in order of name.
 
-    A comparison is a run for each of its methods.
+    A comparison gives one run for each of its methods.
     """
     files: list[Path] = []
     for path in map(Path, paths):
         found = sorted(file for file in path.glob("*.y*ml")) if path.is_dir() else [path]
         if not found:
-            raise ConfigError(f"{path}: has no configuration in it: no file ends in .yaml or .yml")
+            raise ConfigError(f"{path}: contains no configuration: no file ends in .yaml or .yml")
         files += found
     return [run for file in files for run in _runs(file, overrides)]
 
 
 def parse(text: str, overrides: Sequence[str] = (), name: str = "<text>") -> Run:
-    """Read a configuration from its text; errors call it by the given name."""
+    """Read a configuration from its text; errors refer to it by the given name."""
     return _run(parse_yaml(text, partial(SourcePosition, name)), overrides)
 
 
 def parse_comparison(text: str, overrides: Sequence[str] = (), name: str = "<text>") -> Comparison:
-    """Read the configuration of a comparison from its text; errors call it by the given name."""
+    """Read the configuration of a comparison from its text; errors refer to it by the given name."""
     return _comparison(parse_yaml(text, partial(SourcePosition, name)), overrides)
 
 
 def read(sections: Mapping[str, Any], name: str = "configuration") -> Run:
-    """Read a configuration from plain data, such as `Run.to_dict` gives; errors name keys, but no lines."""
+    """Read a configuration from plain data, such as that of `Run.to_dict`; errors name keys, but no lines."""
     return _run(_plain(sections, name))
 
 
@@ -88,21 +88,22 @@ def _run(
     document: Parsed, overrides: Sequence[str] = (), source_file: str | None = None, *, fits: bool = True
 ) -> Run:
     _prepare(document, overrides, SECTIONS)
-    _refuse_instead(document, "methods", "method", "several methods are compared by `streamdr compare`")
+    _refuse_other_kind(document, "methods", "method", "`streamdr compare` runs several methods")
     reader = Reader(document, source_file)
-    return _unless(reader, reader.run(fits=fits))
+    return _require_built(reader, reader.run(fits=fits))
 
 
 def _comparison(
     document: Parsed, overrides: Sequence[str] = (), source_file: str | None = None
 ) -> Comparison:
     _prepare(document, overrides, COMPARISON_SECTIONS)
-    _refuse_instead(document, "method", "methods", "one method is carried out by `streamdr run`")
+    _refuse_other_kind(document, "method", "methods", "`streamdr run` runs one method")
     reader = Reader(document, source_file)
-    return _unless(reader, reader.comparison())
+    return _require_built(reader, reader.comparison())
 
 
 def _prepare(document: Parsed, overrides: Sequence[str], sections: Sequence[str]) -> None:
+    """Require a document of sections, and apply the overrides to it."""
     if not isinstance(document.data, dict):
         found = "nothing" if document.data is None else show(document.data)
         message = f"expected the sections {', '.join(sections)}, found {found}"
@@ -111,16 +112,16 @@ def _prepare(document: Parsed, overrides: Sequence[str], sections: Sequence[str]
         override(document, argument)
 
 
-def _refuse_instead(document: Parsed, there: str, expected: str, reason: str) -> None:
-    """Refuse a configuration of the other kind in one sentence, since all of it would be wrong."""
-    if there in document.data and expected not in document.data:
+def _refuse_other_kind(document: Parsed, found: str, expected: str, reason: str) -> None:
+    """Refuse a configuration of the other kind with one message, because every key would be wrong."""
+    if found in document.data and expected not in document.data:
         raise refusal(
-            Problem(document.keys[there,], (there,), f"{reason}; this needs the section {expected} instead")
+            Problem(document.keys[found,], (found,), f"{reason}; this needs the section {expected} instead")
         )
 
 
-def _unless(reader: Reader, built: T | None) -> T:
-    """What was built, unless there was any problem."""
+def _require_built(reader: Reader, built: T | None) -> T:
+    """Return what was built, or raise an error with all problems."""
     if built is None:
         raise refusal(*reader.problems)
     return built

@@ -1,4 +1,4 @@
-"""The `--set section.key=value` of the command line, put into a document as if written there."""
+"""Applies `--set section.key=value` of the command line to a document, as if it were written there."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from streamdr.core.safe_text import redact_value
 
 
 def override(document: Parsed, argument: str) -> None:
-    """Set one key, making the sections around it where there are none; the value is YAML."""
+    """Set one key, and add the sections around it if they are missing. The value is YAML."""
     dotted, equals, text = argument.partition("=")
-    # The key alone: a value may be a secret, and what is wrong with it is said where it is looked at.
+    # Errors here show the key only, because the value may be a secret.
     shown = dotted if equals else re.split("[^\\w.]", dotted, maxsplit=1)[0]
     place = SourcePosition(f"--set {redact_value(shown)}".strip())
     path = tuple(key.strip() for key in dotted.split("."))
@@ -26,18 +26,18 @@ def override(document: Parsed, argument: str) -> None:
         if isinstance(section, dict) and section.get(key) is None:
             section[key] = {}
             document.keys[path[:depth]] = place
-        section = section[_spot(section, path[:depth], place)]
+        section = section[_index(section, path[:depth], place)]
         if not isinstance(section, dict | list):
             raise refusal(Problem(place, path[:depth], f"{show(section)} is not a section and has no keys"))
-    section[_spot(section, path, place)] = given.data
+    section[_index(section, path, place)] = given.data
     for places, new in ((document.keys, given.keys), (document.values, given.values)):
         for replaced in [old for old in places if old[: len(path)] == path]:
             del places[replaced]
         places |= {path + below: place for below in ((), *new)}
 
 
-def _spot(section: Any, path: KeyPath, place: SourcePosition) -> str | int:
-    """The last key of a path as its section knows it: that of a list is a number, counted from 0."""
+def _index(section: Any, path: KeyPath, place: SourcePosition) -> str | int:
+    """Return the last key of a path as an index of its section: for a list it is a number from 0."""
     key = path[-1]
     if isinstance(section, dict):
         return key

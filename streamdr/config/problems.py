@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, and where it was written."""
+"""The problems of a configuration, with their positions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SourcePosition:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing to mend."""
+    """One problem: its position, its key and a message."""
 
     place: SourcePosition
     path: KeyPath
@@ -37,13 +37,13 @@ class Problem:
 
 
 def refusal(*problems: Problem) -> ConfigError:
-    """All problems as one error, a line each, in the order in which the file shows them."""
+    """Return one error with all problems, one per line, in the order of the file."""
     ordered = sorted(problems, key=lambda problem: (problem.place.line, problem.place.column))
     return ConfigError(*map(str, ordered))
 
 
 def printable(text: str, limit: int = 200) -> str:
-    """The text as it is where a terminal can show it on one line, else escaped; without secrets."""
+    """Return the text without secrets, escaped if a terminal cannot show it on one line."""
     shown = redact_value(text)
     shown = shown if shown.isprintable() else ascii(shown)
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."

@@ -1,4 +1,4 @@
-"""From a document to typed sections, or to every problem at once with its line, column and key."""
+"""Builds typed sections from a document, or reports every problem with its line, column and key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamdr.config.comparisons import (
     Comparison,
     ComparisonOutput,
     Entry,
-    require_apart,
+    require_unique,
 )
 from streamdr.config.keys import Key, keys_of
 from streamdr.config.problems import KeyPath, Problem
@@ -31,18 +31,18 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Builds what it can and notes every problem on the way; what has a problem is built as None."""
+    """Builds sections, and collects all problems. A section with a problem is None."""
 
     def __init__(self, document: Parsed, source_file: str | None = None) -> None:
         self.problems: list[Problem] = []
         self._document = document
         self._source_file = source_file
-        self._homes: dict[str, Collection[str]] = {}
+        self._section_keys: dict[str, Collection[str]] = {}
 
     def run(self, *, fits: bool = True) -> Run | None:
-        """The whole configuration of a run, unless there is any problem; labels are needed if it `fits`."""
+        """Return the configuration of a run, or None if there is a problem. Labels are needed if it fits."""
         given = self._document.data
-        self._homes = _homes("method", Output)
+        self._section_keys = _section_keys("method", Output)
         meant = self._refuse_unknown(given, SECTIONS, ())
         found = {name: self._mapping(given.get(name), (name,)) for name in SECTIONS if name not in meant}
         input_ = self._section(Input, found.get("input"), ("input",))
@@ -50,7 +50,7 @@ class Reader:
         output = self._section(Output, found.get("output"), ("output",))
         execution = self._section(Execution, found.get("execution"), ("execution",))
         if method and output:
-            self._refuse_unable(method, output)
+            self._refuse_unsupported(method, output)
         if method and input_ and fits:
             self._refuse_unlabelled(method, input_)
         if self.problems or not (input_ and method and output and execution):
@@ -58,9 +58,9 @@ class Reader:
         return Run(input_, method, output, execution, self._source_file, self._document)
 
     def comparison(self) -> Comparison | None:
-        """The whole configuration of a comparison, unless there is any problem."""
+        """Return the configuration of a comparison, or None if there is any problem."""
         given = self._document.data
-        self._homes = _homes("methods", ComparisonOutput)
+        self._section_keys = _section_keys("methods", ComparisonOutput)
         meant = self._refuse_unknown(given, COMPARISON_SECTIONS, ())
         rest = (name for name in COMPARISON_SECTIONS if name not in ("methods", *meant))
         found = {name: self._mapping(given.get(name), (name,)) for name in rest}
@@ -70,14 +70,14 @@ class Reader:
         execution = self._section(Execution, found.get("execution"), ("execution",))
         if input_:
             supervised = (entry.method for entry in entries if isinstance(entry.method, Supervised))
-            for method in islice(supervised, 1):  # what the others would say is the same
+            for method in islice(supervised, 1):  # the others have the same problem
                 self._refuse_unlabelled(method, input_)
         if self.problems or not (input_ and output and execution):
             return None
         return Comparison(input_, entries, output, execution, self._source_file, self._document)
 
     def _entries(self, given: Any) -> list[Entry]:
-        """The methods of a comparison, as far as they can be built."""
+        """Return the methods of a comparison that can be built."""
         if not isinstance(given, list) or not given:
             found = "nothing" if given is None else show(given)
             self._problem(("methods",), f"expected a list of methods, each with a name, not {found}")
@@ -89,7 +89,7 @@ class Reader:
             method = self._method(section, path, besides=(AS,))
             if section is None or method is None:
                 continue
-            name = self._guarded(path, partial(require_apart, section.get(AS, method.name), entries))
+            name = self._guarded(path, partial(require_unique, section.get(AS, method.name), entries))
             if name is not None:
                 entries[name] = Entry(name, method)
         return list(entries.values())
@@ -113,8 +113,8 @@ class Reader:
             self._problem((*path, "name"), f"required key is missing; choose {', '.join(METHODS)}")
         return None
 
-    def _refuse_unable(self, method: Method, output: Output) -> None:
-        """Note outputs that the method cannot make."""
+    def _refuse_unsupported(self, method: Method, output: Output) -> None:
+        """Report outputs that the method does not have."""
         for kind in ROW_OUTPUTS:
             if kind.name in output.rows and not kind.supported_by(method.model):
                 able = [name for name, other in METHODS.items() if kind.supported_by(other.model)]
@@ -126,15 +126,15 @@ class Reader:
                     self._problem(("output", kind.name), why)
 
     def _refuse_unlabelled(self, method: Method, given: Input) -> None:
-        """Note that a method has no labels to learn from."""
+        """Report that a supervised method has no labels."""
         if isinstance(method, Supervised) and given.labels is None and given.label_column is None:
-            message = f"{method.name} learns from labels, one a row: give the zarr array that holds them, or "
-            self._problem(("input", "labels"), f"{message}label_column for a column of the data that does")
+            message = f"{method.name} learns from labels, one per row: give the zarr array of labels, or "
+            self._problem(("input", "labels"), f"{message}label_column for a column of the data")
 
     def _section(
         self, kind: type[T], given: dict[str, Any] | None, path: KeyPath, tags: tuple[str, ...] = ()
     ) -> T | None:
-        """An instance of the dataclass; `tags` are keys that stand beside its own, such as its name."""
+        """Return an instance of the dataclass; `tags` are further keys of the section, such as the name."""
         if given is None:
             return None
         already = len(self.problems)
@@ -157,12 +157,12 @@ class Reader:
             return key.accept(given)
         except ValidationError as error:
             stated = (problem.get("ctx", {}).get("error") for problem in error.errors())
-            own = next((words for words in stated if isinstance(words, ParameterError)), None)
-            self._problem(path, self._mismatch(key, given) if own is None else own.message)
+            specific = next((each for each in stated if isinstance(each, ParameterError)), None)
+            self._problem(path, self._mismatch(key, given) if specific is None else specific.message)
             return None
 
     def _mismatch(self, key: Key, given: Any) -> str:
-        if key.name == "arguments":  # which may be secret
+        if key.name == "arguments":  # the value may be secret
             return "expected a section of keys, or null"
         return mismatch(key.adapter.json_schema(), given)
 
@@ -180,13 +180,15 @@ class Reader:
             return None
 
     def _refuse_unknown(self, given: dict[str, Any], known: Collection[str], path: KeyPath) -> set[str]:
-        """Note keys that mean nothing, and return those that were probably meant instead."""
+        """Report unknown keys, and return the keys that were probably meant."""
         meant = set()
         for key in given:
             if key in known:
                 continue
-            if homes := [name for name, keys in self._homes.items() if key in keys and path[:1] != (name,)]:
-                advice = f"; it belongs in the section {' or '.join(homes)}"
+            if found := [
+                name for name, keys in self._section_keys.items() if key in keys and path[:1] != (name,)
+            ]:
+                advice = f"; it belongs in the section {' or '.join(found)}"
             elif near := nearest(key, known):
                 advice = did_you_mean(near)
                 meant.add(near)
@@ -200,8 +202,8 @@ class Reader:
         self.problems.append(Problem(self._document.place(path), path, message))
 
 
-def _homes(methods: str, output: type) -> dict[str, Collection[str]]:
-    """The keys that belong in each section."""
+def _section_keys(methods: str, output: type) -> dict[str, Collection[str]]:
+    """Return the keys of each section."""
     sections: dict[str, Collection[str]] = {"input": keys_of(Input), methods: _all_method_keys()}
     return sections | {"output": keys_of(output), "execution": keys_of(Execution)}
 
@@ -211,6 +213,6 @@ def _all_method_keys() -> dict[str, Key]:
 
 
 def _either(names: Sequence[str]) -> str:
-    """Names to choose from, in words: "a", "a or b", "a, b or c"."""
+    """Return names to choose from, in words: "a", "a or b", "a, b or c"."""
     *others, last = names
     return f"{', '.join(others)} or {last}" if others else last

@@ -1,4 +1,4 @@
-"""The JSON Schema of a configuration file, read off the same dataclasses that load it."""
+"""The JSON Schema of a configuration file, from the same dataclasses that load it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Schema = dict[str, Any]
 
 
 def schema() -> Schema:
-    """The file of a run as a JSON Schema of draft 2020-12."""
+    """Return the JSON Schema (draft 2020-12) of the file of a run."""
     methods = {"oneOf": [_method(name, kind) for name, kind in METHODS.items()]}
     return _file("streamdr configuration", {"method": methods}, Output)
 
 
 def comparison_schema() -> Schema:
-    """The file of a comparison as a JSON Schema of draft 2020-12."""
+    """Return the JSON Schema (draft 2020-12) of the file of a comparison."""
     description = "The name of the row in the table and of the files; by default the name of the method."
     tag = {AS: {"type": "string", "description": description}}
     methods = {"type": "array", "minItems": 1, "description": "The methods, in the order of the table."}

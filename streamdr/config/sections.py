@@ -109,9 +109,13 @@ class Input:
             if made is not None and is_remote(self.path):
                 raise ParameterError(name, "is made on this machine only; give input.path a local path")
         if self.labels is not None and self.label_column is not None:
-            raise ParameterError("label_column", "stands beside labels, and rows have one label each")
+            raise ParameterError(
+                "label_column", "is given together with labels; a row has one label, so leave one out"
+            )
         if self.synthetic is not None and self.example is not None:
-            raise ParameterError("example", "stands beside synthetic, and one path holds one of them")
+            raise ParameterError(
+                "example", "is given together with synthetic; one path has one of them, so leave one out"
+            )
 
 
 @dataclass(frozen=True)
@@ -137,14 +141,14 @@ class Output:
     responsibilities : str or None
         The zarr group for the probability of each component of a mixture, for each row.
     predicted : str or None
-        The zarr group for the class that each row is most likely of, for methods that predict one: the label
-        where labels are numbers; where they are text, its number among the model's sorted classes. Of a
-        mixture it is the number of the component, of a self-organising map that of the unit.
+        The zarr group for the most probable class of each row, for methods that predict. If labels are
+        numbers, it holds the label; if they are text, its number among the sorted classes of the model. For
+        a mixture it holds the number of the component, for a self-organising map that of the unit.
     probabilities : str or None
         The zarr group for the probability of each class, for each row, for methods that classify.
     dtype : "float32", "float64" or None
-        The type of what is written of rows; null for the floating type in which the data is processed.
-        Log-likelihoods are float64, and predictions are of the labels' own type, or int64.
+        The type of the outputs of rows; null for the floating type in which the data is processed.
+        Log-likelihoods are float64, and predictions have the type of the labels, or int64.
     overwrite : bool
         Replace outputs that exist. Otherwise they are an error, unless the same configuration made them.
     refresh_tolerance : float
@@ -175,7 +179,7 @@ class Output:
 
     @property
     def rows(self) -> dict[str, str]:
-        """The paths of what is written of rows."""
+        """The paths of the outputs of rows, by kind."""
         given = {kind.name: getattr(self, kind.name) for kind in ROW_OUTPUTS}
         return {name: path for name, path in given.items() if path is not None}
 
@@ -223,7 +227,7 @@ class Execution:
 
 @dataclass(frozen=True)
 class Run:
-    """A whole configuration: what is read, what is computed, what is written, and how."""
+    """The configuration of a run: input, method, output and execution."""
 
     input: Input
     method: Method
@@ -233,12 +237,12 @@ class Run:
     document: Parsed = dataclasses.field(
         default_factory=lambda: Parsed(SourcePosition("configuration")), repr=False, compare=False
     )
-    """Where each key was written."""
+    """The parsed file, with the position of each key."""
     method_at: KeyPath = dataclasses.field(default=("method",), repr=False, compare=False)
-    """The section that the method was written in."""
+    """The path of the section of the method."""
 
     def problem(self, error: ParameterError) -> Problem:
-        """What an error that showed only with the data says, with the place of the key that it is about."""
+        """Return an error that depends on the data as a problem with the position of its key."""
         sections: dict[str, Any] = {
             "method": self.method,
             "input": self.input,
@@ -246,15 +250,15 @@ class Run:
             "execution": self.execution,
         }
         keys = {name: [field.name for field in dataclasses.fields(sections[name])] for name in sections}
-        homes = [name for name in sections if error.parameter in keys[name]]
-        above = self.method_at if homes[:1] == ["method"] else tuple(homes[:1])
-        path = (*above, error.parameter) if homes else ()
+        found = [name for name in sections if error.parameter in keys[name]]
+        above = self.method_at if found[:1] == ["method"] else tuple(found[:1])
+        path = (*above, error.parameter) if found else ()
         return Problem(self.document.place(path), path, error.message if path else str(error))
 
     def to_dict(self) -> dict[str, Any]:
-        """The four sections as plain data, for records. As a configuration it reads back as this run.
+        """Return the four sections as plain data. Read as a configuration, it gives this run again.
 
-        What is secret is left out: the arguments of a cluster, and keys in addresses.
+        Secrets are left out: the arguments of a cluster, and keys in addresses.
         """
         execution = _without_secrets(self.execution)
         if execution["cluster"] is not None:
@@ -268,6 +272,6 @@ class Run:
 
 
 def _without_secrets(section: Any) -> dict[str, Any]:
-    """A section as plain data that may be shown."""
+    """Return a section as plain data that may be shown."""
     entries = dataclasses.asdict(section)
     return {key: str(value) if isinstance(value, str) else value for key, value in entries.items()}

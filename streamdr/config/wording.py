@@ -1,4 +1,4 @@
-"""What a key accepts, in a sentence: types, choices and limits as a person would say them."""
+"""The messages about wrong values: types, choices and limits in words."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LIMITS = {
 
 
 def mismatch(accepted: Schema, value: Any) -> str:
-    """Why the value is not what the JSON Schema accepts, with the choice that was probably meant."""
+    """Return why the JSON Schema does not accept the value, with the choice that was probably meant."""
     options = _options(accepted)
     choices = [choice for option in options for choice in _choices(option)]
     question = did_you_mean(nearest(value, [choice for choice in choices if isinstance(choice, str)]))
@@ -41,18 +41,18 @@ def mismatch(accepted: Schema, value: Any) -> str:
 
 
 def nearest(value: Any, choices: Iterable[str]) -> str | None:
-    """The choice that was probably meant, if any is near."""
+    """Return the choice that was probably meant, if any is similar."""
     matches = get_close_matches(value, list(choices), n=1) if isinstance(value, str) else []
     return matches[0] if matches else None
 
 
 def did_you_mean(near: str | None) -> str:
-    """The question to end a message with, if there is one to ask."""
+    """Return the question at the end of a message, if there is a similar choice."""
     return "" if near is None else f"; did you mean {near!r}?"
 
 
 def show(value: Any) -> str:
-    """A value as it would be written in YAML, on one line, not too long; of sections not what is in them."""
+    """Return a value as YAML writes it, on one line and shortened. The content of sections is not shown."""
     if isinstance(value, dict):
         return _NAMES["object"]
     if isinstance(value, list) and any(isinstance(each, dict | list) for each in value):

@@ -1,4 +1,4 @@
-"""YAML 1.2 text as plain data, with the place of every key and value. Nothing in it can run or explode."""
+"""Parses YAML 1.2 to plain data, with the position of every key and value. It runs no code, within bounds."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MAX_BYTES = 256 * 1024
 MAX_DEPTH = 16
 _PIPE_SECONDS = 10.0
 MAX_VALUES = 10_000
-"""With aliases expanded: a few lines of nested aliases can stand for billions of values."""
+"""The limit counts expanded aliases: a few lines of nested aliases can mean billions of values."""
 
 Locate = Callable[[int, int], SourcePosition]
-"""From a line and a column, both from 1, to a place."""
+"""Gives the position for a line and a column, both counted from 1."""
 
 _NOT_TEXT = Reader.NON_PRINTABLE
 _TAG = "tag:yaml.org,2002:"
@@ -47,7 +47,7 @@ _SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
 
 @dataclass
 class Parsed:
-    """Mappings, lists and scalars, and where each key and each value was written."""
+    """Mappings, lists and scalars, with the position of each key and each value."""
 
     start: SourcePosition
     data: Any = None
@@ -55,7 +55,7 @@ class Parsed:
     values: dict[KeyPath, SourcePosition] = field(default_factory=dict)
 
     def place(self, path: KeyPath) -> SourcePosition:
-        """The place of the value or, where none was written, of the nearest section around it."""
+        """Return the position of the value or, if it is missing, of the nearest section around it."""
         if path in self.values:
             return self.values[path]
         while path:
@@ -67,12 +67,12 @@ class Parsed:
 
 
 def read_text(path: Path) -> str:
-    """The text of a configuration file, or a ConfigError that says why it has none."""
+    """Return the text of a configuration file, or raise a ConfigError that says why it cannot be read."""
     name = printable(str(path))
     try:
         content = read_piped(path, MAX_BYTES, _PIPE_SECONDS)
     except FileTooLargeError as error:
-        message = f"{name}: more than {MAX_BYTES // 1024} KiB is no configuration; is it the data?"
+        message = f"{name}: more than {MAX_BYTES // 1024} KiB is not a configuration; is it the data?"
         raise ConfigError(message) from error
     except OSError as error:
         raise ConfigError(f"{name}: cannot be read: {error.strerror}") from error
@@ -87,9 +87,9 @@ def read_text(path: Path) -> str:
 
 
 def parse_yaml(text: str, locate: Locate) -> Parsed:
-    """Read one YAML document, or raise a ConfigError with all that is wrong with it as YAML."""
+    """Parse one YAML document, or raise a ConfigError with all its problems."""
     root = _compose(text, locate)
-    walk = _Walk(locate)
+    walk = _Converter(locate)
     if root is not None:
         walk.parsed.data = walk.value(root, ())
     if walk.problems:
@@ -135,16 +135,16 @@ def _compose(text: str, locate: Locate) -> Node | None:
     except MarkedYAMLError as error:
         mark = error.problem_mark or composer.get_mark()
         message = ", ".join(filter(None, (error.context, error.problem)))
-        # PyYAML's own error quotes the text, which may hold a secret.
+        # The error of PyYAML quotes the text, which may contain a secret.
         raise refusal(Problem(locate(mark.line + 1, mark.column + 1), (), message)) from None
     except (ValueError, OverflowError) as error:  # PyYAML takes "\UFFFFFFFF" for a character
         mark = composer.get_mark()
-        message = "found an escape that is no character"
+        message = "found an escape that is not a character"
         raise refusal(Problem(locate(mark.line + 1, mark.column + 1), (), message)) from error
 
 
-class _Walk:
-    """From nodes to data, counting on the way and noting what does not belong in a configuration."""
+class _Converter:
+    """Converts nodes to data, counts the values, and collects what a configuration may not contain."""
 
     def __init__(self, locate: Locate) -> None:
         self.parsed = Parsed(locate(1, 1))

@@ -102,8 +102,8 @@ def test_a_folder_may_be_an_address_whose_keys_are_not_shown():
         ("as: white", "as: pca", "c.yaml:5:21: methods.1.as: 'pca' is taken by the files of 'pca'"),
         ("as: white", "as: pca-embedding", "methods.1.as: 'pca-embedding' is taken by the files of 'pca'"),
         (", as: white", "", "c.yaml:5:5: methods.1.as: 'pca' is taken by the files of 'pca'"),
-        ("as: white", "as: ../white", "methods.1.as: '../white' cannot be a file's name"),
-        ("as: white", "as: 3", "methods.1.as: 3 cannot be a file's name"),
+        ("as: white", "as: ../white", "methods.1.as: '../white' cannot be a file name"),
+        ("as: white", "as: 3", "methods.1.as: 3 cannot be a file name"),
         ("name: ppca\n    n_components: 2", "pca", "c.yaml:6:5: methods.2: expected a section of keys"),
         ("name: ppca\n    n_components: 2", "name: lda", "input.labels: lda learns from labels"),
         (
@@ -115,7 +115,7 @@ def test_a_folder_may_be_an_address_whose_keys_are_not_shown():
         ("table: out/all.md", "table: []", "c.yaml:10:10: output.table: expected text"),
         ("  table: out/all.md\n", "", "output.table: required key is missing"),
         ("folder: out/all", "model: out/all", "output.model: unknown key; expected folder, table"),
-        ("methods:", "method:", "c.yaml:3:1: method: one method is carried out by `streamdr run`"),
+        ("methods:", "method:", "c.yaml:3:1: method: `streamdr run` runs one method"),
     ],
 )
 def test_a_mistake_is_told_with_its_line_and_its_key(old, new, told):

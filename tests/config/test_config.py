@@ -544,7 +544,7 @@ def test_what_is_missing_or_misplaced_is_said_once(text, expected):
         ("a: 1\nb:  \x07", ["2:5: the character '\\x07' is not text"]),
         ('a: "\\a"', ["1:4: a: control characters are not text"]),
         ('a: "\\ud800"', ["1:4: a: control characters are not text"]),
-        ('a: "\\UFFFFFFFF"', ["1:7: found an escape that is no character"]),
+        ('a: "\\UFFFFFFFF"', ["1:7: found an escape that is not a character"]),
         ("a: 1\na: 2", ["2:1: a: written twice; the first is at x.yaml:1:1"]),
         ("a: {b: 1, b: 2}", ["1:11: a.b: written twice; the first is at x.yaml:1:5"]),
         ("7: a\n[b]: c", ["1:1: a key must be a word", "2:1: a key must be a word"]),
@@ -578,7 +578,7 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path):
     cases = {
         "absent.yaml": (None, "absent.yaml: cannot be read: No such file or directory"),
         "latin.yaml": (b"input:\n  path: caf\xe9", "latin.yaml:2:12: not UTF-8 text; is it a configuration?"),
-        "huge.yaml": (b"#" * 300_000, "huge.yaml: more than 256 KiB is no configuration; is it the data?"),
+        "huge.yaml": (b"#" * 300_000, "huge.yaml: more than 256 KiB is not a configuration; is it the data?"),
         "empty.yaml": (
             b"",
             "empty.yaml:1:1: expected the sections input, method, output, execution, found nothing",
