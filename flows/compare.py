@@ -1,7 +1,7 @@
-"""Carry out several methods on one input, and write one table: `python flows/compare.py CONFIG`."""
+"""Run several methods on one input, and write one table: `python flows/compare.py CONFIG`."""
 
 # No `from __future__ import annotations`: Prefect runs this file without making it a module, and could not
-# find what words stand for.
+# resolve the names in annotations.
 
 from typing import Any
 
@@ -18,17 +18,17 @@ from streamdr.workflow.reports import CompareReport
 def compare(
     config: Comparison, storage_block: str | None = None, fresh: bool = False
 ) -> CompareReport | State[Any]:
-    """Carry out every method that is not up to date, write the table, verify each output and show the table.
+    """Run every method that is not up to date, write the table, verify each output and show the table.
 
     Args:
-        config: What is read, what is compared, what is written, and how.
-        storage_block: The block with what opens remote stores, as TYPE/NAME.
-        fresh: Forget checkpoints and outputs that are up to date.
+        config: The configuration: input, methods, output and execution.
+        storage_block: The Prefect block with the storage options of remote stores, as TYPE/NAME.
+        fresh: Ignore checkpoints and outputs that are up to date.
     """
 
     def work(runner: StageRunner) -> CompareReport:
         report = stages.compare(runner)
-        for each in runner.of(config.runs()).one_by_one():
+        for each in runner.with_configurations(config.runs()).one_by_one():
             stages.verify(each)
         return report
 

@@ -1,7 +1,7 @@
 """Fit the method to the input and save the model: `python flows/fit.py CONFIG`."""
 
 # No `from __future__ import annotations`: Prefect runs this file without making it a module, and could not
-# find what words stand for.
+# resolve the names in annotations.
 
 from typing import Any
 
@@ -18,12 +18,12 @@ from streamdr.workflow.reports import StagesReport
 def fit(
     config: Configuration, storage_block: str | None = None, fresh: bool = False
 ) -> StagesReport | State[Any]:
-    """Fit the method to the input, save the model, verify it and show what it found.
+    """Fit the method to the input, save the model, verify it and show its summary.
 
     Args:
-        config: What is read, what is computed, what is written, and how.
-        storage_block: The block with what opens remote stores, as TYPE/NAME.
-        fresh: Forget checkpoints and outputs that are up to date.
+        config: The configuration: input, method, output and execution.
+        storage_block: The Prefect block with the storage options of remote stores, as TYPE/NAME.
+        fresh: Ignore checkpoints and outputs that are up to date.
     """
     return stages.run(_stages, [config], storage_block, fresh)
 

@@ -1,7 +1,7 @@
-"""Fit the method, save the model, write what is asked for of rows: `python flows/fit_transform.py CONFIG`."""
+"""Fit the method, save the model, write the outputs of rows: `python flows/fit_transform.py CONFIG`."""
 
 # No `from __future__ import annotations`: Prefect runs this file without making it a module, and could not
-# find what words stand for.
+# resolve the names in annotations.
 
 from typing import Any
 
@@ -18,12 +18,12 @@ from streamdr.workflow.reports import StagesReport
 def fit_transform(
     config: Configuration, storage_block: str | None = None, fresh: bool = False
 ) -> StagesReport | State[Any]:
-    """Fit the method to the input, write the embedding and what else is asked for, verify all and show it.
+    """Fit the method to the input, write the outputs of rows, verify all outputs and show a summary.
 
     Args:
-        config: What is read, what is computed, what is written, and how.
-        storage_block: The block with what opens remote stores, as TYPE/NAME.
-        fresh: Forget checkpoints and outputs that are up to date.
+        config: The configuration: input, method, output and execution.
+        storage_block: The Prefect block with the storage options of remote stores, as TYPE/NAME.
+        fresh: Ignore checkpoints and outputs that are up to date.
     """
     return stages.run(_stages, [config], storage_block, fresh)
 

@@ -1,4 +1,4 @@
-"""A Prefect server for one machine: the one that is there, or one that lives as long as it is needed."""
+"""A Prefect server for one machine: the one that runs, or one that is started for as long as it is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STOP_SECONDS = 30
 
 @contextmanager
 def some_server() -> Iterator[None]:
-    """Have a server: the one that is configured, the one on Prefect's own port here, or a new one there."""
+    """Use the configured server, or the one on the default port of this machine, or start one there."""
     settings = get_current_settings()
     if settings.api.url is not None:
         yield
@@ -35,11 +35,13 @@ def some_server() -> Iterator[None]:
 
 @contextmanager
 def _started(port: int, url: str) -> Iterator[None]:
-    console.say(f"no Prefect server is configured: http://127.0.0.1:{port} is one for as long as this runs")
-    words = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    # In a session of its own: Ctrl-C is for us, and the server must outlive the last word of a run.
+    console.say(
+        f"no Prefect server is configured; one runs at http://127.0.0.1:{port} until this process ends"
+    )
+    command = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    # In a new session: Ctrl-C must not reach the server, which has to record the end of a run.
     server = subprocess.Popen(
-        [sys.executable, "-m", "prefect", *words],
+        [sys.executable, "-m", "prefect", *command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -50,8 +52,8 @@ def _started(port: int, url: str) -> Iterator[None]:
         while not _answers(url):
             if server.poll() is not None or time.monotonic() > deadline:
                 raise EngineError(
-                    f"the Prefect server did not start on port {port}; see what `prefect {' '.join(words)}` "
-                    "says, or set PREFECT_API_URL to a server that runs"
+                    f"the Prefect server did not start on port {port}; see the output of "
+                    f"`prefect {' '.join(command)}`, or set PREFECT_API_URL to a server that runs"
                 )
             time.sleep(0.2)
         yield

@@ -1,4 +1,4 @@
-"""The parameters of a flow: a configuration, checked as a file is, with the schema that a file has."""
+"""The parameters of a flow: a configuration, with the checks and the schema of a configuration file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from streamdr import config
 from streamdr.core.safe_text import redact_value
 from streamdr.errors import ConfigError
 
-_NO_KEYS = (
-    "^(?![A-Za-z][A-Za-z0-9+.-]*:/{1,3}[^?#]*[?#])"  # a query, or what stands in the place of one
+_WITHOUT_SECRETS = (
+    "^(?![A-Za-z][A-Za-z0-9+.-]*:/{1,3}[^?#]*[?#])"  # a query or a fragment
     "(?!(?!abfss?:)[A-Za-z][A-Za-z0-9+.-]*:/{1,3}(?:[^/]*@|[^/@]*:(?![0-9]+/).*@))"  # a user
 )
-"""Text that is no address, or an address without keys."""
+"""Matches text that is not an address, and addresses without secrets."""
 
 
 class Parameters(RootModel[dict[str, Any]]):
@@ -24,7 +24,7 @@ class Parameters(RootModel[dict[str, Any]]):
 
     @classmethod
     def load(cls, path: str, sets: list[str]) -> Self:
-        """The sections of a file, with `section.key=value` put in their places; empty ones are left out."""
+        """Return the sections of a file, with overrides `section.key=value`; empty sections are left out."""
         sections = cls._sections(path, sets)
         return cls({name: keys for name, keys in sections.items() if keys is not None})
 
@@ -37,7 +37,8 @@ class Parameters(RootModel[dict[str, Any]]):
         raise NotImplementedError
 
     @model_validator(mode="after")
-    def _is_one(self) -> Self:
+    def _require_valid(self) -> Self:
+        """Refuse what a configuration file would be refused for, and secrets."""
         try:
             self._check(self.root)
         except ConfigError as error:
@@ -52,7 +53,7 @@ class Parameters(RootModel[dict[str, Any]]):
 
 
 class Configuration(Parameters):
-    """A whole configuration: the sections input, method, output and execution."""
+    """The configuration of a run: the sections input, method, output and execution."""
 
     @classmethod
     def _sections(cls, path: str, sets: list[str]) -> dict[str, Any]:
@@ -65,8 +66,8 @@ class Configuration(Parameters):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The schema of a configuration file. Prefect makes its form of it, and refuses what it refuses."""
-        schema = _known_to_prefect(config.schema())
+        """Return the schema of a configuration file. Prefect makes a form of it, and checks values by it."""
+        schema = _for_prefect(config.schema())
         methods = schema["properties"]["method"]["oneOf"]
         schema["properties"]["method"] = methods[0] if len(methods) == 1 else {"anyOf": methods}
         return schema
@@ -86,41 +87,42 @@ class Comparison(Parameters):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The schema of the file of a comparison."""
-        schema = _known_to_prefect(config.comparison_schema())
+        """Return the schema of the file of a comparison."""
+        schema = _for_prefect(config.comparison_schema())
         methods = schema["properties"]["methods"]
         schema["properties"]["methods"] = methods | {"items": {"anyOf": methods["items"]["oneOf"]}}
         return schema
 
     def runs(self) -> list[dict[str, Any]]:
-        """The configuration of each method's run, as plain data."""
+        """Return the configuration of the run of each method, as plain data."""
         return [run.to_dict() for run in config.read_comparison(self.root).runs()]
 
 
-def _known_to_prefect(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema in the words of Prefect's form, which knows "any of", and an object that may be left out.
+def _for_prefect(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema as the forms of Prefect support it: with `anyOf`, and with optional objects.
 
-    The server checks parameters by it before it stores them: so it refuses addresses with keys in them.
+    The server checks parameters by the schema before it stores them, so the schema refuses addresses that
+    contain secrets.
     """
-    schema = _without_keys(schema)
+    schema = _without_secrets(schema)
     execution = schema["properties"]["execution"] | {"type": "object"}
-    known = {key: value for key, value in schema.items() if key != "$schema"}
-    return known | {"properties": schema["properties"] | {"execution": execution}}
+    supported = {key: value for key, value in schema.items() if key != "$schema"}
+    return supported | {"properties": schema["properties"] | {"execution": execution}}
 
 
-def _without_keys(schema: Any) -> Any:
-    """The schema with a pattern for every text that is free so far."""
+def _without_secrets(schema: Any) -> Any:
+    """Return the schema with a pattern for every text that has no restriction yet."""
     if isinstance(schema, list):
-        return [_without_keys(each) for each in schema]
+        return [_without_secrets(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     free = schema.get("type") == "string" and not schema.keys() & {"pattern", "enum", "const"}
-    walked = {name: _without_keys(value) for name, value in schema.items()}
-    return walked | {"pattern": _NO_KEYS} if free else walked
+    walked = {name: _without_secrets(value) for name, value in schema.items()}
+    return walked | {"pattern": _WITHOUT_SECRETS} if free else walked
 
 
 def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in plain data, with the keys that lead to it."""
+    """Yield every text in plain data, with its dotted key."""
     if isinstance(value, str):
         yield name, value
     elif isinstance(value, dict | list):

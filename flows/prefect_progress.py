@@ -1,4 +1,4 @@
-"""Progress as Prefect shows it: lines in the log, and an artifact that moves."""
+"""Progress in Prefect: lines in the log, and a progress artifact."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from streamdr.flows.prefect_setup import create_progress_artifact, get_run_logge
 
 EVERY_SECONDS = 2.0
 LINE_SECONDS = 30.0
-_PATIENCE_SECONDS = 5.0
+_JOIN_SECONDS = 5.0
 
 
 class PrefectProgress:
-    """What a stage tells of itself. The artifact is kept by a thread: work does not wait for a server.
+    """The progress of a stage. A thread updates the artifact, so that the work does not wait for a server.
 
-    A pass is an artifact of its own, so that the page of a run shows one bar a pass.
+    Each pass has its own artifact, so that the page of a run shows one bar per pass.
     """
 
     def __init__(self, key: str) -> None:
@@ -33,7 +33,7 @@ class PrefectProgress:
         self._over = threading.Event()
         self._context = copy_context()
         self._thread = threading.Thread(
-            target=lambda: self._context.run(self._keep), name="streamdr-gauge", daemon=True
+            target=lambda: self._context.run(self._update), name="streamdr-progress", daemon=True
         )
 
     def __enter__(self) -> Self:
@@ -44,7 +44,7 @@ class PrefectProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over.set()
-        self._thread.join(_PATIENCE_SECONDS)
+        self._thread.join(_JOIN_SECONDS)
 
     def start(
         self,
@@ -54,7 +54,7 @@ class PrefectProgress:
         bytes_per_row: float = 0.0,
         unit: Unit = "rows",
     ) -> None:
-        """Begin a pass."""
+        """Start a pass."""
         self._meter = Meter(label, total_rows, done_rows, bytes_per_row, unit, time.monotonic)
         self._next_line = time.monotonic() + LINE_SECONDS
 
@@ -67,15 +67,16 @@ class PrefectProgress:
             self._next_line = time.monotonic() + LINE_SECONDS
 
     def finish(self) -> None:
-        """Write the pass's last line."""
+        """Write the last line of the pass."""
         assert self._meter is not None
         self.message(self._meter.outcome())
 
     def message(self, text: str) -> None:
-        """Write the text as a line to the run's log."""
+        """Write the text as a line to the log of the run."""
         self._logger.info(one_line(text))
 
-    def _keep(self) -> None:
+    def _update(self) -> None:
+        """Update the artifact regularly, until the stage is over."""
         shown: Meter | None = None
         artifact: UUID | None = None
         percent = -1.0
@@ -89,7 +90,7 @@ class PrefectProgress:
                         shown, percent = meter, 100 * meter.fraction
                     elif artifact is not None and percent != (percent := 100 * meter.fraction):
                         update_progress_artifact(artifact, percent)
-                except Exception as error:  # the server is away; the work goes on without an audience
+                except Exception as error:  # without a server the work continues
                     self._logger.log(logging.DEBUG, "progress could not be shown: %s", one_line(str(error)))
             if last:
                 return

@@ -1,6 +1,6 @@
-"""Prefect, told before it wakes up to keep to itself and to speak plainly. All flows have it from here.
+"""Sets up Prefect before it is imported: no telemetry, no prompts, plain logs. All flows import it from here.
 
-A project's `prefect.toml` is read in its own directory only, and flows are started from anywhere.
+`prefect.toml` is read in the directory of the project only, and flows are started from anywhere.
 """
 
 # ruff: noqa: E402

@@ -1,7 +1,7 @@
 """Bring outputs up to date with configurations that changed: `python flows/reprocess.py CONFIG...`."""
 
 # No `from __future__ import annotations`: Prefect runs this file without making it a module, and could not
-# find what words stand for.
+# resolve the names in annotations.
 
 from typing import Any
 
@@ -18,12 +18,12 @@ from streamdr.workflow.reports import ReprocessReport, StagesReport
 def reprocess(
     configs: list[Configuration], storage_block: str | None = None, fresh: bool = False
 ) -> ReprocessReport | State[Any]:
-    """Work out what is stale, stage by stage, do that and nothing else, then verify and show every output.
+    """Run the stages that are stale, then verify every output and show its summary.
 
     Args:
-        configs: One configuration, or several over one input, which share what they can.
-        storage_block: The block with what opens remote stores, as TYPE/NAME.
-        fresh: Take everything for stale.
+        configs: One configuration, or several on one input, which share their passes.
+        storage_block: The Prefect block with the storage options of remote stores, as TYPE/NAME.
+        fresh: Treat everything as stale.
     """
     return stages.run(_stages, configs, storage_block, fresh)
 

@@ -1,6 +1,6 @@
 """Run a configuration on a schedule, from this machine: `python flows/serve.py CONFIG --cron "0 2 * * *"`.
 
-It runs until it is stopped. The Prefect server is the one that PREFECT_API_URL names, or one of its own.
+It runs until it is stopped. The Prefect server is that of PREFECT_API_URL, or one that is started.
 """
 
 from __future__ import annotations
@@ -35,35 +35,39 @@ from streamdr.flows.prefect_setup import (
 )
 
 ONE_AT_A_TIME = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW)
-"""A run that comes due while another is under way is cancelled: the next one takes in what is new."""
+"""A run that is due while another one runs is cancelled. The next run processes what is new."""
 
 
 class StoppingRunner(Runner):
-    """A runner that on SIGTERM stops the run that is under way, too. Prefect's own would wait for its end."""
+    """A runner that also stops the current run on SIGTERM. That of Prefect would wait for its end."""
 
-    def handle_sigterm(self, *about: Any) -> None:
-        """Called on SIGTERM."""
+    def handle_sigterm(self, *args: Any) -> None:
+        """Stop the current run, then the runner."""
         for run in multiprocessing.active_children():
             run.terminate()
-        super().handle_sigterm(*about)
+        super().handle_sigterm(*args)
 
 
 def serve() -> None:
     """Serve `fit_transform` with one configuration."""
     console.open_missing_streams()
-    words = parser(__doc__)
-    words.add_argument("--cron", metavar="CRON", help="when to run, or only on demand")
-    words.add_argument("--timezone", metavar="ZONE", default="UTC", help="whose clock, as in Europe/Berlin")
-    words.add_argument("--name", metavar="NAME", help="what Prefect calls it; by default the file's name")
-    given = words.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--cron", metavar="CRON", help="the schedule; by default only on demand")
+    arguments.add_argument(
+        "--timezone", metavar="ZONE", default="UTC", help="of the schedule, as in Europe/Berlin"
+    )
+    arguments.add_argument(
+        "--name", metavar="NAME", help="of the deployment; by default the name of the file"
+    )
+    given = arguments.parse_args()
     try:
         (config,) = configurations(given.configs, given.sets, Configuration)
         if given.timezone not in available_timezones():
-            raise ConfigError(f"--timezone: {given.timezone!r} is not known; write it as in Europe/Berlin")
+            raise ConfigError(f"--timezone: {given.timezone!r} is not a time zone such as Europe/Berlin")
         schedule = None if given.cron is None else _schedule(given.cron, given.timezone)
     except ConfigError as error:
         sys.exit(console.fail_with(error, as_json=False))
-    # The runner installs a handler when it starts. Until then a server that was started must not be left.
+    # The runner installs its handler when it starts. Until then, a signal must stop the started server.
     set_stop_handlers(_leave)
     try:
         with some_server():
@@ -79,8 +83,8 @@ def serve() -> None:
                 parameters={"config": config.root, "storage_block": given.storage_block},
                 concurrency_limit=ONE_AT_A_TIME,
             )
-            run = f"prefect deployment run {shlex.quote(f'{fit_transform.name}/{name}')}"
-            console.say(f"serving; to trigger a run, besides those of its schedule: {run}")
+            command = f"prefect deployment run {shlex.quote(f'{fit_transform.name}/{name}')}"
+            console.say(f"serving; to start a run besides the schedule: {command}")
             with suppress(KeyboardInterrupt):
                 asyncio.run(runner.start())
     except (ConfigError, EngineError) as error:
@@ -90,16 +94,16 @@ def serve() -> None:
 
 
 def _require_own(name: str, description: str) -> None:
-    """Refuse a name under which the server knows something else: it would be replaced without a word."""
+    """Refuse the name of another deployment, which would be replaced without a warning."""
     with get_client(sync_client=True) as server:
         try:
-            there = server.read_deployment_by_name(f"{fit_transform.name}/{name}")
+            existing = server.read_deployment_by_name(f"{fit_transform.name}/{name}")
         except ObjectNotFound:
             return
-    if there.description != description:
-        known = printable(there.description or "which does not say what it runs")
+    if existing.description != description:
+        shown = printable(existing.description or "without a description")
         raise ConfigError(
-            f"--name: the server has a deployment {name!r} already ({known}), which this would replace; "
+            f"--name: the server has a deployment {name!r} already ({shown}), which this would replace; "
             "choose another --name, or delete that one with `prefect deployment delete`"
         )
 
@@ -107,7 +111,9 @@ def _require_own(name: str, description: str) -> None:
 def _leave(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGTERM:
         sys.exit(128 + number)
-    signal.raise_signal(signal.SIGTERM)  # a terminal that was closed: for the runner, if it has taken over
+    signal.raise_signal(
+        signal.SIGTERM
+    )  # SIGHUP, a closed terminal: pass it on to the runner, if it has started
 
 
 def _schedule(cron: str, timezone: str) -> Schedule:

@@ -1,4 +1,4 @@
-"""The stages of a run as tasks of Prefect: one a stage, with paths and figures between them, never data."""
+"""The stages of a run as Prefect tasks, one per stage. Tasks exchange paths and reports, never data."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ from streamdr.workflow.reports import (
 
 RETRIES = 5
 BACKOFF_SECONDS = 4
-"""The first wait. Each is twice as long as the one before: two minutes in all."""
+"""The first wait. Each wait is twice as long as the one before: two minutes in total."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Configured = dict[str, Any]
-"""A configuration, as plain data."""
+"""A configuration as plain data."""
 _ROWS = [kind.name for kind in ROW_OUTPUTS]
 
 
 class StageRunner:
-    """Carries out the stages of one run, in a worker process."""
+    """Runs the stages of one run in a worker process."""
 
     def __init__(
         self, worker: WorkerProcess, configurations: list[Configured], fresh: bool, storage: Mapping[str, Any]
@@ -61,33 +61,33 @@ class StageRunner:
         self._fresh = fresh
         self._storage = storage
 
-    def of(self, configurations: list[Configured]) -> StageRunner:
-        """The same for other configurations."""
+    def with_configurations(self, configurations: list[Configured]) -> StageRunner:
+        """Return a runner for other configurations, with the same worker process."""
         return StageRunner(self._worker, configurations, self._fresh, self._storage)
 
     def one_by_one(self) -> Iterator[StageRunner]:
-        """The same for each configuration alone."""
+        """Yield a runner for each configuration."""
         for configuration in self.configurations:
-            yield self.of([configuration])
+            yield self.with_configurations([configuration])
 
     def without_rows(self) -> StageRunner:
-        """The same for the models alone."""
+        """Return a runner for the models alone, without outputs of rows."""
         none = dict.fromkeys(_ROWS)
-        bare = [{**each, "output": {**each["output"], **none}} for each in self.configurations]
-        return self.of(bare)
+        models = [{**each, "output": {**each["output"], **none}} for each in self.configurations]
+        return self.with_configurations(models)
 
     @property
     def has_rows(self) -> bool:
-        """Whether there is anything to transform to."""
+        """Whether any output of rows is configured."""
         return any(self.configurations[0]["output"].get(kind) is not None for kind in _ROWS)
 
     def do(self, act: StageName, reports: StagesReport | None = None) -> Any:
-        """Carry out a stage, with its progress shown on the page of the run, and return its report."""
+        """Run a stage, show its progress on the page of the run, and return its report."""
         request = StageRequest(
             act, self.configurations, self._fresh, reports or StagesReport(), self._storage
         )
-        with PrefectProgress(key=act) as gauge:
-            return self._worker.run(request, gauge)
+        with PrefectProgress(key=act) as progress:
+            return self._worker.run(request, progress)
 
 
 def run(
@@ -96,25 +96,25 @@ def run(
     storage_block: str | None,
     fresh: bool,
 ) -> R | State[Any]:
-    """What every flow does around its stages: a worker process, and a clear end when one of them fails."""
+    """Run the stages of a flow in a worker process, and return its final state if one of them fails."""
     try:
         storage = {} if storage_block is None else _storage(storage_block)
         with WorkerProcess() as worker:
             return work(StageRunner(worker, [each.root for each in configurations], fresh, storage))
     except StageError as error:
-        # Two runs of one output are no failure of the second: the first does its work.
+        # A second run of one output is cancelled, not failed: the first run does its work.
         end = Cancelled if error.kind == "BusyError" else Failed
         return end(message=one_line(" ".join(str(error).split())), data=error)
 
 
 def _may_pass(task: Any, run: Any, state: State[Any]) -> bool:
-    """Whether a stage that failed is worth another try."""
+    """Whether a stage that failed is retried."""
     error = state.result(raise_on_failure=False)
     return isinstance(error, StageError) and error.can_pass
 
 
 def stage(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """A task that is tried again, after longer and longer waits, when what stopped it can pass."""
+    """Return a decorator for a task that is retried, with growing waits, after transient errors."""
     return task(
         name=name,
         retries=RETRIES,
@@ -128,7 +128,7 @@ def stage(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
 
 @stage("plan")
 def plan(runner: StageRunner) -> PlanReport:
-    """Validate the configuration and the input, and say what a fit would do."""
+    """Validate the configuration and the input, and log what a fit would do."""
     report: PlanReport = runner.do("plan")
     for line in filter(None, lines(report_text.planned(report)).split("\n")):
         get_run_logger().info(line)
@@ -144,14 +144,14 @@ def fit(runner: StageRunner) -> FitReport:
 
 @stage("transform")
 def transform(runner: StageRunner) -> TransformReport:
-    """Write the embedding, and what else is asked for of rows, going on where an interrupted run stopped."""
+    """Write the outputs of rows, and continue where an interrupted run stopped."""
     report: TransformReport = runner.do("transform")
     return report
 
 
 @stage("reprocess")
 def reprocess(runner: StageRunner) -> ReprocessReport:
-    """Bring what is stale up to date, for several configurations over one input."""
+    """Bring stale outputs up to date, for several configurations on one input."""
     report: ReprocessReport = runner.do("reprocess")
     return report
 
@@ -160,7 +160,10 @@ def reprocess(runner: StageRunner) -> ReprocessReport:
 def compare(runner: StageRunner) -> CompareReport:
     """Bring every method of a comparison up to date, and write the table."""
     report: CompareReport = runner.do("compare")
-    rows, about = report_tables.cells(report.rows), "What each method took, and how good it is."
+    rows, about = (
+        report_tables.cells(report.rows),
+        "The cost of each method, and the measures of its embedding.",
+    )
     _show(lambda: create_table_artifact(table=rows, key="comparison", description=about))
     return report
 
@@ -170,14 +173,14 @@ def verify(runner: StageRunner) -> VerifyReport:
     """Check what was written against the input."""
     report: VerifyReport = runner.do("verify")
     checks = [{"check": one_line(name), "found": one_line(found)} for name, found in report.checks.items()]
-    about = "What was checked once more after it was written."
+    about = "The checks of the outputs after they were written."
     _show(lambda: create_table_artifact(table=checks, key="verified", description=about))
     return report
 
 
 @stage("summarise")
 def summarise(runner: StageRunner, reports: StagesReport) -> None:
-    """Show what was found: what the model lists, and a page with the pictures."""
+    """Show the tables of the model, and a page with its plots."""
     report: SummaryReport = runner.do("summarise", reports)
     for table in report.tables:
         _show(partial(_show_table, table))
@@ -185,8 +188,8 @@ def summarise(runner: StageRunner, reports: StagesReport) -> None:
 
 
 def _show_table(table: Table) -> None:
-    """Put what a model lists on the page of the run."""
-    # The key of an artifact has small letters, digits and dashes only.
+    """Show a table of a model on the page of the run."""
+    # The key of an artifact has lower-case letters, digits and dashes only.
     key = re.sub(r"[^a-z0-9]+", "-", table.title.lower()).strip("-")
     rows = [
         {one_line(name): one_line(value) if isinstance(value, str) else value for name, value in row.items()}
@@ -196,7 +199,7 @@ def _show_table(table: Table) -> None:
 
 
 def _show(create: Callable[[], object]) -> None:
-    """Put something on the page of the run. The work is done, whether or not there is a server to show it."""
+    """Create an artifact on the page of the run. A failure is only a warning, because the work is done."""
     try:
         create()
     except Exception as error:
@@ -204,7 +207,7 @@ def _show(create: Callable[[], object]) -> None:
 
 
 def _storage(block: str) -> Mapping[str, Any]:
-    """The settings that a block holds: those of a remote file system, or a secret that is a mapping."""
+    """Return the settings in a block: of a remote file system, or of a secret that is a mapping."""
     try:
         document: Any = Block.load(block)
     except ValueError as error:

@@ -1,7 +1,7 @@
 """Map the input through the saved model: `python flows/transform.py CONFIG`."""
 
 # No `from __future__ import annotations`: Prefect runs this file without making it a module, and could not
-# find what words stand for.
+# resolve the names in annotations.
 
 from typing import Any
 
@@ -18,12 +18,12 @@ from streamdr.workflow.reports import StagesReport
 def transform(
     config: Configuration, storage_block: str | None = None, fresh: bool = False
 ) -> StagesReport | State[Any]:
-    """Write the embedding, and what else is asked for, by the model that is there, verify it and show it.
+    """Write the outputs of rows with the saved model, verify them and show a summary.
 
     Args:
-        config: What is read, what is computed, what is written, and how.
-        storage_block: The block with what opens remote stores, as TYPE/NAME.
-        fresh: Write outputs that are up to date once more.
+        config: The configuration: input, method, output and execution.
+        storage_block: The Prefect block with the storage options of remote stores, as TYPE/NAME.
+        fresh: Write outputs again that are up to date.
     """
     return stages.run(_stages, [config], storage_block, fresh)
 

@@ -196,7 +196,7 @@ def test_a_server_of_its_own_is_ended_even_when_the_stop_comes_early(server, pla
     words = [sys.executable, str(FLOWS / "serve.py"), "config.yaml", "--name", "early"]
     with ignoring(*IN_THE_BACKGROUND):
         serve = subprocess.Popen(words, cwd=place, env=alone, stderr=subprocess.PIPE, text=True)
-    while "is one for as long as this runs" not in present(serve.stderr).readline():
+    while "until this process ends" not in present(serve.stderr).readline():
         assert serve.poll() is None
     serve.terminate()
     serve.communicate(timeout=PATIENCE_SECONDS)
