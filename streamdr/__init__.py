@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 IMPORTED_AT = time.time()
-"""Whatever of the package changed on disk since then may not be what this process runs."""
+"""The time of the import. Files of the package that are newer may differ from the code of this process."""
 
 __version__ = "0.1.0"
 
@@ -40,5 +40,5 @@ def __dir__() -> list[str]:
 
 
 def _estimators() -> list[str]:
-    """The names of all estimators: those of the methods that are registered."""
+    """Return the names of the estimators of all registered methods."""
     return [method.__name__ for method in import_module("streamdr.methods").METHODS.values()]

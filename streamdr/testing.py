@@ -1,4 +1,4 @@
-"""The laws that every accumulator and every method must keep, to be run over one's own as well.
+"""The laws of accumulators and methods, as checks. Users can run them over their own classes.
 
 Examples
 --------
@@ -39,7 +39,7 @@ HOSTILE: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
     "int64": lambda rng, n, d: rng.integers(-(10**9), 10**9, size=(n, d)),
     "big endian": lambda rng, n, d: rng.normal(size=(n, d)).astype(">f8"),
 }
-"""Data that breaks careless sums. Weak random data hides wrong merges."""
+"""Data sets that break careless sums. Plain random data hides wrong merges."""
 
 MISSING: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
     "some": lambda rng, n, d: rng.random((n, d)) < 0.1,
@@ -47,7 +47,7 @@ MISSING: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
     "a row": lambda rng, n, d: np.broadcast_to(np.arange(n)[:, None] == n // 2, (n, d)),
     "a column": lambda rng, n, d: np.broadcast_to(np.arange(d) == d // 2, (n, d)),
 }
-"""Which values are missing: for accumulators and methods that take holes."""
+"""Patterns of missing values, for accumulators and methods that allow them."""
 
 
 def hostile_data(kind: str, n: int, d: int, seed: int = 0, missing: str | None = None) -> Array:
@@ -58,13 +58,13 @@ def hostile_data(kind: str, n: int, d: int, seed: int = 0, missing: str | None =
     kind : str
         One of `HOSTILE`.
     n : int
-        How many rows.
+        The number of rows.
     d : int
-        How many columns.
+        The number of columns.
     seed : int
-        The seed of its random numbers.
+        The seed of the random numbers.
     missing : str or None
-        Which values are missing (NaN), one of `MISSING`; the data is then of a floating type.
+        The pattern of missing values (NaN), one of `MISSING`. The data then has a floating type.
 
     Returns
     -------
@@ -93,29 +93,33 @@ def check_accumulator(
     axis: Axis = "rows",
     weights: Array | None = None,
     labels: Array | None = None,
+    amplification: float = 1.0,
 ) -> None:
-    """Check every law of an accumulator, on one data set that is cut along `axis`.
+    """Check every law of an accumulator, on one data set that is partitioned along `axis`.
 
-    The results of different orders of summation may differ by 64 times the eps of the data's type, relative
-    to the largest value of each array.
+    The results of different orders of summation may differ by 64 `amplification` times the eps of the data's
+    type, relative to the largest value of each array.
 
     Parameters
     ----------
     empty : Accumulator
-        An empty one.
+        An empty accumulator.
     data : ndarray
         Rows x columns.
     axis : "rows" or "columns"
-        The axis along which the data is cut.
+        The axis along which the data is partitioned.
     weights : ndarray or None
         A weight for each row.
     labels : ndarray or None
         A label for each row.
+    amplification : float
+        The relative rounding error of a summand, in units of that of a value. It is 1 for sums of products. A
+        weight exp(l) has as relative error the absolute error of l, which an error analysis of l gives.
 
     Raises
     ------
     AssertionError
-        With the law that does not hold.
+        If a law does not hold. The message names the law.
 
     Examples
     --------
@@ -130,7 +134,7 @@ def check_accumulator(
     eps = float(np.finfo(widen(data).dtype).eps)
 
     def same(got: Accumulator, law: str) -> None:
-        _require_close(_value(got), _value(whole), scale, 64 * eps, law)
+        _require_close(_value(got), _value(whole), scale, 64 * amplification * eps, law)
 
     for pieces in _splits(length):
         parts = [_folded(empty, data, [piece], axis, weights, labels) for piece in pieces]
@@ -148,7 +152,7 @@ def check_accumulator(
     _require_equal(_value(restored), _value(whole), "a state that was saved and restored is the same bits")
     travelled: Accumulator = pickle.loads(pickle.dumps(whole))
     _require_equal(_value(travelled), _value(whole), "an accumulator travels to another process unchanged")
-    arrived = _folded(_from_a_network(empty), data, [Span(0, length)], axis, weights, labels)
+    arrived = _folded(_from_network(empty), data, [Span(0, length)], axis, weights, labels)
     _require_equal(_value(arrived), _value(whole), "wherever its arrays lie in memory, the bits are the same")
     _require_equal({"block": data}, {"block": before}, "the block is not touched")
     spent = empty.empty_like()
@@ -161,23 +165,23 @@ def check_accumulator(
 def check_bounded(
     empty: Accumulator, data: Array, *, axis: Axis = "rows", labels: Array | None = None
 ) -> None:
-    """Check that the state of an accumulator does not grow with what it has seen.
+    """Check that the state of an accumulator does not grow with the number of rows or columns.
 
     Parameters
     ----------
     empty : Accumulator
-        An empty one.
+        An empty accumulator.
     data : ndarray
         Rows x columns.
     axis : "rows" or "columns"
-        The axis along which the data is cut.
+        The axis along which the data is partitioned.
     labels : ndarray or None
         A label for each row.
 
     Raises
     ------
     AssertionError
-        With the law that does not hold.
+        If a law does not hold. The message names the law.
 
     Examples
     --------
@@ -193,9 +197,9 @@ def check_bounded(
 
 
 def check_method(method: Method, data: Array, *, labels: Array | None = None) -> None:
-    """Check every law of a method: its passes are deterministic, its model maps blocks as it maps the whole.
+    """Check every law of a method: its passes are deterministic, and its model maps blocks like all rows.
 
-    `check_passes` looks at the accumulators that it brings.
+    `check_passes` checks its accumulators.
 
     Parameters
     ----------
@@ -209,7 +213,7 @@ def check_method(method: Method, data: Array, *, labels: Array | None = None) ->
     Raises
     ------
     AssertionError
-        With the law that does not hold.
+        If a law does not hold. The message names the law.
 
     Examples
     --------
@@ -222,7 +226,7 @@ def check_method(method: Method, data: Array, *, labels: Array | None = None) ->
         first, second = (in_memory(route.method, data, labels=labels) for _ in range(2))
         _require_equal(_arrays_of(first), _arrays_of(second), f"{route.name}: the same data, the same bits")
         whole = first.transform(data)
-        elsewhere = _from_a_network(first).transform(data)
+        elsewhere = _from_network(first).transform(data)
         _require_equal({"rows": elsewhere}, {"rows": whole}, f"{route.name}: a model maps alike anywhere")
         assert whole.shape == (len(data), first.n_outputs), f"{route.name}: the embedding has another shape"
         assert first.n_features == data.shape[1], f"{route.name}: n_features is not the data's"
@@ -242,7 +246,7 @@ def check_method(method: Method, data: Array, *, labels: Array | None = None) ->
 
 
 def check_passes(method: Method, data: Array, *, labels: Array | None = None) -> None:
-    """Check every law of an accumulator, for one of each kind that the passes of a method ask for.
+    """Check every law of an accumulator, for one accumulator of each kind in the passes of a method.
 
     Parameters
     ----------
@@ -256,7 +260,7 @@ def check_passes(method: Method, data: Array, *, labels: Array | None = None) ->
     Raises
     ------
     AssertionError
-        With the law that does not hold.
+        If a law does not hold. The message names the law.
 
     Examples
     --------
@@ -265,14 +269,14 @@ def check_passes(method: Method, data: Array, *, labels: Array | None = None) ->
     >>> check_passes(PCA(2), hostile_data("big offset", 40, 5))
     """
     for route in method.routes(_spec(data, labels)):
-        watched = _Watched(route.method)
-        in_memory(watched, data, labels=labels)  # type: ignore[arg-type]  # of which it needs the passes only
-        for request in {request.empty.kind: request for request in watched.requests}.values():
+        recorder = _PassRecorder(route.method)
+        in_memory(recorder, data, labels=labels)  # type: ignore[arg-type]  # it only needs `passes`
+        for request in {request.empty.kind: request for request in recorder.requests}.values():
             check_accumulator(request.empty, data, axis=request.axis, labels=labels)
 
 
-class _Watched:
-    """A method that notes the passes it asks for over all of the data."""
+class _PassRecorder:
+    """A method that records the passes that it requests over all of the data."""
 
     def __init__(self, method: Method) -> None:
         self._method = method
@@ -297,16 +301,18 @@ class _Watched:
 
 
 def _require_plain(model: Model, route: str) -> None:
-    """What a model says of itself is plain values: they go to other processes, and are shown by others."""
+    """Require that facts and tables of a model are plain values, which can be sent to other processes."""
     facts, tables = model.facts(), model.tables()
-    assert facts, f"{route}: the model says nothing of itself"
-    said: list[object] = [text for fact in facts for text in (fact.name, fact.value, fact.unit)]
+    assert facts, f"{route}: the model has no facts"
+    values: list[object] = [text for fact in facts for text in (fact.name, fact.value, fact.unit)]
     for table in tables:
         assert table.rows, f"{route}: the table {table.title!r} has no row"
-        assert {len(row) for row in table.rows} == {len(table.columns)}, f"{route}: rows are as columns are"
-        said += [value for row in table.rows for value in row]
-    strange = [value for value in said if type(value) not in (str, int, float, bool)]
-    assert not strange, f"{route}: {strange[0]!r} is no plain value"
+        assert {len(row) for row in table.rows} == {len(table.columns)}, (
+            f"{route}: rows and columns do not match"
+        )
+        values += [value for row in table.rows for value in row]
+    strange = [value for value in values if type(value) not in (str, int, float, bool)]
+    assert not strange, f"{route}: {strange[0]!r} is not a plain value"
     json.dumps(model.summary())
 
 
@@ -315,7 +321,7 @@ def _spec(data: Array, labels: Array | None) -> MatrixSpec:
 
 
 def _splits(length: int) -> list[list[Span]]:
-    """One line at a time, ragged, with an empty block, and a first block smaller than the rest."""
+    """Return three partitions: single lines, ragged with empty blocks, and blocks of one length."""
     ragged = [0, 0, min(1, length), length // 3, length - length // 7, length, length]
     return [
         [Span(i, i + 1) for i in range(length)],
@@ -335,15 +341,15 @@ def _folded(
     accumulator = empty.empty_like()
     for span in spans:
         values = data[span.slice] if axis == "rows" else data[:, span.slice]
-        here, known = (
+        block_weights, block_labels = (
             each if each is None or axis == "columns" else each[span.slice] for each in (weights, labels)
         )
-        accumulator.update(Block(span, values, known, here))
+        accumulator.update(Block(span, values, block_labels, block_weights))
     return accumulator
 
 
-def _from_a_network(value: Any) -> Any:
-    """The same as a network delivers it: arrays begin at any byte, and belong to a larger message."""
+def _from_network(value: Any) -> Any:
+    """Return the value as a network delivers it: arrays are unaligned, and parts of a larger message."""
     buffers: list[pickle.PickleBuffer] = []
     message = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     arrived = []
@@ -370,15 +376,16 @@ def _merged(parts: Sequence[Accumulator], order: str) -> Accumulator:
 def _require_located(
     empty: Accumulator, data: Array, length: int, weights: Array | None, labels: Array | None
 ) -> None:
+    """Require that the accumulator reports a block with a value that is not finite."""
     for value in (np.inf, -np.inf) if empty.allow_nan else (np.nan, np.inf, -np.inf):
         broken = np.array(widen(data))
         broken[-1, -1] = value
-        noticed = Event()
+        located = Event()
         with np.errstate(invalid="ignore"):
             empty.empty_like().update(
-                Block(Span(0, length), broken, labels, weights, locate_nonfinite=noticed.set)
+                Block(Span(0, length), broken, labels, weights, locate_nonfinite=located.set)
             )
-        assert noticed.is_set(), f"a value that is {value} is noticed"
+        assert located.is_set(), f"the value {value} is not detected"
 
 
 def _copy(accumulator: Accumulator) -> Accumulator:

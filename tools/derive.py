@@ -1,8 +1,8 @@
-"""Write the files that follow from the registry of methods: `make derived`.
+"""Write the files that are derived from the registry of methods: `make derived`.
 
 These are the JSON Schemas in `configs/`, the methods of `configs/gallery.yaml`, the tables of docs/CONFIG.md,
-the names of pictures that `streamdr plot --help` shows, and the stubs by which editors and type checkers know
-the estimators. `--check` writes nothing, and fails if any of them is not current.
+the names of plots in `streamdr plot --help`, and the stubs of the estimators for editors and type checkers.
+`--check` writes nothing, and fails if any of them is not current.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NAMEABLE = {"Array", "int", "float", "bool", "str", "list", "Literal", "None"}
 
 
 def derived() -> dict[Path, str]:
-    """Every file that is derived, with what it should hold."""
+    """Return every derived file with its content."""
     texts = {
         "configs/schema.json": _json(schema()),
         "configs/comparison-schema.json": _json(comparison_schema()),
@@ -66,7 +66,7 @@ def _json(document: Mapping[str, Any]) -> str:
 
 
 def _gallery(page: str) -> str:
-    """The configuration of the gallery, with an entry or more for every method."""
+    """Return the configuration of the gallery, with at least one entry for every method."""
     entries = [
         {"name": name, **({"as": entry["as"]} if "as" in entry else {}), **entry}
         for name, method in METHODS.items()
@@ -83,7 +83,7 @@ def _with_table(table: str, found: re.Match[str]) -> str:
 
 
 def _reference(page: str) -> str:
-    """The reference of configurations, with the table of every section. A new method stands last."""
+    """Return the reference of configurations, with the table of every section. A new method comes last."""
     for name, kind in SECTIONS.items():
         table = "| Key | Default | Meaning |\n|---|---|---|\n" + "".join(map(_row, keys_of(kind).values()))
         section = re.compile(rf"(?ms)(^#+ {re.escape(name)}\n(?:(?!^#).)*?)^\| Key .*?(?=^[^|]|\Z)")
@@ -102,16 +102,14 @@ def _row(key: Key) -> str:
 
 
 def _plot_kinds() -> str:
-    """The names of all pictures, in a module that imports nothing."""
+    """Return a module with the names of all plots, which imports nothing."""
     names = "".join(f'    "{name}",\n' for name in plotting.kinds())
-    about = (
-        '"""The kinds of pictures. The help names them without an import of the methods that draw them."""'
-    )
+    about = '"""The kinds of plots. The help lists them without importing the methods that draw them."""'
     return f"{STUB}{about}\n\nfrom __future__ import annotations\n\nPLOT_KINDS = (\n{names})\n"
 
 
 def _estimator_stub() -> str:
-    """The estimators as type checkers see them: their parameters, what they can do, and what a fit finds."""
+    """Return the stub of the estimators: their parameters, their capabilities and their fitted attributes."""
     bases = {base for estimator in ESTIMATORS.values() for base in estimator.__bases__} - {Estimator}
     lines = [
         "from typing import Any, Literal",
@@ -129,7 +127,7 @@ def _estimator_stub() -> str:
 
 
 def _estimator_class(method: type[Method]) -> Iterator[str]:
-    """The lines of an estimator's class in the stub."""
+    """Yield the lines of the class of an estimator in the stub."""
     yield f"class {method.__name__}("
     yield from (f"    {base.__name__}," for base in ESTIMATORS[method.name].__bases__)
     yield "):"
@@ -144,19 +142,19 @@ def _estimator_class(method: type[Method]) -> Iterator[str]:
         yield f"        {each.name}: {_named(each.annotation)}{default},"
     yield "    ) -> None: ..."
     for name, attribute in fitted_attributes(method.model).items():
-        if not hasattr(ESTIMATORS[method.name], name):  # where it is a property of its own, it has a type
+        if not hasattr(ESTIMATORS[method.name], name):  # a property of the estimator has a type already
             yield f"    {name}: {_named(attribute.annotation)}"
     yield "    def __getattr__(self, name: str) -> Any: ..."
 
 
 def _named(annotation: str) -> str:
-    """An annotation as far as a stub can name its types; Any where it would have to import one."""
+    """Return an annotation for the stub; Any if the stub would have to import one of its types."""
     text = annotation.replace("'", '"')
     return text if _NAMEABLE.issuperset(re.findall(r"\w+", re.sub('"[^"]*"', "", text))) else "Any"
 
 
 def _public_stub() -> str:
-    """The public names of the package as type checkers see them."""
+    """Return the stub of the public names of the package."""
     estimators = sorted(["MDS", "load_model", *(method.__name__ for method in METHODS.values())])
     lines = [
         "from streamdr import errors as errors",
@@ -176,7 +174,7 @@ def _public_stub() -> str:
 
 
 def main(check: bool) -> int:
-    """Write what is not current, or say what it is; the exit code is 1 where a check finds something."""
+    """Write the files that are not current, or only list them; return 1 if a check finds any."""
     stale = {path: text for path, text in derived().items() if not path.exists() or path.read_text() != text}
     for path, text in stale.items():
         if not check:

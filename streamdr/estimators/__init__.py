@@ -1,4 +1,4 @@
-"""The scikit-learn face of every method: an estimator for each that is registered."""
+"""The scikit-learn interface: an estimator for every registered method."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What scikit-learn expects of a transformer, for any method and for data of any size.
+"""The base class of all estimators: a scikit-learn transformer for any method and data of any size.
 
-An estimator has the `__init__` of its method's dataclass, so their parameters are the same. It makes a method
-from them when it is fitted. It does not inherit the method, whose protocol is for the rest of the program.
+An estimator has the `__init__` of the dataclass of its method, so their parameters are the same. It makes a
+method from them when it is fitted. It does not inherit from the method, whose protocol is internal.
 The fitted state is one immutable `model_`; its arrays have the usual names, `components_` for `components`.
 """
 
@@ -41,7 +41,7 @@ from streamdr.estimators.row_maps import finite_map, in_blocks, row_blocks
 
 
 class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """What scikit-learn expects of a transformer, for any method and for data of any size."""
+    """A scikit-learn transformer, for any method and for data of any size."""
 
     _method_class: ClassVar[type[Method]]
     model_: Any
@@ -50,16 +50,16 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     n_rows_: int
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to rows of any number, and return the estimator.
+        """Fit the model to any number of rows, and return the estimator.
 
         Parameters
         ----------
         X : array, data frame, path, address, zarr array, dask array or DataArray
-            The rows. What is not in memory is streamed.
+            The rows. Data that is not in memory is streamed.
         y : array, path, zarr array or dask array
             A label for each row, for methods that learn from labels; others ignore it.
         sample_weight : array, path, zarr array or dask array
-            Counts a row as if it were there that many times.
+            The weight of each row: a row of weight 2 counts like two equal rows.
 
         Returns
         -------
@@ -102,8 +102,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Returns
         -------
         embedding : array
-            A row for each row, in their floating type: numpy for what is in memory, a lazy dask array for
-            what is streamed, a labelled DataArray for a DataArray.
+            One row per input row, in the floating type of the input: a numpy array for data in memory, a
+            lazy dask array for streamed data, a labelled DataArray for a DataArray.
 
         Examples
         --------
@@ -150,7 +150,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         path : str, Path or Address
             A path, or an address such as `s3://bucket/model.zarr`.
         overwrite : bool
-            Replace a model that is there.
+            Replace an existing model.
 
         Returns
         -------
@@ -160,7 +160,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Raises
         ------
         StoreError
-            If there is something already, or it cannot be written.
+            If something else exists there, or it cannot be written.
 
         Examples
         --------
@@ -187,7 +187,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     @property
     def n_samples_seen_(self) -> int:
-        """How many rows the model was fitted to, in all calls of `partial_fit` since the first."""
+        """The number of rows that the model was fitted to, in all calls of `partial_fit`."""
         if not self.__sklearn_is_fitted__():
             raise AttributeError(f"{type(self).__name__!r} object has no attribute 'n_samples_seen_'")
         return int(self.n_rows_)
@@ -213,7 +213,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return tags
 
     def __getattr__(self, name: str) -> Any:
-        # Called only for names that are not there: the model's own, with a trailing underscore.
+        # Called only for missing names: attributes of the model have a trailing underscore here.
         if self.__sklearn_is_fitted__():
             if name == "model_":
                 with fitting.arithmetic():
@@ -221,7 +221,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 fitting.require_finite(model)
                 self.model_ = model
                 return self.model_
-            if name.endswith("_") and _shows(self._method_class.model, name[:-1]):
+            if name.endswith("_") and _has_attribute(self._method_class.model, name[:-1]):
                 return getattr(self.model_, name[:-1])
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -233,27 +233,27 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     @property
     def _allows_nan(self) -> bool:
-        # Some take what is missing only if their rows are distances.
+        # Some methods accept missing values only if their rows are distances.
         return bool(getattr(self._method, "allows_nan", self._method_class.model.allow_nan))  # type: ignore[attr-defined]
 
     def _names_in(self) -> Sequence[str]:
         return [str(name) for name in _check_feature_names_in(self)]
 
     def _validated(self, X: Any, *, first: bool = False) -> Array:
-        if isinstance(X, np.ma.MaskedArray):  # scikit-learn would take what is masked for values
+        if isinstance(X, np.ma.MaskedArray):  # scikit-learn would use masked values
             X = np.ma.filled(X.astype(working_dtype(X.dtype)), np.nan)
         X = single_matrix(X)
         if is_frame(X):
             require_numbers(X)
         rows: Array = validate_data(self, _flat(X), reset=first, dtype="numeric", ensure_all_finite=False)
-        if rows.dtype.kind == "f":  # looked at here, since scikit-learn's advice is not of our methods
+        if rows.dtype.kind == "f":  # checked here, because the advice of scikit-learn does not fit
             source = self._in_memory(rows)
             for span in row_blocks(len(rows), max(1, rows[:1].nbytes)):
                 source.block(span, allow_nan=self._allows_nan)
         return rows
 
     def _in_memory(self, rows: Array, **beside: Any) -> Source:
-        """Rows that are in memory, with the names of their columns if they have any."""
+        """Return a source of rows in memory, with the names of their columns if they have any."""
         source = open_source(rows, **beside)
         names = vars(self).get("feature_names_in_")
         if names is not None:
@@ -261,7 +261,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return source
 
     def _labels(self, y: Any, X: Array) -> Any:
-        """Labels of rows that are in memory, as scikit-learn wants them checked."""
+        """Return labels in memory, with the checks of scikit-learn."""
         if y is None or is_streamed(y):
             return y
         labels = column_or_1d(single_matrix(y), warn=True)
@@ -280,10 +280,10 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         keep_features: bool = False,
         dtype: np.dtype[Any] | None = None,
     ) -> Any:
-        """Map rows as they were given: what is in memory now, all else lazily."""
+        """Map rows: data in memory at once, other data lazily."""
         checked = partial(finite_map, function)
         if is_streamed(X) and not isinstance(X, np.memmap):
-            with _by_argument():
+            with _arguments_named():
                 fitting.require_features(self.model_, open_source(X))
             return mapped(
                 X, checked, names, keep_features=keep_features, allow_nan=self._allows_nan, dtype=dtype
@@ -302,11 +302,11 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             X = self._validated(X, first=first)
             if not (sample_weight is None or is_streamed(sample_weight)):
                 sample_weight = _weights(sample_weight, len(X))
-            with _by_argument():
+            with _arguments_named():
                 source = self._in_memory(X, weights=sample_weight, labels=self._labels(y, X))
-            return _called_by_arguments(source, y, sample_weight)
-        with _by_argument():
-            source = _called_by_arguments(open_source(X, weights=sample_weight, labels=y), y, sample_weight)
+            return _named_by_arguments(source, y, sample_weight)
+        with _arguments_named():
+            source = _named_by_arguments(open_source(X, weights=sample_weight, labels=y), y, sample_weight)
         if first:
             self.n_features_in_ = source.spec.n_cols
             self.__dict__.pop("feature_names_in_", None)
@@ -321,32 +321,33 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
 
 @contextmanager
-def _by_argument() -> Iterator[None]:
-    """Let errors of the input name the argument that they are about, not the key of a configuration."""
+def _arguments_named() -> Iterator[None]:
+    """Name the argument in errors of the input, not the key of a configuration."""
     names = {"path": "X", "array": "X", "weights": "sample_weight", "labels": "y"}
     try:
         yield
     except InputError as error:
-        message = error.message.removeprefix(f"{error.parameter}: ")  # what is in memory is called by its key
+        message = error.message.removeprefix(f"{error.parameter}: ")  # the name of data in memory is the key
         raise InputError(names.get(error.parameter, error.parameter), message) from error
 
 
-def _called_by_arguments(source: Source, y: Any, sample_weight: Any) -> Source:
-    """The source, of which labels and weights that are in memory are called as the arguments are."""
+def _named_by_arguments(source: Source, y: Any, sample_weight: Any) -> Source:
+    """Return the source. Its labels and weights, if in memory, get the names of the arguments."""
     for beside, given, name in ((source.labels, y, "y"), (source.weights, sample_weight, "sample_weight")):
         if beside is not None and not is_streamed(given):
             beside.name = name
     return source
 
 
-def _shows(model: type, name: str) -> bool:
+def _has_attribute(model: type, name: str) -> bool:
+    """Whether a class of models has a field or a property of that name."""
     return name in model.__dataclass_fields__ or isinstance(getattr(model, name, None), property)  # type: ignore[attr-defined]
 
 
 def _flat(X: Any) -> Any:
-    """An array of more than two dimensions as a matrix: its trailing dimensions are features."""
+    """Return an array of more than two dimensions as a matrix: its trailing dimensions are features."""
     if isinstance(X, list | tuple):
-        with suppress(ValueError):  # it is ragged, which scikit-learn says
+        with suppress(ValueError):  # it is ragged, which scikit-learn reports
             X = np.asarray(X)
     if isinstance(X, np.ndarray) and X.ndim > 2:
         return X.reshape(len(X), math.prod(X.shape[1:]))
@@ -354,10 +355,10 @@ def _flat(X: Any) -> Any:
 
 
 def _weights(given: Any, n_rows: int) -> Array:
-    """One number a row, or one for all: whether they can be weights is looked at where they are read."""
+    """Return one number per row, or one for all rows. The source checks whether they are valid weights."""
     given = single_matrix(given)
     try:
         weights = np.asarray(given, np.float64)
     except (TypeError, ValueError) as error:
-        raise ParameterError("sample_weight", f"weights are numbers, one a row: {error}") from error
+        raise ParameterError("sample_weight", f"weights are numbers, one per row: {error}") from error
     return np.full(n_rows, float(weights)) if weights.ndim == 0 else weights

@@ -1,7 +1,7 @@
-"""What an estimator can do where its model can, or where its method says so: a class for each capability.
+"""The capabilities of estimators: one class for each operation that a model, or a method, may have.
 
-The registry gives an estimator the classes that its model has operations for. So `help` and `dir` show what
-an estimator has, and nothing else.
+The registry gives an estimator the classes for the operations of its model. So `help` and `dir` show what an
+estimator has, and nothing else.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ else:
     _Estimator = object
 
 KEPT_BYTES = 32 << 20
-"""Statistics of a fit that are up to so large are kept, for `partial_fit` to go on from."""
+"""Statistics of a fit up to this size are kept, so that `partial_fit` can continue from them."""
 
 
 class PartialFit(_Estimator):
-    """Rows that arrive a few at a time."""
+    """Fitting with rows that arrive in batches."""
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fold more rows in, and return the estimator.
+        """Add more rows to the fit, and return the estimator.
 
-        The model is solved for when it is next asked for, from all rows so far. It continues earlier calls of
-        `partial_fit`, and an earlier `fit`, as far as that has kept its statistics: those of one pass over
-        the rows, of up to 32 MiB, until they are pickled or saved. `fit` starts over.
+        The model is computed from all rows so far, when it is next used. The call continues earlier calls of
+        `partial_fit`, and also an earlier `fit` if that has kept its statistics: those of one pass over the
+        rows, up to 32 MiB, which are not pickled or saved. `fit` starts again.
 
         Parameters
         ----------
         X : array, data frame, path, address, zarr array, dask array or DataArray
-            The rows. What is not in memory is streamed.
+            The rows. Data that is not in memory is streamed.
         y : array, path, zarr array or dask array
             A label for each row, for methods that learn from labels; others ignore it.
         sample_weight : array, path, zarr array or dask array
-            Counts a row as if it were there that many times.
+            The weight of each row: a row of weight 2 counts like two equal rows.
 
         Returns
         -------
@@ -88,7 +88,7 @@ class PartialFit(_Estimator):
         return self
 
     def _resumed(self) -> OnlineFit:
-        """What `fit` has left, to go on from."""
+        """Return the state that `fit` has kept, to continue from."""
         method = self._method
         if isinstance(method, SupportsOnlineFit):
             own: OnlineFit | None = method.stream(self.n_features_in_, self.model_, self.n_rows_)
@@ -101,15 +101,15 @@ class PartialFit(_Estimator):
                 return stream
         raise ParameterError(
             "partial_fit",
-            f"this {type(self).__name__} was fitted by fit, which has kept nothing that rows could be added "
-            "to, and partial_fit would forget the rows of fit. Only statistics of one pass over the rows, of "
+            f"this {type(self).__name__} was fitted by fit, which kept no statistics to which rows can be "
+            "added, and partial_fit would forget the rows of fit. Only statistics of one pass over the rows, "
             f"up to {KEPT_BYTES >> 20} MiB, are kept (for PCA, with solver='covariance'), and they are not "
             "saved and not pickled. Give all rows to partial_fit of a new estimator, or all of them to fit",
         )
 
 
 class InverseTransform(_Estimator):
-    """From an embedding back to features."""
+    """The map from an embedding back to features."""
 
     def inverse_transform(self, X: Any) -> Any:
         """Map embedded rows back to the features, as closely as the model can.
@@ -122,7 +122,7 @@ class InverseTransform(_Estimator):
         Returns
         -------
         rows : array
-            A row of features for each of them.
+            One row of features per embedded row.
 
         Examples
         --------
@@ -141,10 +141,10 @@ class InverseTransform(_Estimator):
 
 
 class Denoise(_Estimator):
-    """Rows without what the components do not explain."""
+    """The reconstruction of rows from their components."""
 
     def denoise(self, X: Any) -> Any:
-        """Project rows onto the components of the model, in the features' own units.
+        """Project rows onto the components of the model, in the units of the features.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class Denoise(_Estimator):
         Returns
         -------
         rows : array
-            Rows like those given, without what the components do not explain.
+            The part of the rows that the components explain, in the shape of the rows.
 
         Examples
         --------
@@ -169,7 +169,7 @@ class Denoise(_Estimator):
 
 
 class Impute(_Estimator):
-    """Missing values filled in."""
+    """The imputation of missing values."""
 
     def impute(self, X: Any) -> Any:
         """Fill missing values (NaN) by their expectation given the observed ones.
@@ -182,7 +182,7 @@ class Impute(_Estimator):
         Returns
         -------
         rows : array
-            The rows without missing values; observed values are as they were.
+            The rows without missing values; observed values are unchanged.
 
         Examples
         --------
@@ -207,7 +207,7 @@ class Impute(_Estimator):
         Returns
         -------
         variances : array
-            In the shape of the rows; 0 for values that are observed.
+            The variances, in the shape of the rows; 0 for observed values.
 
         Examples
         --------
@@ -231,7 +231,7 @@ class Latent(_Estimator):
         Parameters
         ----------
         X : array
-            The rows, which must fit in memory. NaN stands for a missing value.
+            The rows, which must fit in memory. NaN is a missing value.
 
         Returns
         -------
@@ -257,7 +257,7 @@ class Likelihood(_Estimator):
     """The log-likelihood of rows."""
 
     def score_samples(self, X: Any) -> Any:
-        """Return the log-likelihood of each row, in nats: that of outliers is low.
+        """Return the log-likelihood of each row, in nats. It is low for outliers.
 
         Parameters
         ----------
@@ -371,7 +371,7 @@ class Sample(_Estimator):
         Parameters
         ----------
         n_samples : int
-            How many rows.
+            The number of rows.
         random_state : int or None
             The seed; None for another draw at every call.
 
@@ -400,7 +400,7 @@ class Covariance(_Estimator):
         Returns
         -------
         covariance : ndarray (feature, feature)
-            Of a mixture, that of all its components together.
+            The covariance; for a mixture, that of all its components together.
 
         Examples
         --------
@@ -415,7 +415,7 @@ class Covariance(_Estimator):
 
 
 class Precision(_Estimator):
-    """The inverse of that covariance."""
+    """The inverse of the covariance that the model describes."""
 
     def get_precision(self) -> Array:
         """Return the inverse of the covariance of the model.

@@ -1,4 +1,4 @@
-"""What scikit-learn expects of a classifier, beside what it expects of any estimator."""
+"""The interface of scikit-learn classifiers, for methods that predict classes."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ else:
 
 
 class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
-    """Predictions of classes for data of any size: numpy in memory now, all else lazily."""
+    """Predictions of classes for data of any size: for data in memory at once, otherwise lazily."""
 
     @property
     def classes_(self) -> Array:
         """The labels, sorted."""
         return np.asarray(self.model_.classes)
 
-    def partial_fit(  # type: ignore[override]  # classes come third, as scikit-learn has it
+    def partial_fit(  # type: ignore[override]  # classes come third, as in scikit-learn
         self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Fold more rows in, and return the estimator.
+        """Add more rows to the fit, and return the estimator.
 
-        The model is solved for when it is next asked for, from all rows so far.
+        The model is computed from all rows so far, when it is next used.
 
         Parameters
         ----------
         X : array, data frame, path, address, zarr array, dask array or DataArray
-            The rows. What is not in memory is streamed.
+            The rows. Data that is not in memory is streamed.
         y : array, path, zarr array or dask array
             A label for each row.
         classes : object
-            Ignored: classes are met as they come.
+            Ignored: classes are found in the labels.
         sample_weight : array, path, zarr array or dask array
-            Counts a row as if it were there that many times.
+            The weight of each row: a row of weight 2 counts like two equal rows.
 
         Returns
         -------
@@ -124,7 +124,7 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         Returns
         -------
         log_probabilities : array (row, class)
-            In the order of `classes_`.
+            The logarithms, in the order of `classes_`.
 
         Examples
         --------
@@ -149,7 +149,7 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         Returns
         -------
         values : array (row, class)
-            Of two classes one column, which is positive for the second.
+            The values. For two classes there is one number per row, positive for the second class.
 
         Examples
         --------
@@ -167,16 +167,16 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return self._rows(X, lambda rows: self.model_.decision_function(rows)[:, None], second)[:, 0]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy: the share of rows whose class is predicted.
+        """Return the accuracy: the share of rows whose class is predicted correctly.
 
         Parameters
         ----------
         X : array, path, zarr array, dask array or DataArray
-            The rows, with the features of the fit. What is streamed is read once.
+            The rows, with the features of the fit. Streamed data is read once.
         y : array, path, zarr array or dask array
             The label of each row.
         sample_weight : array, path, zarr array or dask array
-            How much each row counts.
+            The weight of each row.
 
         Returns
         -------

@@ -10,19 +10,19 @@ from streamdr.core.docstrings import field_docstrings, sections
 from streamdr.core.method import MapsColumns, Method, Model, SelectsColumns
 
 _PROTOCOL = {*dir(Model), *dir(MapsColumns), *dir(SelectsColumns), "pictures"}
-"""What the rest of the program asks of a model. It stays reachable, and is not listed."""
+"""The internal protocol of models. These attributes are available, but not listed."""
 
 _COMMON = """\
 model_ : Model
     The fitted model: an immutable dataclass, whose fields are the attributes here.
 n_features_in_ : int
-    How many features there were in `fit`.
+    The number of features in `fit`.
 feature_names_in_ : ndarray of str
-    The names of the features, where the input had names for all of them.
+    The names of the features, if the input has names for all of them.
 n_samples_seen_ : int
-    How many rows the model was fitted to.
+    The number of rows that the model was fitted to.
 n_rows_ : int
-    The same, as it is saved with the model."""
+    The same number, which is saved with the model."""
 
 _INCREMENTAL = """\
 stream_ : OnlineFit
@@ -31,7 +31,7 @@ stream_ : OnlineFit
 
 @dataclass(frozen=True)
 class FittedAttribute:
-    """An attribute of a fitted estimator: its annotation, its dimensions and what it is."""
+    """An attribute of a fitted estimator: its annotation, its dimensions and its description."""
 
     annotation: str
     dims: tuple[str, ...]
@@ -39,14 +39,14 @@ class FittedAttribute:
 
     @property
     def kind(self) -> str:
-        """The type as documentation writes it: `ndarray (component, feature) or None`."""
+        """The type as the documentation writes it: `ndarray (component, feature) or None`."""
         array = f"ndarray ({', '.join(self.dims)})" if self.dims else "ndarray"
         return self.annotation.replace("Array", array).replace(" | ", " or ")
 
 
 @cache
 def fitted_attributes(model: type) -> dict[str, FittedAttribute]:
-    """The attributes that a model of this class gives its estimator, by name: fields, then properties."""
+    """Return the attributes that a class of models gives its estimator, by name: fields, then properties."""
     texts = field_docstrings(model)
     found = {
         each.name: FittedAttribute(str(each.type), each.metadata.get("dims", ()), texts.get(each.name, ""))
@@ -61,16 +61,16 @@ def fitted_attributes(model: type) -> dict[str, FittedAttribute]:
 
 
 def documented(text: str, method: type[Method]) -> str:
-    """The docstring of a method with the fitted attributes after its parameters."""
+    """Return the docstring of a method with the fitted attributes after its parameters."""
     attributes = [
         f"{name} : {each.kind}\n    {each.text}"
         for name, each in fitted_attributes(method.model).items()
         if each.text
     ]
     attributes += [_COMMON, _INCREMENTAL] if method.tags.incremental else [_COMMON]
-    said = sections(text)
-    parts: dict[str, str] = {name: said.pop(name) for name in ("", "Parameters") if name in said}
-    parts |= {"Attributes": "\n".join(attributes), **said}
+    rest = sections(text)
+    parts: dict[str, str] = {name: rest.pop(name) for name in ("", "Parameters") if name in rest}
+    parts |= {"Attributes": "\n".join(attributes), **rest}
     return "\n\n".join(
         body if not name else f"{name}\n{'-' * len(name)}\n{body}" for name, body in parts.items()
     )

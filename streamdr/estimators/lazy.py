@@ -1,4 +1,4 @@
-"""Lazy in, lazy out: maps blocks of a dask array, a DataArray or a store, computing nothing yet."""
+"""Lazy maps: apply a map of rows to the blocks of a dask array, a DataArray or a store on demand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RowMap = Callable[[Array], Array]
 
 
 def is_streamed(data: Any) -> bool:
-    """Whether data is to be read piece by piece: everything but what numpy or a data frame already holds."""
+    """Whether data is read block by block: everything except numpy arrays and data frames in memory."""
     if isinstance(data, str | os.PathLike | np.memmap | Source):
         return True
     return type(data).__module__.partition(".")[0] in ("zarr", "dask", "xarray")
@@ -38,7 +38,7 @@ def mapped(
 ) -> Any:
     """Apply a map of rows to each block: DataArray to DataArray, anything else to a dask array.
 
-    `holes` may be in the rows if the map can do with them. The type is that of the rows unless given.
+    `allow_nan` permits missing values in the rows. `dtype` is that of the result; None for that of the rows.
     """
     data = _as_array(data)
     if _is_dataarray(data):
@@ -51,7 +51,7 @@ def mapped(
 
 
 def columns_of(data: Any, columns: Array) -> Any:
-    """Some columns of what is streamed, lazily: what holds none of them is not read."""
+    """Return some columns of streamed data, lazily. Chunks without these columns are not read."""
     data = _as_array(data)
     if _is_dataarray(data):
         flat = data if data.ndim == 2 else data.stack({"feature of sample": data.dims[1:]})
@@ -62,7 +62,7 @@ def columns_of(data: Any, columns: Array) -> Any:
 
 
 def _as_array(data: Any) -> Any:
-    """What is streamed as the one array that it holds."""
+    """Return the one array of streamed data, such as a Dataset or a lazy data frame."""
     data = single_matrix(data)
     return named_values(data).values if is_lazy_frame(data) else data
 
@@ -72,11 +72,11 @@ def _map_dask(
 ) -> Any:
     whole_rows = _flat(array).rechunk({1: -1})
     dtype = given or working_dtype(array.dtype)
-    expected = identity()  # on whichever cluster it will be computed
+    expected = identity()  # checked on the cluster that computes it
 
     def mapped_block(rows: Array, block_info: Any = None) -> Array:
         name = f"block that begins at row {block_info[0]['array-location'][0][0]}"
-        made: Array = run_as(expected, lambda: function(_sound(rows, name, allow_nan)))
+        made: Array = run_as(expected, lambda: function(_require_finite(rows, name, allow_nan)))
         return made
 
     return whole_rows.map_blocks(
@@ -84,8 +84,8 @@ def _map_dask(
     )
 
 
-def _sound(rows: Array, name: str, allow_nan: bool) -> Array:
-    """Rows that are finite, or NaN where there may be holes; others are refused: a map would go on."""
+def _require_finite(rows: Array, name: str, allow_nan: bool) -> Array:
+    """Return the rows. Refuse values that are not finite, except NaN with `allow_nan`."""
     if rows.size:
         ArraySource(rows, name=name).block(Span(0, len(rows)), allow_nan=allow_nan)
     return rows
@@ -131,7 +131,9 @@ def _map_dataarray(
     if data.chunks is None and not data._in_memory:
         data = data.chunk("auto")
     if data.chunks is None:
-        values = function(_sound(data.values.reshape(len(data), -1), data.name or "DataArray", allow_nan))
+        values = function(
+            _require_finite(data.values.reshape(len(data), -1), data.name or "DataArray", allow_nan)
+        )
     else:
         values = _map_dask(data.data, function, len(outputs), allow_nan, dtype)
     labels = {name: coord for name, coord in data.coords.items() if coord.dims == (sample,)}

@@ -13,15 +13,15 @@ _KINDS: dict[str, Any] = {
 }
 
 
-class MDS(metaclass=ABCMeta):  # noqa: B024  (which the four kinds are registered with)
+class MDS(metaclass=ABCMeta):  # noqa: B024  (the four kinds are registered with it)
     """Multidimensional scaling of one of four kinds: `MDS(2, kind="landmark")` is `LandmarkMDS(2)`.
 
     Parameters
     ----------
     n_components : int
-        How many dimensions the coordinates have.
+        The number of dimensions of the coordinates.
     kind : "classical", "landmark", "metric" or "nonmetric"
-        Which estimator it is: `ClassicalMDS`, `LandmarkMDS`, `MetricMDS` or `NonmetricMDS`.
+        The estimator: `ClassicalMDS`, `LandmarkMDS`, `MetricMDS` or `NonmetricMDS`.
     **parameters : object
         The other parameters of that estimator.
 
@@ -41,7 +41,7 @@ class MDS(metaclass=ABCMeta):  # noqa: B024  (which the four kinds are registere
         kind: Literal["classical", "landmark", "metric", "nonmetric"] = "metric",
         **parameters: Any,
     ) -> Any:
-        """An estimator of that kind, with its parameters."""
+        """Return an estimator of that kind, with its parameters."""
         if kind not in _KINDS:
             raise ParameterError("kind", f"{kind!r} is not one of {', '.join(_KINDS)}")
         return _KINDS[kind](n_components, **parameters)

@@ -1,4 +1,4 @@
-"""An estimator for every method that is registered."""
+"""The estimators of all registered methods."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ else:
 
 
 class Unweighted(_Estimator):
-    """For methods that weigh pairs of rows, if anything: what a row weighs is no parameter of `fit`."""
+    """For methods without weights of rows: `fit` has no `sample_weight`."""
 
     def fit(self, X: Any, y: Any = None) -> Self:  # type: ignore[override]
-        """Fit to rows of any number, and return the estimator.
+        """Fit the model to any number of rows, and return the estimator.
 
         Parameters
         ----------
         X : array, data frame, path, address, zarr array, dask array or DataArray
-            The rows. What is not in memory is streamed.
+            The rows. Data that is not in memory is streamed.
         y : object
             Ignored.
 
@@ -51,7 +51,7 @@ class Unweighted(_Estimator):
 
 
 def _estimator(method: type[Method]) -> type[Estimator]:
-    """The class that people import: the method's parameters and words, with what its model can do."""
+    """Return the public class: parameters and docstring of the method, capabilities of its model."""
     capabilities: list[type] = []
     if hasattr(method.model, "decision_function"):
         capabilities.append(Classifier)
@@ -73,7 +73,7 @@ def _estimator(method: type[Method]) -> type[Estimator]:
 
 
 ESTIMATORS: dict[str, type[Estimator]] = {name: _estimator(method) for name, method in METHODS.items()}
-"""By the names of their methods."""
+"""The estimators by the names of their methods."""
 
 
 def load_model(path: str | Location) -> Estimator:
@@ -82,7 +82,7 @@ def load_model(path: str | Location) -> Estimator:
     Parameters
     ----------
     path : str, Path or Address
-        Where `save`, a run or a flow has put the model.
+        The model that `save`, a run or a flow has written.
 
     Returns
     -------

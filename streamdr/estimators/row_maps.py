@@ -1,4 +1,4 @@
-"""Maps of rows: a block at a time, and refused where they overflow."""
+"""Maps of rows: applied block by block, with a check for overflow."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from streamdr.estimators.lazy import RowMap
 
 
 def as_column(function: Callable[[Array], Array]) -> RowMap:
-    """A map that gives one value a row, as one that gives one column."""
+    """Return a map to one column from a map to one value per row."""
     return lambda rows: function(rows)[:, None]
 
 
 def row_blocks(n_rows: int, row_bytes: int) -> list[Span]:
-    """The rows in blocks of the usual size."""
+    """Return the ranges of rows that make blocks of the usual size."""
     return list(Span(0, n_rows).split(max(1, BLOCK_BYTES // row_bytes)))
 
 
 def in_blocks(function: RowMap, values: Array, n_outputs: int) -> Array:
-    """Map rows a block at a time: the copies that a map makes stay small."""
+    """Map rows block by block, so that the temporary arrays of the map stay small."""
     spans = row_blocks(len(values), max(1, values[:1].nbytes))
     if len(spans) == 1:
         return function(values)
@@ -36,14 +36,13 @@ def in_blocks(function: RowMap, values: Array, n_outputs: int) -> Array:
 
 
 def finite_map(function: RowMap, values: Array) -> Array:
-    """What rows are mapped to; refused where rows of finite values become others."""
+    """Return the mapped rows. Refuse a result that is not finite for finite rows."""
     with ignore_overflow():
         rows = function(values)
     if rows.dtype.kind == "f" and not np.isfinite(rows).all():
         before, after = (np.isfinite(each.reshape(len(each), -1)).all(axis=1) for each in (values, rows))
         if np.any(before & ~after):
             raise DataError(
-                f"what rows are mapped to overflows {rows.dtype}: are these rows like those that the model "
-                "was fitted to?"
+                f"the mapped rows overflow {rows.dtype}; check that these rows are like those of the fit"
             )
     return rows

@@ -1,4 +1,4 @@
-"""What scikit-learn expects of what selects features, beside what it expects of any estimator."""
+"""The interface of scikit-learn feature selectors, for methods that select columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ else:
 
 
 class Selector(_Estimator):
-    """Columns of data of any size: numpy in memory now, all else lazily, without what is not kept."""
+    """Selection of columns from data of any size: for data in memory at once, otherwise lazily."""
 
     def get_support(self, indices: bool = False) -> Array:
         """Return which features are kept.
@@ -55,7 +55,7 @@ class Selector(_Estimator):
         Parameters
         ----------
         input_features : array of str or None
-            The names of all features, where the fit saw none.
+            The names of all features, if the fit had none.
 
         Returns
         -------
@@ -82,7 +82,7 @@ class Selector(_Estimator):
         keep_features: bool = False,
         dtype: np.dtype[Any] | None = None,
     ) -> Any:
-        """Keep columns of rows as they were given. Of what is streamed, no others are read."""
+        """Select columns of rows. Of streamed data, only these columns are read."""
         if not is_streamed(X) or isinstance(X, np.memmap):
             return super()._rows(X, function, names)
         require_features(self.model_, open_source(X))

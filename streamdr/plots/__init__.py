@@ -1,6 +1,6 @@
-"""Pictures of models and embeddings.
+"""Plots of models and embeddings.
 
-Beside the functions that are listed here there is one for every picture of a registered method, such as
+Besides the functions that are listed here, there is one for every plot of a registered method, such as
 `streamdr.plots.shepard` and `streamdr.plots.log_likelihood`. Each returns a figure of matplotlib.
 """
 

@@ -1,4 +1,4 @@
-"""Which pictures there are: those that fit any model, and those of the methods that are registered."""
+"""The plot catalog: plots for any model, and those of the registered methods."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ EXPLAINED_VARIANCE = Picture(
 
 
 def registered() -> dict[str, Picture]:
-    """All pictures that are drawn from a model alone, by name."""
+    """Return all plots that need a model only, by name."""
     own = [picture for method in METHODS.values() for picture in _declared(method.model)]
     return {picture.name: picture for picture in (EIGENVALUES, EXPLAINED_VARIANCE, *own)}
 
 
 def of(model: object) -> Iterator[Picture]:
-    """The pictures that a model can show, of which the first says most."""
+    """Yield the plots that a model supports, the most informative one first."""
     if isinstance(model, KernelSpectrum):
         yield EIGENVALUES
     if EXPLAINED_VARIANCE.fits(model):
@@ -41,10 +41,10 @@ def of(model: object) -> Iterator[Picture]:
 
 
 def own(model: object) -> Iterator[Picture]:
-    """Those of them that its method brings."""
+    """Return the plots of a model that its method defines."""
     return (picture for picture in _declared(model) if picture.fits(model))
 
 
 def _declared(model: object) -> tuple[Picture, ...]:
-    """The pictures that a model, or a class of models, declares."""
+    """Return the plots that a model, or a class of models, declares."""
     return model.pictures if isinstance(model, Pictured) else ()

@@ -1,4 +1,4 @@
-"""The classes that labels name, and a colour for each."""
+"""The distinct labels of samples, with a colour for each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_CLASSES = 20
 
 
 class Labels(Protocol):
-    """One label a sample, some of which are asked for at a time: a list, an array, a store.
+    """One label per sample, read in slices: a list, an array or a store.
 
     Examples
     --------
@@ -35,12 +35,12 @@ class Labels(Protocol):
 
 @dataclass(frozen=True)
 class Classes:
-    """Distinct labels, in order. Samples without labels are all of one class, which has no name."""
+    """Distinct labels, sorted. Samples without labels form one class without a name."""
 
     names: Array | None = None
 
     def united(self, labels: Array | None) -> Classes:
-        """These, and those of more samples."""
+        """Return the union of these classes with those of more samples."""
         if labels is None:
             return self
         names = np.unique(labels) if self.names is None else np.union1d(self.names, labels)
@@ -55,11 +55,11 @@ class Classes:
         return 1 if self.names is None else len(self.names)
 
     def number(self, labels: Array | None) -> Array | int:
-        """The place of each label among the classes."""
+        """Return the index of each label among the classes."""
         return 0 if labels is None or self.names is None else np.searchsorted(self.names, labels)
 
     def palette(self, alone: str) -> Array:
-        """A colour (RGBA) for each class; `alone` is that of samples without labels."""
+        """Return a colour (RGBA) for each class; `alone` is that of samples without labels."""
         from matplotlib import colormaps
         from matplotlib.colors import to_rgba
 
@@ -69,7 +69,7 @@ class Classes:
         return np.array([colours(i) for i in range(len(self.names))])
 
     def draw_legend(self, figure: Figure) -> None:
-        """Say which colour is which class, beside the picture."""
+        """Draw the legend of the classes beside the plot."""
         if self.names is None:
             return
         from matplotlib.patches import Patch

@@ -1,4 +1,4 @@
-"""How fast the eigenvalues fall, and what was captured of them."""
+"""The plot of the decay of the eigenvalues."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class CovarianceSpectrum(Variances, Protocol):
 
 @runtime_checkable
 class KernelSpectrum(Variances, Protocol):
-    """A model of a kernel matrix, of which landmarks may capture a part only."""
+    """A model of a kernel matrix. Landmarks may capture only a part of it."""
 
     @property
     def eigenvalues(self) -> Array:
-        """Of the centred kernel matrix."""
+        """The eigenvalues of the centred kernel matrix."""
 
     @property
     def captured_trace(self) -> float | None:
@@ -41,14 +41,14 @@ class KernelSpectrum(Variances, Protocol):
 def eigenvalues(model: KernelSpectrum | CovarianceSpectrum, path: Path | str | None = None) -> Figure:
     """Draw the decay of the eigenvalues on a log scale, and the cumulative share of the variance.
 
-    Of a kernel model the title says how much of the kernel matrix's trace was captured at all.
+    For a kernel model, the title says which share of the trace of the kernel matrix was captured.
 
     Parameters
     ----------
     model : model
-        One of kernel PCA, PCA, PPCA or LDA: `estimator.model_`, or a saved one.
+        A model of kernel PCA, PCA, PPCA or LDA, such as `estimator.model_`.
     path : str, Path or None
-        Where to save the picture, if anywhere.
+        The file to save the plot to, if any.
 
     Returns
     -------
@@ -64,21 +64,21 @@ def eigenvalues(model: KernelSpectrum | CovarianceSpectrum, path: Path | str | N
     True
     """
     if isinstance(model, KernelSpectrum):
-        values, called = np.asarray(model.eigenvalues), "eigenvalue of the kernel matrix"
+        values, y_label = np.asarray(model.eigenvalues), "eigenvalue of the kernel matrix"
         share = model.captured_trace
     else:
-        values, called = np.asarray(model.explained_variance), "eigenvalue of the covariance"
+        values, y_label = np.asarray(model.explained_variance), "eigenvalue of the covariance"
         share = None
     ratio = np.asarray(model.explained_variance_ratio)
-    above = values > 0  # a log scale has no place for the others
-    if not above.any():
+    positive = values > 0  # a log scale cannot show the others
+    if not positive.any():
         raise DataError("the model has no eigenvalue above zero: there is nothing to draw")
     figure = new_figure((6.4, 5.6))
     axes, together = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    number = np.arange(1, len(values) + 1)[above]
+    number = np.arange(1, len(values) + 1)[positive]
     marker = "o" if len(values) <= 60 else ""
-    axes.semilogy(number, values[above], color=BLUE, marker=marker, markersize=4, linewidth=1.5)
-    axes.set_ylabel(called)
+    axes.semilogy(number, values[positive], color=BLUE, marker=marker, markersize=4, linewidth=1.5)
+    axes.set_ylabel(y_label)
     draw_cumulative(together, ratio)
     together.set_ylabel("explained variance,\ncumulative (%)")
     number_components(together, len(values))

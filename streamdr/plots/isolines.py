@@ -1,4 +1,4 @@
-"""What a component is like over the plane: lines along which a model gives equal scores."""
+"""The contour plot of the components of a model of two features: lines of equal score."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_COMPONENTS = 12
-"""So many components are drawn unless others are asked for."""
+"""The number of components that are drawn by default."""
 
 _BLOCK_ROWS = 4_096
-"""A kernel model takes as many kernels for each row as it has landmarks."""
+"""Bounds the memory of a kernel model, which evaluates one kernel per row and landmark."""
 _LEVELS = 8
-"""Lines on each side of zero."""
+"""The number of lines on each side of zero."""
 _MOST_COLUMNS = 4
 _INCHES = 2.4
 _LEGEND = 0.6
 _MOST_ELONGATED = 5.0
-"""Up to here both features have one scale in the picture, so that circles are circles."""
+"""Up to this ratio of height to width, both features have the same scale, so that circles stay circles."""
 _DARK = "#333333"
 _SOFT = ("#7ea6cf", "#dbe6f1", "#ffffff", "#f6e3d3", "#dfa276")
 
@@ -42,22 +42,22 @@ class Maps(Protocol):
 
     @property
     def n_features(self) -> int:
-        """How many columns it takes."""
+        """The number of columns of the input."""
 
     def transform(self, values: Array, /) -> Any:
-        """The scores of rows."""
+        """Return the scores of rows."""
 
 
 @runtime_checkable
 class Estimates(Protocol):
-    """An estimator that was fitted, by the conventions of scikit-learn."""
+    """A fitted estimator, by the conventions of scikit-learn."""
 
     @property
     def n_features_in_(self) -> int:
-        """How many columns it takes."""
+        """The number of columns of the input."""
 
     def transform(self, values: Array, /) -> Any:
-        """The scores of rows."""
+        """Return the scores of rows."""
 
 
 @runtime_checkable
@@ -66,7 +66,7 @@ class Landmarks(Protocol):
 
     @property
     def landmarks(self) -> Array | None:
-        """Rows x features."""
+        """The rows, as rows x features."""
 
 
 @runtime_checkable
@@ -87,27 +87,27 @@ def contours(
     components: Sequence[int] | None = None,
     resolution: int = 200,
 ) -> Figure:
-    """Draw isolines of each component of a model of two features, in a small picture each.
+    """Draw isolines of each component of a model of two features, one panel per component.
 
-    Lines are evenly spaced between the scores of the points, and that of zero is the thick one.
+    Lines are evenly spaced over the range of the scores of the points. The line of zero is thick.
 
     Parameters
     ----------
     model : model or fitted estimator
-        Whatever has `transform` for rows of two features.
+        Any object with `transform` for rows of two features.
     path : path
-        Where to write the picture, in the format that its name ends in.
+        The file to save the plot to. Its suffix is the format.
     points : data
-        Rows to show on top: an array, or a path or a store, which is read some rows at a time. By default
-        the landmarks of the model, if it has any.
+        Rows to show as points: an array, a path or a store, which is read in blocks. By default the
+        landmarks of the model, if it has any.
     labels : sequence
-        The class of each point, which is shown by its colour.
+        The class of each point, shown by colour.
     extent : (left, right, bottom, top)
-        The part of the plane to draw; by default where the points lie, and some room around them.
+        The part of the plane to draw; by default the range of the points and a margin.
     components : sequence of int
-        Which components, counted from 0; by default the first twelve.
+        The components, counted from 0; by default the first twelve.
     resolution : int
-        The grid on which the model is evaluated has so many nodes along each side.
+        The number of nodes along each side of the grid on which the model is evaluated.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def contours(
     True
     """
     model = model.model_ if isinstance(model, _Holder) else model
-    _require_a_plane(model)
+    _require_two_features(model)
     if points is None:
         points = landmarks_of(model)
     if points is None and labels is not None:
@@ -137,7 +137,7 @@ def contours(
 
 
 def landmarks_of(model: Any) -> Array | None:
-    """Return the rows of its data that a model keeps, if it keeps any.
+    """Return the rows of the data that a model keeps, if any.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def landmarks_of(model: Any) -> Array | None:
     Returns
     -------
     landmarks : ndarray (landmark, feature) or None
-        The rows; None where there are none.
+        The rows; None if the model keeps none.
 
     Examples
     --------
@@ -161,41 +161,42 @@ def landmarks_of(model: Any) -> Array | None:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Nodes over a part of the plane."""
+    """A grid over a part of the plane."""
 
     first: Array
     second: Array
 
     @classmethod
     def over(cls, extent: Extent, resolution: int) -> _Grid:
+        """Return a grid over the extent."""
         if resolution < 2:
             raise ParameterError("resolution", f"resolution is {resolution}, but must be at least 2")
         left, right, bottom, top = extent
         if not (np.isfinite(extent).all() and left < right and bottom < top):
             raise ParameterError(
-                "extent", f"the extent {extent} is no part of the plane; give (left, right, bottom, top)"
+                "extent", f"the extent {extent} is not a part of the plane; give (left, right, bottom, top)"
             )
         return cls(np.linspace(left, right, resolution), np.linspace(bottom, top, resolution))
 
     @property
     def nodes(self) -> Array:
-        """Every node as a row, the first feature running fastest."""
+        """All nodes as rows; the first feature varies fastest."""
         return np.stack(np.meshgrid(self.first, self.second), axis=-1).reshape(-1, 2)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many nodes there are of each feature, the second first, as pictures have it."""
+        """The number of nodes along each feature, the second feature first, as in images."""
         return len(self.second), len(self.first)
 
     @property
     def height(self) -> float:
-        """How high it is for its width."""
+        """The ratio of height to width."""
         return float(np.ptp(self.second) / np.ptp(self.first))
 
 
 @dataclass(frozen=True)
 class _Surface:
-    """The scores of one component over the grid, and how far those of the points reach."""
+    """The scores of one component over the grid, and the largest magnitude to draw lines for."""
 
     title: str
     grid: _Grid
@@ -203,7 +204,8 @@ class _Surface:
     reach: float
 
 
-def _require_a_plane(model: Any) -> None:
+def _require_two_features(model: Any) -> None:
+    """Refuse a model that does not map two features."""
     if isinstance(model, Maps):
         n_features = model.n_features
     elif isinstance(model, Estimates):
@@ -211,7 +213,7 @@ def _require_a_plane(model: Any) -> None:
     else:
         raise ParameterError(
             "model",
-            f"{type(model).__name__} is neither a model nor an estimator that was fitted; fit it first",
+            f"{type(model).__name__} is neither a model nor a fitted estimator; fit it first",
         )
     if n_features != 2:
         raise DataError(
@@ -228,15 +230,15 @@ def _extent(given: Extent | None, shown: Points | None) -> Extent:
     return shown.surroundings()
 
 
-def _wanted(components: Sequence[int] | None, there: int) -> list[int]:
-    """The components to draw, of those that are there."""
-    wanted = list(range(min(there, MOST_COMPONENTS)) if components is None else components)
+def _wanted(components: Sequence[int] | None, n_outputs: int) -> list[int]:
+    """Return the components to draw."""
+    wanted = list(range(min(n_outputs, MOST_COMPONENTS)) if components is None else components)
     if not wanted:
         raise ParameterError("components", "there are no components to draw")
     for number in wanted:
-        if not 0 <= number < there:
+        if not 0 <= number < n_outputs:
             raise ParameterError(
-                "components", f"there is no component {number}; the model has 0 to {there - 1}"
+                "components", f"there is no component {number}; the model has 0 to {n_outputs - 1}"
             )
     return wanted
 
@@ -247,7 +249,7 @@ def _evaluated(
     values = _scores(model, grid.nodes, wanted)
     reach = _reach(values)
     if shown is not None:
-        # Far from the data a polynomial rises without end, and lines up to there would miss the data.
+        # A polynomial kernel grows without bound far from the data: lines up to there would miss the data.
         at_points = _reach(_scores(model, shown.values, wanted))
         reach = np.where(at_points > 0, np.minimum(at_points, reach), reach)
     names = [f"component {number + 1}" for number in wanted]
@@ -261,13 +263,13 @@ def _evaluated(
 
 
 def _scores(model: Maps | Estimates, rows: Array, wanted: list[int]) -> Array:
-    """The scores of rows, some at a time."""
+    """Return the scores of rows, computed in blocks."""
     blocks = (rows[span.slice] for span in Span(0, len(rows)).split(_BLOCK_ROWS))
     return np.concatenate([np.asarray(model.transform(block))[:, wanted] for block in blocks])
 
 
 def _reach(values: Array) -> Array:
-    """The largest magnitude of each column, whatever is not finite left out."""
+    """Return the largest finite magnitude of each column."""
     reach: Array = np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=0, initial=0.0)
     return reach
 
@@ -299,7 +301,7 @@ def _draw(surfaces: list[_Surface], shown: Points | None) -> Figure:
 
 
 def _draw_isolines(axes: Any, surface: _Surface) -> None:
-    """Filled softly by sign and size, with lines at even steps and a thick one at zero."""
+    """Draw filled contours by sign and size, with evenly spaced lines and a thick one at zero."""
     from matplotlib.colors import LinearSegmentedColormap
 
     grid, values = surface.grid, np.ma.masked_invalid(surface.values)

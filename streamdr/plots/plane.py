@@ -1,4 +1,4 @@
-"""Points of the plane: where they are, and as many of them as a picture can show."""
+"""Points in the plane: their extent, and a subset to draw."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from streamdr.errors import DataError
 from streamdr.plots.classes import Classes, Labels
 
 Extent = tuple[float, float, float, float]
-"""Left, right, bottom, top."""
+"""The limits of a part of the plane: left, right, bottom, top."""
 
 _ROOM = 0.15
-"""What is drawn around the points, as a share of their width."""
+"""The margin around the points, as a share of their width."""
 _BLOCK_ROWS = 65_536
 
 
 @dataclass(frozen=True)
 class Points:
-    """Rows of two features that are shown, and where all of them lie."""
+    """The rows of two features that are drawn, and the extent of all rows."""
 
     values: Array
     labels: Array | None
@@ -34,14 +34,14 @@ class Points:
 
     @classmethod
     def read(cls, data: Any, labels: Labels | None) -> Points:
-        """Find the extent of the finite rows, and keep at most `MOST_POINTS` of them, evenly spaced."""
+        """Read rows, find the extent of the finite ones, and keep at most `MOST_POINTS`, evenly spaced."""
         source = open_source(data)
         n_rows, n_cols = source.spec.n_rows, source.spec.n_cols
         if n_cols != 2:
             raise DataError(f"{source.name}: has {n_cols:,} columns; points of a plane have 2")
         if labels is not None and len(labels) != n_rows:
             raise DataError(
-                f"{len(labels):,} labels for the {n_rows:,} points of {source.name}; give one label a point"
+                f"{len(labels):,} labels for the {n_rows:,} points of {source.name}; give one label per point"
             )
         source.validate()
         low, high, classes = np.full(2, np.inf), np.full(2, -np.inf), Classes()
@@ -66,9 +66,9 @@ class Points:
         return cls(np.concatenate(kept), np.concatenate(named) if named else None, classes, low, high)
 
     def surroundings(self) -> Extent:
-        """Where all points lie, and some room around them."""
+        """Return the extent of all points, with a margin."""
         width = self.high - self.low
-        # Points on one line, or in one place, are drawn in the middle of some room.
+        # Points on a line parallel to an axis, or at one position, get a margin too.
         least = np.maximum(width.max(), 1e-3 * np.abs(self.high).max()) or 1.0
         room = np.where(width > 0, _ROOM * width, 0.5 * least)
         (left, bottom), (right, top) = self.low - room, self.high + room

@@ -1,4 +1,4 @@
-"""Where the samples fall, by their first two components."""
+"""The scatter plot of the first two components of an embedding."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _BLOCK_BYTES = 32 * 2**20
 
 
 class Rows(Protocol):
-    """What scores are read from, some rows at a time: a zarr, numpy or dask array."""
+    """An array of scores that is read in blocks of rows: of zarr, numpy or dask."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Samples x components."""
+        """The number of samples and of components."""
 
     @property
     def dtype(self) -> Any:
-        """The type of one value."""
+        """The type of the values."""
 
     def __getitem__(self, region: tuple[slice, slice], /) -> Any: ...
 
@@ -43,10 +43,10 @@ def scores(
     path: Path | str | None = None,
     bins: int = 200,
 ) -> Figure:
-    """Draw the first two components: points when there are few samples, else how many fall in each bin.
+    """Draw the first two components: points if there are few samples, otherwise the counts in bins.
 
-    The embedding is read twice, some rows at a time, and never held. With labels, a point has its
-    class's colour, and a bin that of its most frequent class.
+    The embedding is read twice, in blocks, and never completely in memory. With labels, a point has the
+    colour of its class, and a bin that of its most frequent class.
 
     Parameters
     ----------
@@ -55,9 +55,9 @@ def scores(
     labels : sequence or None
         The class of each row.
     path : str, Path or None
-        Where to save the picture, if anywhere.
+        The file to save the plot to, if any.
     bins : int
-        How many bins there are along each side, where there are too many rows for points.
+        The number of bins along each side, if there are too many rows for points.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def scores(
 
 @dataclass(frozen=True)
 class _Extent:
-    """What one look at all samples tells: where they lie, how many, of which classes."""
+    """The extent, the number and the classes of all samples, found in one pass."""
 
     low: Array
     high: Array
@@ -104,14 +104,14 @@ class _Extent:
 
     @property
     def title(self) -> str:
-        """How many samples are shown, and how many cannot be."""
-        lost = self.n_rows - self.n_finite
-        return count(self.n_finite, "sample") + (f" ({lost:,} not finite, left out)" if lost else "")
+        """The number of samples that are drawn, and of those that are not finite."""
+        omitted = self.n_rows - self.n_finite
+        return count(self.n_finite, "sample") + (f" ({omitted:,} not finite, left out)" if omitted else "")
 
 
 @dataclass(frozen=True)
 class _Cloud:
-    """The samples' first two components, with their labels."""
+    """The first two components of the samples, with their labels."""
 
     rows: Rows
     labels: Labels | None
@@ -133,7 +133,9 @@ class _Cloud:
                 f"{name}: has the shape {rows.shape}; scores need samples x at least two components"
             )
         if labels is not None and len(labels) != rows.shape[0]:
-            raise DataError(f"{len(labels):,} labels for {rows.shape[0]:,} samples; give one label a sample")
+            raise DataError(
+                f"{len(labels):,} labels for {rows.shape[0]:,} samples; give one label per sample"
+            )
         first, second = names[:2] if names else ("component 1", "component 2")
         return cls(rows, labels, name, (first, second))
 
@@ -142,10 +144,10 @@ class _Cloud:
         return self.rows.shape[0]
 
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
-        """The finite samples (n x 2) with their labels, in whole chunks as far as these are known."""
+        """Yield the finite samples (n x 2) with their labels, in whole chunks if the array has chunks."""
         chunk = getattr(self.rows, "chunks", None)
         grain = chunk[0] if chunk is not None and isinstance(chunk[0], int) else 1
-        # Two columns are kept, but whole rows are decoded.
+        # Two columns are used, but complete rows are decoded.
         wanted = min(_BLOCK_ROWS, _BLOCK_BYTES // (self.rows.shape[1] * self.rows.dtype.itemsize))
         for span in Span(0, self.n_rows).split(max(grain, wanted // grain * grain)):
             try:
@@ -157,6 +159,7 @@ class _Cloud:
             yield points[finite], labels
 
     def extent(self) -> _Extent:
+        """Read all samples, and return their extent, number and classes."""
         low, high, n_finite = np.full(2, np.inf), np.full(2, -np.inf), 0
         classes = Classes()
         for points, labels in self.blocks():
@@ -168,7 +171,7 @@ class _Cloud:
             raise DataError(
                 f"{self.name}: none of its {self.n_rows:,} samples is finite; there is nothing to draw"
             )
-        # A constant component is drawn in the middle of some room.
+        # A constant component gets a margin.
         room = np.where(low == high, np.maximum(0.5, np.abs(low) / 1000), 0.0)
         return _Extent(low - room, high + room, n_finite, self.n_rows, classes)
 
@@ -184,28 +187,28 @@ def _draw_bins(axes: Any, cloud: _Cloud, extent: _Extent, bins: int) -> None:
 
     counts = _binned(cloud, extent, bins)
     total = counts.sum(axis=0)
-    place = {
+    layout = {
         "extent": (extent.low[0], extent.high[0], extent.low[1], extent.high[1]),
         "origin": "lower",
         "aspect": "auto",
         "interpolation": "nearest",
     }
     if extent.classes.names is None:
-        image = axes.imshow(np.ma.masked_equal(total, 0), norm=LogNorm(1, max(2, total.max())), **place)
+        image = axes.imshow(np.ma.masked_equal(total, 0), norm=LogNorm(1, max(2, total.max())), **layout)
         axes.figure.colorbar(image, label="samples per bin", pad=0.02)
         return
     colour = extent.classes.palette(BLUE)[counts.argmax(axis=0)]
     depth = np.log1p(total) / np.log1p(total.max())
     colour[..., 3] = np.where(total > 0, 0.25 + 0.75 * depth, 0.0)
-    axes.imshow(colour, **place)
+    axes.imshow(colour, **layout)
 
 
 def _binned(cloud: _Cloud, extent: _Extent, bins: int) -> Array:
-    """How many samples of each class (one, without labels) fall in each bin: classes x second x first."""
+    """Return the counts in bins for each class (one, without labels): classes x second x first component."""
     counts = np.zeros(len(extent.classes) * bins * bins, dtype=np.int64)
     for points, labels in cloud.blocks():
-        place = (points - extent.low) / (extent.high - extent.low) * bins
-        first, second = np.minimum(place.astype(np.int64), bins - 1).T
-        place_of_class = extent.classes.number(labels) * bins
-        counts += np.bincount((place_of_class + second) * bins + first, minlength=counts.size)
+        scaled = (points - extent.low) / (extent.high - extent.low) * bins
+        first, second = np.minimum(scaled.astype(np.int64), bins - 1).T
+        class_offset = extent.classes.number(labels) * bins
+        counts += np.bincount((class_offset + second) * bins + first, minlength=counts.size)
     return counts.reshape(len(extent.classes), bins, bins)

@@ -1,4 +1,4 @@
-"""What each component explains."""
+"""The plot of the variance that each component explains."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Variances(Protocol):
-    """A model whose components explain parts of a variance."""
+    """A model whose components explain shares of a variance."""
 
     @property
     def explained_variance_ratio(self) -> Array:
-        """Each component's share of the total."""
+        """The share of each component in the total variance."""
 
 
 def explained_variance(model: Variances, path: Path | str | None = None) -> Figure:
@@ -29,9 +29,9 @@ def explained_variance(model: Variances, path: Path | str | None = None) -> Figu
     Parameters
     ----------
     model : model or estimator
-        One that has `explained_variance_ratio`.
+        A model with `explained_variance_ratio`.
     path : str, Path or None
-        Where to save the picture, if anywhere.
+        The file to save the plot to, if any.
 
     Returns
     -------
