@@ -1,4 +1,4 @@
-"""Every registered accumulator keeps the laws, on every kind of hostile data."""
+"""Every accumulator of the package obeys the laws, on every kind of hostile data."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from streamdr.statistics.splits import ByFold
 from streamdr.testing import HOSTILE, MISSING, check_accumulator, check_bounded, hostile_data
 
 N, D, K = 37, 6, 3
-ALONG: dict[str, Axis] = {
+AXES: dict[str, Axis] = {
     "moments": "rows",
     "products": "rows",
     "gram": "columns",
@@ -75,16 +75,16 @@ ALONG: dict[str, Axis] = {
     "picked_distances": "rows",
     "survey": "rows",
 }
-SQUARE = ("survey",)
-"""What has a use for matrices of distances only: they have tests of their own."""
-OF_ANY = [kind for kind in ALONG if kind not in SQUARE]
+DISTANCES_ONLY = ("survey",)
+"""Accumulators of distance matrices only: they have separate tests."""
+KINDS = [kind for kind in AXES if kind not in DISTANCES_ONLY]
 LABELS = {
     "numbers": np.random.default_rng(5).integers(0, 3, size=N).astype(float),
     "text": np.random.default_rng(6).choice(["a", "bcd", "ef"], size=N),
     "sorted": np.sort(np.random.default_rng(7).integers(-1, 2, size=N)).astype(float),
     "one class": np.full(N, 2.5),
 }
-CLASSES = (
+LABELLED = (
     "class_moments",
     "class_lengths",
     "class_sums",
@@ -93,32 +93,44 @@ CLASSES = (
     "histograms",
     "by_fold",
 )
-"""What learns from labels."""
-TAKE_HOLES = ("pairwise", "visible", "latent", "sample", "several")
-HIDDEN = Holdout(0.2, seed=4)
+"""Accumulators that use labels."""
+ALLOW_NAN = ("pairwise", "visible", "latent", "sample", "several")
+HOLDOUT = Holdout(0.2, seed=4)
 
 
 def factors(data: np.ndarray, k: int) -> Factors:
-    """Parameters near the data's: its principal axes, holes filled by means, and a share of it as noise.
+    """Factors near those of the data: its principal axes, and a fraction of its variance as noise.
 
-    Latent variables are counted in units of their own, so that rounding in the data's units counts signal
-    over noise times as much in theirs, in whatever order rows are summed. The laws are of sums: they look
-    at noise that is not lost beside the signal.
+    Missing values are replaced by means. Rounding errors of the data are amplified in the latent variables by
+    the ratio of signal to noise, whatever the order of the sums. The laws test sums, so the noise must not be
+    small relative to the signal.
     """
     rows = data.astype(np.float64)
-    there = np.isfinite(rows)
-    counts = there.sum(axis=0)
-    mean = np.where(there, rows, 0.0).sum(axis=0) / np.where(counts > 0, counts, np.nan)
-    centred = np.where(there, rows - mean, 0.0)
+    observed = np.isfinite(rows)
+    counts = observed.sum(axis=0)
+    mean = np.where(observed, rows, 0.0).sum(axis=0) / np.where(counts > 0, counts, np.nan)
+    centred = np.where(observed, rows - mean, 0.0)
     values, vectors = np.linalg.eigh(centred.T @ centred / len(rows))
     loadings = vectors[:, -k:] * np.sqrt(np.maximum(values[-k:], 0.0))
     return Factors(mean, loadings, 0.3 * float(values.mean()))
 
 
+def amplification(empty: Accumulator, data: np.ndarray) -> float:
+    """The relative rounding error of a summand, in eps: 1 but for mixtures.
+
+    Rows of a mixture are weighted by responsibilities exp(l). The absolute error of l is the eps of its
+    largest term, r'r / (2 noise), where r is the residual of a row.
+    """
+    if not (isinstance(empty, Latent) and len(empty.factors) > 1):
+        return 1.0
+    terms = [np.nansum((data - one.mean) ** 2, axis=1).max() / (2 * one.noise) for one in empty.factors]
+    return max(1.0, *map(float, terms))
+
+
 def examples(kind: str, data: np.ndarray) -> Sequence[Accumulator]:
     rng = np.random.default_rng(1)
     tall, wide = rng.normal(size=(D, K)), rng.normal(size=(N, K))
-    wide -= wide.mean(axis=0)  # as eigenvectors of centred products are
+    wide -= wide.mean(axis=0)  # like the eigenvectors of centred products
     one, two, three = (factors(data, k) for k in (K, 1, 2))
     made: dict[str, Callable[[], Sequence[Accumulator]]] = {
         "moments": lambda: [Moments(D), Moments(D, double=True)],
@@ -126,18 +138,20 @@ def examples(kind: str, data: np.ndarray) -> Sequence[Accumulator]:
         "gram": lambda: [Gram(N), Gram(N, scale=True), Gram(N, double=True)],
         "loadings": lambda: [Loadings(wide), Loadings(wide, scale=True)],
         "scores": lambda: [Scores(N, rng.normal(size=D), tall)],
-        "pairwise": lambda: [Pairwise(D), Pairwise(D, HIDDEN)],
-        "visible": lambda: [ObservedCounts(D, HIDDEN), ObservedCounts(D, Holdout(0.9, 3, (0, 2)))],
+        "pairwise": lambda: [Pairwise(D), Pairwise(D, HOLDOUT)],
+        "visible": lambda: [ObservedCounts(D, HOLDOUT), ObservedCounts(D, Holdout(0.9, 3, (0, 2)))],
         "latent": lambda: [
             Latent([one]),
             Latent([two]),
             Latent([one, two, three], np.array([0.5, 0.2, 0.3])),
-            Latent([one], holdout=HIDDEN),
+            Latent([one], holdout=HOLDOUT),
         ],
         "sample": lambda: [Sample(D, 5), Sample(D, 5, seed=1), Sample(D, 2 * N)],
         "several": lambda: [
-            Composite([Pairwise(D), Latent([one]), Latent([two], holdout=HIDDEN), Sample(D, 4)]),
-            Composite([Sample(D, 1, seed) for seed in range(12)]),  # so many that numbers begin alike
+            Composite([Pairwise(D), Latent([one]), Latent([two], holdout=HOLDOUT), Sample(D, 4)]),
+            Composite(
+                [Sample(D, 1, seed) for seed in range(12)]
+            ),  # more than ten, so that some numbers are prefixes of others
         ],
         "kernel_moments": lambda: kernel_examples(data, rng),
         "class_moments": lambda: [
@@ -175,13 +189,13 @@ def examples(kind: str, data: np.ndarray) -> Sequence[Accumulator]:
 
 
 def binned(distances: Any, data: np.ndarray, embedding: np.ndarray) -> BinnedDistances:
-    """In bins between some quantiles of the distances."""
+    """An accumulator with bins between quantiles of the distances."""
     edges = np.unique(np.quantile(distances.between(data.astype(float)), [0.2, 0.3, 0.7]))
     return BinnedDistances(distances, embedding, PairWeights("normalized"), edges)
 
 
 def lengths(data: np.ndarray, labels: np.ndarray) -> ClassLengths:
-    """About the means of classes and of all rows, in deviations; of columns that vary, in their own units."""
+    """An accumulator about the means of classes and of all rows, in units of standard deviations."""
     rows, classes = data.astype(np.float64), np.unique(labels)
     groups = [rows[labels == label] for label in classes] + [rows]
     origins = np.array([group[0] for group in groups])
@@ -191,7 +205,7 @@ def lengths(data: np.ndarray, labels: np.ndarray) -> ClassLengths:
 
 
 def histograms(data: np.ndarray, **settings: Any) -> Histograms:
-    """Every other column cut at quantiles, and the others by values of which most are not given."""
+    """An accumulator with quantile bins for every other column; the others are discrete, with new values."""
     rows = data.astype(np.float64)
     discrete = np.arange(D) % 2 == 1
     points = [
@@ -202,14 +216,14 @@ def histograms(data: np.ndarray, **settings: Any) -> Histograms:
 
 
 def reciprocal(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """A kernel of one's own."""
+    """A user-defined kernel."""
     return 1.0 / (1.0 + np.abs(left[:, :1].astype(np.float64) - right[:, 0]))
 
 
 def kernel_examples(data: np.ndarray, rng: np.random.Generator) -> list[Accumulator]:
-    """Kernels of the data's own width, with a few of its rows, summed about their means in the others.
+    """Kernels of the rows with a few of them, about their means.
 
-    They tell the rows apart: of a kernel that hardly does, rounding would be all that there is to sum.
+    The widths are those of the data: the sums of a nearly constant kernel would consist of rounding errors.
     """
     rows = data.astype(np.float64)
     middle, some = rows.mean(axis=0), rows[::8]
@@ -237,53 +251,59 @@ def means(features: Features, rows: np.ndarray) -> list[np.ndarray]:
 
 
 def accumulators() -> set[type[Accumulator]]:
-    """Every accumulator that the package defines."""
+    """All accumulators that the package defines."""
     found = walk_packages(streamdr.__path__, "streamdr.")
     homes = [each.name for each in found if each.name.startswith(("streamdr.statistics", "streamdr.methods"))]
     values = {id(value): value for name in homes for value in vars(import_module(name)).values()}.values()
     return {each for each in values if isinstance(each, type) and isinstance(vars(each).get("kind"), str)}
 
 
-def test_every_accumulator_is_under_the_laws():
+def test_every_accumulator_is_tested_by_the_laws():
     found = {kind for kind in accumulators() if hasattr(kind, "merge")}
-    alone = {kind for kind in found if kind.kind not in ALONG}
-    # One that is in the folder of a method is under the laws with the examples of the method.
+    alone = {kind for kind in found if kind.kind not in AXES}
+    # Accumulators in the folder of a method may be tested with the examples of the method instead.
     assert all(".methods." in kind.__module__ for kind in alone)
-    assert ALONG.keys() == {kind.kind for kind in found - alone}
+    assert AXES.keys() == {kind.kind for kind in found - alone}
 
 
-def test_those_that_take_holes_say_so():
+def test_accumulators_that_allow_missing_values_are_the_listed_ones():
     data = hostile_data("kind", N, D)
-    assert {kind for kind in OF_ANY if all(one.allow_nan for one in examples(kind, data))} == {*TAKE_HOLES}
+    assert {kind for kind in KINDS if all(one.allow_nan for one in examples(kind, data))} == {*ALLOW_NAN}
     assert not Composite([Pairwise(D), Moments(D)]).allow_nan, (
-        "one of several that needs all values needs them"
+        "a composite does not allow missing values if one of its parts does not"
     )
 
 
 @pytest.mark.parametrize("kind_of_data", HOSTILE)
-@pytest.mark.parametrize("kind", OF_ANY)
+@pytest.mark.parametrize("kind", KINDS)
 def test_laws(kind, kind_of_data):
     data = hostile_data(kind_of_data, N, D)
     for empty in examples(kind, data):
-        check_accumulator(empty, data, axis=ALONG[kind], labels=labels_for(kind))
+        check_accumulator(
+            empty,
+            data,
+            axis=AXES[kind],
+            labels=labels_for(kind),
+            amplification=amplification(empty, data),
+        )
 
 
 def labels_for(kind: str) -> np.ndarray | None:
-    return LABELS["numbers"] if kind in CLASSES else None
+    return LABELS["numbers"] if kind in LABELLED else None
 
 
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("kind_of_data", HOSTILE)
 def test_laws_of_classes(kind_of_data, labels):
     data = hostile_data(kind_of_data, N, D)
-    of_folds = [ByFold(ClassMoments(D), 3), ByFold(histograms(data), 2)]
-    others = [*examples("class_sums", data), *examples("histograms", data)[:2], *of_folds]
+    by_fold = [ByFold(ClassMoments(D), 3), ByFold(histograms(data), 2)]
+    others = [*examples("class_sums", data), *examples("histograms", data)[:2], *by_fold]
     for empty in [*examples("class_moments", data), lengths(data, LABELS[labels]), *others]:
         check_accumulator(empty, data, labels=LABELS[labels])
 
 
 @pytest.mark.parametrize("kind_of_data", HOSTILE)
-def test_laws_of_a_target_of_numbers(kind_of_data):
+def test_laws_with_a_numeric_target(kind_of_data):
     data, rng = hostile_data(kind_of_data, N, D), np.random.default_rng(8)
     for target in (rng.normal(size=N) + 1e6, 1e-3 * data[:, 0].astype(float)):
         cut = histograms(data, target=np.unique(np.quantile(target, [0.2, 0.5])))
@@ -293,29 +313,29 @@ def test_laws_of_a_target_of_numbers(kind_of_data):
 
 
 @pytest.mark.parametrize("kind_of_data", HOSTILE)
-def test_laws_of_a_kernel_that_is_stored(kind_of_data):
+def test_laws_of_a_stored_kernel(kind_of_data):
     data = hostile_data(kind_of_data, N, N)
     few = np.array([0, 3, 30])
     check_accumulator(KernelMoments(StoredColumns(few), [data[:, few].mean(axis=0, dtype=float)]), data)
 
 
-def of_distances(data: np.ndarray, *, allow_nan: bool) -> list[Accumulator]:
-    """What is made of a matrix of distances: a look at all, products, sums over pairs, some of them."""
+def distance_accumulators(data: np.ndarray, *, allow_nan: bool) -> list[Accumulator]:
+    """The accumulators of a distance matrix: the check, products, sums over pairs, and submatrices."""
     rng = np.random.default_rng(1)
     embedding = rng.normal(size=(N, K))
-    among, pairs = StoredDistances(N), np.sort(np.stack(np.triu_indices(N, 1), axis=1)[::5], axis=0)
+    stored, pairs = StoredDistances(N), np.sort(np.stack(np.triu_indices(N, 1), axis=1)[::5], axis=0)
     weights, matrix = rng.uniform(0.5, 2, N), rng.uniform(0, 2, (N, N))
     edges = np.unique(np.nanquantile(data, [0.2, 0.3, 0.7]))
     both: list[Accumulator] = [
         DistanceCheck(N, pairs, allow_nan=allow_nan),
-        Stress(among, embedding, PairWeights("normalized"), allow_nan=allow_nan),
-        Stress(among, embedding, PairWeights("relative", weights), allow_nan=allow_nan),
-        Stress(among, embedding, PairWeights("sammon", pairs=matrix + matrix.T), allow_nan=allow_nan),
-        BinnedDistances(among, embedding, PairWeights("normalized", weights), edges, allow_nan=allow_nan),
+        Stress(stored, embedding, PairWeights("normalized"), allow_nan=allow_nan),
+        Stress(stored, embedding, PairWeights("relative", weights), allow_nan=allow_nan),
+        Stress(stored, embedding, PairWeights("sammon", pairs=matrix + matrix.T), allow_nan=allow_nan),
+        BinnedDistances(stored, embedding, PairWeights("normalized", weights), edges, allow_nan=allow_nan),
         Submatrix(np.array([0, 3, N - 1]), np.arange(N), allow_nan=allow_nan),
         PickedDistances(rng.integers(0, N, (N, 4)), allow_nan=allow_nan),
     ]
-    return both if allow_nan else [*both, DistanceProducts(among, embedding)]
+    return both if allow_nan else [*both, DistanceProducts(stored, embedding)]
 
 
 def distances(kind_of_data: str) -> np.ndarray:
@@ -327,57 +347,57 @@ def distances(kind_of_data: str) -> np.ndarray:
 @pytest.mark.parametrize("kind_of_data", HOSTILE)
 def test_laws_of_stored_distances(kind_of_data, dtype):
     data = distances(kind_of_data).astype(dtype)
-    for empty in of_distances(data, allow_nan=False):
+    for empty in distance_accumulators(data, allow_nan=False):
         check_accumulator(empty, data)
         check_bounded(empty, data)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.9])
 @pytest.mark.parametrize("kind_of_data", HOSTILE)
-def test_laws_of_stored_distances_with_holes(kind_of_data, share):
+def test_laws_of_stored_distances_with_missing_values(kind_of_data, share):
     data = distances(kind_of_data)
-    gone = np.triu(np.random.default_rng(2).random((N, N)) < share, 1)
-    data[gone | gone.T] = np.nan
-    for empty in of_distances(data, allow_nan=True):
+    missing_pairs = np.triu(np.random.default_rng(2).random((N, N)) < share, 1)
+    data[missing_pairs | missing_pairs.T] = np.nan
+    for empty in distance_accumulators(data, allow_nan=True):
         assert empty.allow_nan
         check_accumulator(empty, data)
 
 
 def test_laws_of_stored_distances_with_weights():
     data, weights = distances("kind"), np.random.default_rng(2).integers(1, 4, size=N).astype(float)
-    for empty in of_distances(data, allow_nan=False):
+    for empty in distance_accumulators(data, allow_nan=False):
         check_accumulator(empty, data, weights=weights)
 
 
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("kind_of_data", HOSTILE)
-@pytest.mark.parametrize("kind", TAKE_HOLES)
-def test_laws_with_holes(kind, kind_of_data, missing):
+@pytest.mark.parametrize("kind", ALLOW_NAN)
+def test_laws_with_missing_values(kind, kind_of_data, missing):
     data = hostile_data(kind_of_data, N, D, missing=missing)
     for empty in examples(kind, data):
-        check_accumulator(empty, data)
+        check_accumulator(empty, data, amplification=amplification(empty, data))
 
 
-@pytest.mark.parametrize("kind", OF_ANY)
+@pytest.mark.parametrize("kind", KINDS)
 def test_laws_with_weights(kind):
     weights = np.random.default_rng(2).integers(0, 4, size=N).astype(float)
     data = hostile_data("kind", N, D)
     for empty in examples(kind, data):
-        check_accumulator(empty, data, axis=ALONG[kind], weights=weights, labels=labels_for(kind))
+        check_accumulator(empty, data, axis=AXES[kind], weights=weights, labels=labels_for(kind))
 
 
 @pytest.mark.parametrize("missing", MISSING)
-@pytest.mark.parametrize("kind", TAKE_HOLES)
-def test_laws_with_weights_and_holes(kind, missing):
+@pytest.mark.parametrize("kind", ALLOW_NAN)
+def test_laws_with_weights_and_missing_values(kind, missing):
     weights = np.random.default_rng(2).integers(0, 4, size=N).astype(float)
     data = hostile_data("big offset", N, D, missing=missing)
     for empty in examples(kind, data):
-        check_accumulator(empty, data, weights=weights)
+        check_accumulator(empty, data, weights=weights, amplification=amplification(empty, data))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in OF_ANY if kind != "loadings"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "loadings"])
 def test_state_is_bounded(kind):
     data = hostile_data("kind", N, D)
     for empty in examples(kind, data):
-        if not (isinstance(empty, Sample) and empty.size > N):  # it has not seen enough yet
-            check_bounded(empty, data, axis=ALONG[kind], labels=labels_for(kind))
+        if not (isinstance(empty, Sample) and empty.size > N):  # it is not full yet
+            check_bounded(empty, data, axis=AXES[kind], labels=labels_for(kind))
