@@ -68,6 +68,7 @@ class ColumnSubset(Source):
         return self._gathered(memory, self._whole.read_scratch, rows, cols)
 
     def _gathered(self, memory: Array, read: Callable[[Span, Span], Array], rows: Span, cols: Span) -> Array:
+        """Read the selected columns into `memory`, one group of columns at a time, and return it."""
         for wide, selected in self._groups:
             here = Span(max(selected.start, cols.start), min(selected.stop, cols.stop))
             if here.start < here.stop:

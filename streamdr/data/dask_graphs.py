@@ -120,6 +120,7 @@ class Graph:
         return False
 
     def _computed_within(self, keys: list[Key], limit: int, client: Any) -> dict[Key, Any]:
+        """Compute results, and raise `_TooLarge` if they take more than `limit` bytes."""
         if client is not None:
             return self._fetched_within(client, keys, limit)
         wanted, sizes = set(keys), {"total": 0}
@@ -135,6 +136,8 @@ class Graph:
         return dict(zip(keys, values, strict=True))
 
     def _fetched_within(self, client: Any, keys: list[Key], limit: int) -> dict[Key, Any]:
+        """Compute results on a cluster and fetch them, unless they take more than `limit` bytes."""
+
         from distributed import wait
 
         pending = client.get(self._part(keys), keys, sync=False)
@@ -179,6 +182,8 @@ def _active_client() -> Any:
 
 
 def _in_a_worker() -> bool:
+    """Whether this code runs on a dask worker."""
+
     from distributed import get_worker
 
     try:

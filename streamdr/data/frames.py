@@ -84,6 +84,7 @@ def require_numbers(frame: Any) -> None:
 
 
 def _only_variable(data: Any) -> Any:
+    """Return the only variable of a Dataset."""
     names = list(data.data_vars)
     if len(names) == 1:
         return data[names[0]]
@@ -96,6 +97,7 @@ def _only_variable(data: Any) -> Any:
 
 
 def _pandas_number(column: Any) -> bool:
+    """Whether a pandas column holds numbers."""
     kind = getattr(column.dtype, "kind", "O")
     if kind != "O":
         return kind in "biuf"
@@ -107,10 +109,12 @@ def _pandas_number(column: Any) -> bool:
 
 
 def _polars_number(kind: Any) -> bool:
+    """Whether a polars type is numeric."""
     return bool(kind.is_numeric()) or str(kind) in ("Boolean", "Null")
 
 
 def _in_memory(frame: Any) -> Array:
+    """Return the values of a data frame in memory as a numpy array."""
     values = np.asarray(frame)
     if values.dtype.kind == "O":  # columns of several types, or with missing values
         values = frame.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -118,5 +122,6 @@ def _in_memory(frame: Any) -> Array:
 
 
 def _listed(names: Sequence[Any]) -> str:
+    """Return the first few names, for a message."""
     shown = ", ".join(repr(name) for name in names[:_MAX_SHOWN])
     return f"{shown} and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else shown

@@ -101,9 +101,11 @@ class MappedSource(Source):
 
     @property
     def _size(self) -> int:
+        """The size of the array in bytes."""
         return self.spec.n_rows * self.spec.n_cols * self.spec.dtype.itemsize
 
     def _map(self) -> Array:
+        """Return a new mapping of the file."""
         try:
             with open_regular(self.name) as file:
                 return np.memmap(

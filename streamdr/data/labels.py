@@ -87,6 +87,7 @@ class LabelColumnSource(Source):
         return self._read_without_labels(self._base.read_scratch, rows, cols)
 
     def _read_without_labels(self, read: Callable[[Span, Span], Array], rows: Span, cols: Span) -> Array:
+        """Read a region, without the label column."""
         if cols.stop <= self.column:
             return read(rows, cols)
         if cols.start >= self.column:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 import threading
 from functools import cached_property
 from itertools import accumulate
@@ -30,6 +29,8 @@ class DaskSource(Source):
     """A dask array. A read computes the chunks that it needs, in the calling thread or by a dask client."""
 
     def __init__(self, array: Any, *, sample_axis: int | str = 0, name: str | None = None) -> None:
+        from streamdr.data.dask_graphs import futures_in
+
         self.name = name or f"dask array {array.name}"
         require_numeric(array.dtype, self.name)
         require_unmasked(array._meta, self.name)
@@ -42,7 +43,7 @@ class DaskSource(Source):
         self.chunks = self.layout.granularity(array.chunksize)
         self._array = array
         self._identity = f"{array.name} {self.layout} {array.dtype.str} {array.chunks}"
-        self._is_persisted = holds_futures(array)
+        self._is_persisted = bool(futures_in(array))
         self._held: dict[Axis, dict[Any, Any]] = {}
         self._lock = threading.Lock()
         self._edges = tuple(tuple(accumulate(lengths, initial=0)) for lengths in array.chunks)
@@ -146,6 +147,8 @@ class DaskSource(Source):
 
     @cached_property
     def _graph(self) -> Graph:
+        """The flattened graph. It is not pickled."""
+
         from streamdr.data.dask_graphs import Graph
 
         graph = Graph(self._array)
@@ -194,11 +197,3 @@ class XarraySource(Source):
     def _snapshot(self) -> WholeSnapshot:
         """Return a digest of the contents: the file behind the variable is not accessible."""
         return WholeSnapshot(digest_contents(self).hexdigest())
-
-
-def holds_futures(array: Any) -> bool:
-    """Whether the graph of a dask array contains futures: results that a cluster holds."""
-    if "distributed" not in sys.modules:
-        return False
-    future = sys.modules["distributed"].Future
-    return any(isinstance(value, future) for value in array.__dask_graph__().values())

@@ -100,6 +100,7 @@ class MissingValuesSource(Source):
         return values
 
     def _require_flags(self, flags: Array, mask: Source, rows: Span, cols: Span) -> None:
+        """Raise an error if the mask has values other than 0 and 1."""
         if flags.dtype == _BOOL or (flags.max() <= 1 and flags.min() >= 0):
             return
         row, col = np.argwhere((flags > 1) | (flags < 0))[0]

@@ -107,6 +107,7 @@ def open_source(
 def _open(
     data: Any, array: str | None, sample_axis: int | str, allow_missing: bool, name: str = "array"
 ) -> Source:
+    """Open data without mask, weights and labels."""
     data = single_matrix(parse_location(data) if isinstance(data, str) else data)
     key = _KEYS.get(name, name)
     node = _zarr_node(data, key)
@@ -192,6 +193,7 @@ def _open_data_array(data: Any, sample_axis: int | str) -> Source:
 
 
 def _open_masked(data: np.ma.MaskedArray[Any, Any], sample_axis: int | str, name: str) -> Source:
+    """Open a numpy masked array."""
     values = _open(np.ma.getdata(data), None, sample_axis, False, name)
     if data.mask is np.ma.nomask:
         return values
@@ -201,6 +203,7 @@ def _open_masked(data: np.ma.MaskedArray[Any, Any], sample_axis: int | str, name
 
 
 def _open_mask(mask: Any, source: Source, sample_axis: int | str, allow_missing: bool) -> Source:
+    """Open a mask with the sample axis of its data."""
     layout = layout_of(source)
     axis = sample_axis if isinstance(sample_axis, str) else layout.sample_axis
     try:
@@ -214,6 +217,7 @@ def _open_mask(mask: Any, source: Source, sample_axis: int | str, allow_missing:
 
 
 def _open_weights(weights: Any, source: Source) -> Source:
+    """Open weights, one per row."""
     opened = _companion(_open(weights, None, 0, False, "weights"))
     n_rows, n_cols = opened.spec.n_rows, opened.spec.n_cols
     if (n_rows, n_cols) != (source.spec.n_rows, 1):
@@ -234,6 +238,7 @@ def _companion(opened: Source) -> Source:
 
 
 def _open_labels(labels: Any, source: Source) -> Source:
+    """Open labels, one per row: numbers or text."""
     labels = single_matrix(parse_location(labels) if isinstance(labels, str) else labels)
     node = _zarr_node(labels, "labels")
     opened: Source | None = None if node is None else TextStore.at(node)

@@ -49,6 +49,7 @@ class RowSubset(Source):
         return self._gathered(memory, rows, cols)
 
     def _gathered(self, memory: Array, rows: Span, cols: Span) -> Array:
+        """Read rows into `memory`, one span of the whole source at a time, and return it."""
         start = 0
         for piece in self._pieces(rows):
             memory[start : start + len(piece)] = self._whole.read_scratch(piece, cols)

@@ -219,15 +219,18 @@ class Source(ABC):
         return Block(span, values, self._labels(rows), self._weights(rows), disposable, locate_nonfinite)
 
     def _area(self, span: Span, axis: Axis) -> tuple[Span, Span]:
+        """Return the rows and columns of a span along an axis."""
         everything = Span(0, self.spec.length("columns" if axis == "rows" else "rows"))
         return (span, everything) if axis == "rows" else (everything, span)
 
     def _labels(self, rows: Span) -> Array | None:
+        """Return the checked labels of rows."""
         if self.labels is None:
             return None
         return checked_labels(_read_companion("labels", self.labels, rows), self.labels.name, rows)
 
     def _weights(self, rows: Span) -> Array | None:
+        """Return the checked weights of rows."""
         if self.weights is None:
             return None
         weights = widen(_read_companion("weights", self.weights, rows)).astype(np.float64)
@@ -272,11 +275,13 @@ class Source(ABC):
         )
 
     def _column(self, column: int) -> str:
+        """Return the number and name of a column, for a message."""
         if self.feature_names is None:
             return f"column {column}"
         return f"column {column} ({self.feature_names[column]!r})"
 
     def _region(self, rows: Span, cols: Span) -> str:
+        """Return the rows and columns of a region, for a message."""
         where = f"rows {rows.start}-{rows.stop - 1}"
         if len(cols) < self.spec.n_cols:
             where += f", columns {cols.start}-{cols.stop - 1}"

@@ -102,6 +102,7 @@ def _as_text(values: Array, name: str) -> Array:
 
 
 def _text_digest(values: Array) -> str:
+    """Return a digest of strings."""
     return hashlib.blake2b(
         "\0".join(values.ravel().tolist()).encode("utf-8", "surrogatepass"), digest_size=20
     ).hexdigest()

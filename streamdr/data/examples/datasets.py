@@ -177,6 +177,7 @@ def denoising_errors(example: Example, denoised: Array, n_components: int) -> De
 
 
 def _create(path: Path, example: Example) -> None:
+    """Write the data, the complete data and the labels of an example to a new store."""
     complete, labels = _loaded(example)
     with Staging(path, kind="example", overwrite=False) as staging:
         given = _corrupted(example, complete)
@@ -190,6 +191,7 @@ def _create(path: Path, example: Example) -> None:
 
 
 def _loaded(example: Example) -> tuple[Array, Array]:
+    """Return the values and labels of the data set."""
     bunch = getattr(import_module("sklearn.datasets"), f"load_{example.dataset}")()
     return np.asarray(bunch.data, np.float64), np.asarray(bunch.target)[:, None]
 

@@ -160,4 +160,5 @@ def ensure(path: Path, recipe: Synthetic, *, progress: Progress) -> None:
 
 
 def _recorded(recipe: Synthetic) -> dict[str, int | float | str]:
+    """Return the recipe as it is recorded in the store."""
     return {**asdict(recipe), "revision": _REVISION}

@@ -130,6 +130,7 @@ def ingest(
 def _create(
     source: Path, dest: Path, options: Options, chunk_rows: int | None, overwrite: bool, progress: Progress
 ) -> IngestReport:
+    """Ingest a file into a new store."""
     with open_table(source, options) as table:
         stored = target_dtype(source, table.dtype, options.dtype)
         check_output(dest, kind="ingested", inputs=[source], overwrite=overwrite)
@@ -159,6 +160,7 @@ def _create(
 
 
 def _append(source: Path, dest: Path, options: Options, progress: Progress) -> IngestReport:
+    """Append the rows of a file to a store."""
     with appending(dest) as target:
         layout, rows_before = target.layout, target.matrix.shape[0]
         if options.dtype not in (None, layout.dtype):
@@ -186,6 +188,7 @@ def _append(source: Path, dest: Path, options: Options, progress: Progress) -> I
 
 
 def _append_grid(source: Path, table: Grid, target: Appending, progress: Progress) -> ArrayLayout:
+    """Write the rows of a grid, after those of the incomplete chunk, to the staging directory."""
     _require_rows(source, table)
     require_columns(source, table.shape[1:], target)
     n_tail = target.matrix.shape[0] - target.matrix.whole_rows
@@ -210,6 +213,7 @@ def _append_grid(source: Path, table: Grid, target: Appending, progress: Progres
 def _append_stream(
     source: Path, table: Stream, target: Appending, dtype: np.dtype[Any], progress: Progress
 ) -> ArrayLayout:
+    """Write the rows of a stream, after those of the incomplete chunk, to the staging directory."""
     require_columns(source, (table.n_cols,), target)
     writer = RowWriter(target.staging, table.n_cols, dtype, chunks=target.matrix.chunks)
     create_matrix(target.staging, replace(target.layout, shape=(0, table.n_cols)), name=_PROBE)
@@ -245,6 +249,7 @@ def _report(
 def _copy_grid(
     source: Path, table: Grid, group: Path, dtype: np.dtype[Any], chunk_rows: int | None, progress: Progress
 ) -> ArrayLayout:
+    """Write a grid to a new array, and return its layout."""
     _require_rows(source, table)
 
     def values(region: Index) -> Array:
@@ -256,6 +261,7 @@ def _copy_grid(
 
 
 def _require_rows(source: Path, table: Grid) -> None:
+    """Raise an error if a grid is empty or a single number."""
     if not table.shape:
         raise DataError(f"{source}: holds a single number, not a matrix; check that this is the right file")
     if 0 in table.shape:
@@ -292,10 +298,12 @@ def _copy_stream(
 
 
 def _label(source: Path) -> str:
+    """Return the label of the progress bar."""
     return f"Ingesting {source.name}"
 
 
 def _parse_dtype(name: str | None) -> np.dtype[Any] | None:
+    """Return the type with a name, which must be an integer or floating type."""
     if name is None:
         return None
     if name not in _FLOATS + _INTEGERS:

@@ -227,4 +227,5 @@ def require_columns(source: Path, sample: tuple[int, ...], target: Appending) ->
 
 
 def _shape(sample: tuple[int, ...]) -> str:
+    """Return the shape of a row, for a message."""
     return " x ".join(f"{length:,}" for length in sample) + " values" if sample else "a single value"

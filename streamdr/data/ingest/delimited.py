@@ -160,9 +160,11 @@ class _Parser:
         return self._parse_fields(lines, first_line)
 
     def _is_plain(self, line: str) -> bool:
+        """Whether numpy can parse a line: all fields, without quotes."""
         return line.count(self.delimiter) == self.n_fields - 1 and '"' not in line and not line.isspace()
 
     def _labels(self, rows: list[tuple[int, list[str]]]) -> Array | None:
+        """Return the labels of rows, which are given with their line numbers."""
         if self.labels is None or self.label_kind is None:
             return None
         found: list[str | float] = []
@@ -182,6 +184,7 @@ class _Parser:
         return as_labels(found, self.label_kind)
 
     def _parse_fields(self, lines: list[str], first_line: int) -> tuple[Array, Array | None]:
+        """Return the numbers and labels of lines, parsed field by field."""
         reader = csv.reader(lines, delimiter=self.delimiter)
         rows, read = [], []
         with _naming(self.path):
@@ -200,6 +203,7 @@ class _Parser:
         return np.array(rows, self.dtype).reshape(-1, len(self.used)), self._labels(read)
 
     def _number(self, field: str, line: int, column: int) -> float:
+        """Return a field as a number. Errors name the line and the column."""
         try:
             return _parse_float(field) if self.dtype.kind == "f" else _parse_integer(field, self.dtype)
         except ValueError:
@@ -213,6 +217,7 @@ class _Parser:
 
 
 def _parse_float(field: str) -> float:
+    """Return a field as a float, NaN if it is missing."""
     text = field.strip()
     if text in _BOOLEANS:
         return float(_BOOLEANS[text])
@@ -224,6 +229,7 @@ def _parse_float(field: str) -> float:
 
 
 def _parse_integer(field: str, dtype: np.dtype[Any]) -> int:
+    """Return a field as an integer in the range of a type."""
     number = _BOOLEANS[field.strip()] if field.strip() in _BOOLEANS else int(field)
     if "_" in field or not np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
         raise ValueError
@@ -231,6 +237,7 @@ def _parse_integer(field: str, dtype: np.dtype[Any]) -> int:
 
 
 def _is_number(field: str) -> bool:
+    """Whether a field is a number, a boolean or missing."""
     try:
         _parse_float(field)
     except ValueError:
@@ -265,6 +272,7 @@ def _counts(fields: Sequence[str]) -> bool:
 
 
 def _is_empty_line(row: Sequence[str]) -> bool:
+    """Whether the fields are those of an empty line."""
     return len(row) <= 1 and not "".join(row).strip()
 
 
@@ -295,6 +303,7 @@ def _delimiter(path: Path, lines: Sequence[str], given: str | None) -> str:
 
 
 def _text(path: Path, raw: IO[bytes]) -> io.TextIOWrapper:
+    """Return the decoded text of a file, decompressed if it is gzipped."""
     data = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
     return io.TextIOWrapper(data, encoding="utf-8-sig")  # spreadsheets write a byte order mark first
 
@@ -311,6 +320,7 @@ def _lines(path: Path, text: io.TextIOWrapper) -> list[str]:
 
 
 def _require_line(path: Path, line: str) -> None:
+    """Raise an error if a line has reached the maximum length."""
     if len(line) == _MAX_LINE:
         raise DataError(f"{path}: has a line that is too long; check that it is delimited text")
 

@@ -78,6 +78,7 @@ def open_table(source: Path, options: Options) -> AbstractContextManager[Table]:
 
 
 def _format(source: Path) -> Format:
+    """Return the format of a file, by its suffix."""
     name = source.name.lower()
     if name.endswith(".zarr") or (source / "zarr.json").exists() or (source / ".zgroup").exists():
         raise DataError(f"{source}: is a zarr store already, which streamdr reads directly")

@@ -58,6 +58,7 @@ def open_hdf5(path: Path, options: Options) -> Iterator[Grid]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
+    """Convert errors of h5py to a DataError that names the file."""
     try:
         yield
     except DataError:
@@ -67,6 +68,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _find(path: Path, file: h5py.File, name: str | None) -> h5py.Dataset:
+    """Return the dataset with a name, or the only one."""
     found: dict[str, str] = {}
 
     def collect(key: str, item: Any) -> None:

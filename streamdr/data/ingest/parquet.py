@@ -79,6 +79,7 @@ def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
 
 
 def _parts(path: Path) -> list[Path]:
+    """Return the file, or the part files of a directory in their natural order."""
     if not path.is_dir():
         return [path]
     parts = [part for part in path.rglob("*") if part.suffix in (".parquet", ".pq") and not part.is_dir()]
@@ -100,6 +101,7 @@ def _natural_order(part: Path) -> list[str | int]:
 
 @contextmanager
 def _opened(part: Path) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file. Errors of pyarrow become a DataError that names the file."""
     try:
         require_regular(part)
         # Buffered, so that a large row group is not read at once.
@@ -145,6 +147,7 @@ def _chosen_columns(path: Path, file: pq.ParquetFile, schema: pa.Schema, options
 
 
 def _is_number(kind: pa.DataType) -> bool:
+    """Whether a type is numeric or boolean."""
     types = pa.types
     return bool(
         types.is_decimal(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
@@ -152,6 +155,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _label_kind(part: Path, schema: pa.Schema, name: str) -> LabelKind:
+    """Return the type of labels in a column."""
     kind = schema.field(name).type
     values = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_string(values) or pa.types.is_large_string(values) or pa.types.is_string_view(values):
@@ -164,6 +168,7 @@ def _label_kind(part: Path, schema: pa.Schema, name: str) -> LabelKind:
 
 
 def _labels(part: Path, column: pa.Array, kind: LabelKind, first_row: int) -> Array:
+    """Return the labels of a batch. A missing label is an error."""
     values = column.to_pylist()
     if None in values:
         row = first_row + values.index(None)
@@ -175,6 +180,7 @@ def _labels(part: Path, column: pa.Array, kind: LabelKind, first_row: int) -> Ar
 
 
 def _numpy_type(part: Path, name: str, kind: pa.DataType) -> np.dtype[Any]:
+    """Return the numpy type of a column."""
     if pa.types.is_decimal(kind):
         return np.dtype(np.float64)
     if _is_number(kind):
@@ -187,6 +193,7 @@ def _numpy_type(part: Path, name: str, kind: pa.DataType) -> np.dtype[Any]:
 
 
 def _require_same_types(part: Path, schema: pa.Schema, model: Path, types: dict[str, pa.DataType]) -> None:
+    """Raise an error if a part file has other types than the first one."""
     available = frozenset(schema.names)
     for name, kind in types.items():
         found = schema.field(name).type if name in available else None
@@ -215,6 +222,7 @@ def _has_missing(file: pq.ParquetFile, names: Sequence[str]) -> bool:
 
 
 def _values(batch: pa.RecordBatch, names: Sequence[str], dtype: np.dtype[Any]) -> Array:
+    """Return the columns of a batch as a matrix."""
     values = np.empty((batch.num_rows, len(names)), dtype)
     for i, name in enumerate(names):
         column = batch.column(name)

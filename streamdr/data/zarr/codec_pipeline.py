@@ -199,6 +199,7 @@ class _Shard(Pipeline):
 
 
 def _serializer(codec: Codec, values: Values, fill_value: Any, where: str) -> Pipeline:
+    """Return the decoder of an array-to-bytes codec."""
     if codec.name == "bytes" and values.dtype.kind != "O":
         return _Bytes(values, codec.configuration)
     if codec.name == VLEN_TEXT and values.dtype.kind == "O":
@@ -240,10 +241,12 @@ def _unbounded(codec: Codec) -> Decode:
 
 
 def _numcodec(codec: Codec) -> Any:
+    """Return the codec of numcodecs."""
     return numcodecs.get_codec({"id": codec.name.removeprefix("numcodecs."), **codec.configuration})
 
 
 def _encoded_limit(codec: Codec, size: int) -> int:
+    """Return the most bytes that a codec makes of `size` bytes."""
     name = codec.name.removeprefix("numcodecs.")
     if name in CHECKSUMS:
         return size + 8
@@ -302,6 +305,7 @@ def _as_bytes(data: Any) -> NDArray[np.uint8]:
 
 
 def _decoded_text(data: Any, values: Values) -> Array:
+    """Return strings that were encoded by vlen-utf8."""
     raw = _as_bytes(data)
     if raw.size > values.size:
         raise ValueError(f"it has {raw.size:,} bytes of text where at most {values.size:,} are expected")

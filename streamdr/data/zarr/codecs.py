@@ -102,6 +102,7 @@ def _allowed(name: str, configuration: Mapping[str, Any], where: str, *, text: b
 
 
 def _require_plain_type(name: str, dtype: object, where: str) -> None:
+    """Raise an error if a parameter of a codec is not a numeric type."""
     if dtype is None:
         return
     try:

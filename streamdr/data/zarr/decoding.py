@@ -96,6 +96,7 @@ class ChunkDecoder:
         )
 
     def _require_size(self, size: int) -> None:
+        """Raise an error if a chunk does not have its expected size."""
         if size != self.size:
             raise ValueError(f"it decodes to {size} bytes where {self.size} are expected")
 
@@ -108,6 +109,7 @@ def _encoded_size(size: int, steps: int) -> int:
 
 
 def _plain_decoder(name: str) -> Decode:
+    """Return the decoder of a codec without parameters."""
     decoder = decompressor(Codec(name, {}))
     assert decoder is not None
     return decoder

@@ -54,6 +54,7 @@ def blosc_size(data: Any) -> int:
 
 
 def _require(size: int, limit: int) -> int:
+    """Return the size, or raise an error if it exceeds the limit."""
     if size > limit:
         raise ValueError(f"it decodes to {size:,} bytes or more where {limit:,} are expected")
     return size
@@ -115,12 +116,14 @@ def zstd_sizes(data: Any) -> tuple[int | None, int]:
 
 
 def _number(view: memoryview, start: int, length: int) -> int:
+    """Return a little-endian integer in zstd data."""
     if start + length > len(view):
         raise ValueError("the data ends within a zstd frame")
     return int.from_bytes(view[start : start + length], "little")
 
 
 def _read(file: Any, limit: int) -> bytes:
+    """Read a decompressed file of at most `limit` bytes."""
     decoded: bytes = file.read(limit + 1)
     _require(len(decoded), limit)
     return decoded

@@ -85,6 +85,7 @@ def _is_data(node: Node) -> bool:
 
 
 def _named(node: Node, array: str) -> Located:
+    """Return the array with a name in a group."""
     path = array.strip("/")
     names = path.split("/")
     if not path or ".." in names or "\0" in path:
@@ -102,6 +103,7 @@ def _named(node: Node, array: str) -> Located:
 
 
 def _listed(names: list[str]) -> str:
+    """Return the arrays of a group, for a message."""
     return f"the group has the arrays {', '.join(names)}" if names else "the group has no array in it"
 
 

@@ -127,6 +127,7 @@ def require_version(document: Mapping[str, Any], version: int, where: str) -> No
 
 
 def _type_v2(declared: object, filters: object, where: str) -> np.dtype[Any]:
+    """Return the numpy type of a v2 array."""
     if isinstance(declared, str):
         if declared in _V2_TYPES or _V2_TEXT.fullmatch(declared):
             return np.dtype(declared)
@@ -137,6 +138,7 @@ def _type_v2(declared: object, filters: object, where: str) -> np.dtype[Any]:
 
 
 def _type_v3(declared: object, where: str) -> np.dtype[Any]:
+    """Return the numpy type of a v3 array."""
     if isinstance(declared, str) and declared in _V3_TYPES:
         return np.dtype(declared)
     name, configuration = _extension(declared, "data_type", where)
@@ -154,6 +156,7 @@ def _type_v3(declared: object, where: str) -> np.dtype[Any]:
 
 
 def _parse_v2(document: Mapping[str, Any], attributes: Mapping[str, Any], where: str) -> ArrayMetadata:
+    """Return the metadata of a v2 array."""
     filters = document.get("filters") or []
     dtype = _type_v2(document["dtype"], filters, where)
     if not isinstance(filters, list):
@@ -177,6 +180,7 @@ def _parse_v2(document: Mapping[str, Any], attributes: Mapping[str, Any], where:
 
 
 def _parse_v3(document: Mapping[str, Any], attributes: Mapping[str, Any], where: str) -> ArrayMetadata:
+    """Return the metadata of a v3 array."""
     dtype = _type_v3(document["data_type"], where)
     name, configuration = _extension(document["chunk_grid"], "chunk_grid", where)
     if name != "regular":
@@ -218,6 +222,7 @@ def parse_sharding(
 
 
 def _grid(shape: object, chunk: object, where: str) -> ChunkGrid:
+    """Return the chunk grid of a shape."""
     lengths = _lengths(shape, "shape", 0, where)
     chunks = _lengths(chunk, "chunks", 1, where)
     if len(lengths) != len(chunks):
@@ -226,6 +231,7 @@ def _grid(shape: object, chunk: object, where: str) -> ChunkGrid:
 
 
 def _lengths(declared: object, what: str, least: int, where: str) -> tuple[int, ...]:
+    """Return a list of integers of at least `least` as a tuple."""
     if not isinstance(declared, list) or not all(type(n) is int and n >= least for n in declared):
         raise DataError(f"{where}: {what} must be integers of at least {least}, not {shortened(declared)}")
     if len(declared) > _MAX_DIMENSIONS:
@@ -251,6 +257,7 @@ def _require_decodable(metadata: ArrayMetadata, where: str) -> None:
 
 
 def _key_encoding(declared: object, where: str) -> KeyEncoding:
+    """Return the encoding of chunk keys of a v3 array."""
     name, configuration = _extension(declared, "chunk_key_encoding", where)
     if name == "default":
         return KeyEncoding("c", _separator(configuration.get("separator", "/"), where))
@@ -260,6 +267,7 @@ def _key_encoding(declared: object, where: str) -> KeyEncoding:
 
 
 def _separator(declared: object, where: str) -> str:
+    """Return the separator in chunk keys."""
     if declared not in (".", "/"):
         raise DataError(f"{where}: the separator in chunk keys must be . or /, not {shortened(declared)}")
     return str(declared)
@@ -284,6 +292,7 @@ def _dims(declared: object, shape: list[int]) -> tuple[str | None, ...] | None:
 
 
 def _feature_names(attributes: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the feature names in the attributes, if they are valid."""
     names = attributes.get("feature_names")
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
         return tuple(names)

@@ -58,6 +58,7 @@ def find_missing(node: Node, metadata: ArrayMetadata, present: Present) -> Missi
 
 
 def _find_missing_in_shards(node: Node, metadata: ArrayMetadata) -> Missing | None:
+    """Return the chunks that are missing in the indexes of shards."""
     index = ShardIndex.of(metadata)
     if index is None:
         raise DataError(
@@ -84,6 +85,7 @@ def _find_missing_in_shards(node: Node, metadata: ArrayMetadata) -> Missing | No
 
 
 def _offsets(node: Node, key: str, index: ShardIndex) -> NDArray[np.uint64]:
+    """Return the offsets in the index of a shard."""
     try:
         with node.parts(key) as part:
             if part is None:

@@ -126,4 +126,5 @@ class Stamps:
 
 
 def _key_number(key: str) -> int:
+    """Return a 64-bit digest of a key."""
     return int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), signed=True)

@@ -89,6 +89,7 @@ class ZarrSource(Source):
         return self._filled(memory, region, part)
 
     def _filled(self, matrix: Array, region: Region, part: Span) -> Array:
+        """Read a region into a matrix, and return the requested columns."""
         box = self.layout.box(matrix, region)
         for piece in self._metadata.grid.overlaps(region):
             try:
@@ -171,9 +172,11 @@ class ZarrSource(Source):
         return json.dumps([values, (*self.layout.features, axis)], sort_keys=True).encode()
 
     def _contents(self, start: int, stop: int) -> bytes:
+        """Return the bytes of rows of a single column."""
         return self.read(Span(start, stop), Span(0, 1)).tobytes()
 
     def _unreadable(self, piece: Overlap, error: Exception) -> DataError:
+        """Return the error for a chunk that cannot be read."""
         key = self._metadata.keys.key(piece.coords)
         where = self._covered(self._metadata.grid.bounds(piece.coords))
         if isinstance(error, MissingChunkError):
@@ -185,4 +188,5 @@ class ZarrSource(Source):
         return DataError(f"{message}; restore it from a copy or write it again")
 
     def _covered(self, region: Region) -> str:
+        """Return the rows and columns of a region of the array, for a message."""
         return self._region(*self.layout.covers(region))

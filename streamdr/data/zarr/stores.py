@@ -210,5 +210,6 @@ class StoreNode:
         return self._get(key, RangeByteRequest(start, start + length)) or b""
 
     def _get(self, key: str, part: RangeByteRequest | SuffixByteRequest | None) -> bytes | None:
+        """Return the bytes of a file, or of a part of it."""
         buffer = sync(self.store.get(self._key(key), default_buffer_prototype(), byte_range=part))
         return None if buffer is None else buffer.to_bytes()
