@@ -1,4 +1,4 @@
-"""What a configuration may say to a cluster: nothing that runs code, opens a port or lets a stranger in."""
+"""A configuration cannot pass arguments to a cluster that run code, open a port or let other users in."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SAMPLES = {
     "boolean": True,
     "array": [],
 }
-WORDS = {
+TEXTS = {
     "memory_limit": "1GB",
     "memory": "32 GB",
     "dashboard_address": "127.0.0.1:0",
@@ -96,7 +96,7 @@ HOSTILE = [
     "$IFS$(id)",
     "${IFS:-$(id)}",
 ]
-DOORS = {
+REFUSED = {
     # runs code
     "preload": ["evil.py"],
     "preload_argv": ["x"],
@@ -146,11 +146,11 @@ DOORS = {
 
 
 def sample(schema, name):
-    return WORDS.get(name, SAMPLES.get(schema.get("type")))
+    return TEXTS.get(name, SAMPLES.get(schema.get("type")))
 
 
 @pytest.mark.parametrize(("kind", "name"), EVERY)
-def test_what_is_allowed_is_taken_as_people_write_it_and_never_with_anything_of_a_shell(kind, name):
+def test_allowed_arguments_accept_usual_values_and_refuse_shell_syntax(kind, name):
     schema = ALLOWED[kind][name]
     value = sample(schema, name)
     if name == "idle_timeout" and kind == "KubeCluster":
@@ -169,10 +169,10 @@ def test_what_is_allowed_is_taken_as_people_write_it_and_never_with_anything_of_
 
 
 @pytest.mark.parametrize("kind", sorted(ALLOWED))
-def test_what_runs_code_or_opens_ports_is_no_argument(kind):
-    for name, value in DOORS.items():
+def test_arguments_that_run_code_or_open_ports_are_refused(kind):
+    for name, value in REFUSED.items():
         if name == "processes" and kind not in ("LocalCluster", "KubeCluster", "Coiled"):
-            continue  # there it is a number
+            continue  # for queues it is a number
         with pytest.raises(
             ParameterError, match=f"'{name}' is not an argument that a configuration may pass"
         ):
@@ -196,12 +196,12 @@ def test_what_runs_code_or_opens_ports_is_no_argument(kind):
         "exclusive",
     ],
 )
-def test_of_the_directives_of_slurm_those_that_say_where_and_when(directive):
+def test_slurm_directives_that_run_code_or_write_files_are_refused(directive):
     with pytest.raises(ParameterError, match="has an invalid value"):
         Cluster("SLURMCluster", {"job_extra_directives": [directive]})
 
 
-def test_a_configuration_is_refused_with_the_line_and_without_the_value():
+def test_the_error_of_a_configuration_shows_the_line_but_not_the_value():
     text = (
         "input: {path: x}\nmethod: {name: pca}\noutput: {model: m}\nexecution:\n  cluster:\n"
         "    name: LocalCluster\n    arguments: {scheduler_kwargs: {preload: [hunter2.py]}}\n"
@@ -220,24 +220,24 @@ def test_a_configuration_is_refused_with_the_line_and_without_the_value():
     assert present(cluster).arguments == {"host": "0.0.0.0"}
 
 
-def test_the_schema_knows_every_argument_and_no_other():
+def test_the_schema_has_every_argument_and_no_other():
     schema = argument_schema()
     known = {name for kinds in (ALLOWED, EXPOSING) for names in kinds.values() for name in names}
     assert set(schema["properties"]) == known
     assert schema["additionalProperties"] is False
 
 
-def test_the_reference_lists_them():
+def test_the_reference_lists_every_argument():
     page = (Path(__file__).parents[2] / "docs" / "CONFIG.md").read_text()
     table = page.partition("### Arguments of clusters")[2].partition("## Comparisons")[0]
     rows = dict(re.findall(r"^\| (\w[^|]*) \| (`[^|]*) \|$", table, re.MULTILINE))
-    shown = {kind.removesuffix(", besides"): set(re.findall(r"`(\w+)`", row)) for kind, row in rows.items()}
+    shown = {kind.removesuffix(", also"): set(re.findall(r"`(\w+)`", row)) for kind, row in rows.items()}
     for kind, known in ALLOWED.items():
         queue = shown["every queue"] if "cores" in known else set()
         assert shown[kind] | queue == {*known, *EXPOSING.get(kind, {})}, kind
 
 
-def test_numbers_of_workers_that_nobody_has_are_refused():
+def test_excessive_numbers_of_workers_are_refused():
     text = "input: {path: x}\nmethod: {name: pca}\noutput: {model: m}\nexecution: {workers: 1000000}\n"
     with pytest.raises(ConfigError, match=r"execution\.workers: .*of at most 1024 or null, not 1000000"):
         parse(text)
@@ -261,27 +261,28 @@ def test_numbers_of_workers_that_nobody_has_are_refused():
         Adaptive(10**6)
 
 
-# For real
+# Clusters that are really started
 
 
 def listening(family=None):
-    """The addresses at which a process and its descendants wait for others."""
+    """Return the addresses at which this process and its descendants, or a given family, listen."""
     members = family or [psutil.Process(), *psutil.Process().children(recursive=True)]
     return {each.laddr for m in members for each in m.net_connections("inet") if each.status == "LISTEN"}
 
 
 def answers(address, context):
-    """Whether a stranger gets a word out of a port, or at least is let in."""
+    """Return whether a server sends data to a client with this TLS context."""
     with socket.create_connection(tuple(address), timeout=5) as plain:
         try:
             with context.wrap_socket(plain) as wrapped:
                 wrapped.settimeout(5)
-                return bool(wrapped.recv(1))  # a dask server speaks first
+                return bool(wrapped.recv(1))  # a dask server sends first
         except (ssl.SSLError, OSError):
             return False
 
 
 def in_the_clear(address):
+    """Return whether a server sends data to a client without TLS."""
     with socket.create_connection(tuple(address), timeout=5) as plain:
         plain.settimeout(1)
         try:
@@ -291,29 +292,29 @@ def in_the_clear(address):
 
 
 def strangers(tmp_path):
-    """TLS as somebody would speak it who trusts everybody: with no key, and with keys of their own."""
-    theirs = certificates(tmp_path / "theirs", "theirs")
-    nobody, somebody = (ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) for _ in range(2))
-    for context in (nobody, somebody):
+    """Return TLS contexts of clients that check nothing: one without a key, and one with a foreign key."""
+    foreign = certificates(tmp_path / "foreign", "foreign")
+    without_key, with_key = (ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) for _ in range(2))
+    for context in (without_key, with_key):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    somebody.load_cert_chain(theirs["cert"], theirs["key"])
-    return nobody, somebody
+    with_key.load_cert_chain(foreign["cert"], foreign["key"])
+    return without_key, with_key
 
 
 def started(arguments=None, **settings):
     return clusters.start(Cluster("LocalCluster", arguments, workers=1), Execution(**settings), 1)
 
 
-def test_a_local_cluster_lets_no_stranger_in_whatever_it_is_told(tmp_path):
+def test_a_local_cluster_lets_no_stranger_in_whatever_its_arguments(tmp_path):
     before = listening([psutil.Process()])
-    told = {
+    arguments = {
         "threads_per_worker": 1,
         "memory_limit": "1GB",
         "local_directory": str(tmp_path),
         "dashboard_address": "localhost:0",
     }
-    with started(told) as cluster, ExitStack() as stack:
+    with started(arguments) as cluster, ExitStack() as stack:
         (at,) = cluster.scheduler_info["workers"]
         opened = listening() - before
         assert {address.ip for address in opened} == {"127.0.0.1"}
@@ -352,18 +353,18 @@ def _folder(dask_worker):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ALLOWED["LocalCluster"]))
-def test_with_any_argument_nothing_listens_but_on_loopback(tmp_path, name):
+def test_with_any_argument_everything_listens_on_loopback_only(tmp_path, name):
     value = str(tmp_path) if name == "local_directory" else sample(ALLOWED["LocalCluster"][name], name)
     with started({name: value}) as cluster:
         assert {address.ip for address in listening()} == {"127.0.0.1"}
         assert cluster.scheduler_address.startswith("tls://127.0.0.1:")
 
 
-def test_a_folder_that_others_could_exchange_is_not_imported_from(tmp_path, monkeypatch):
+def test_a_folder_that_others_could_replace_is_not_used(tmp_path, monkeypatch):
     with ExitStack() as stack:
         ours = private_folder(str(tmp_path), stack)
         assert stat.S_IMODE(ours.stat().st_mode) == 0o700
-        assert private_folder(str(tmp_path), stack) == ours, "so that dask can clear up what was left"
+        assert private_folder(str(tmp_path), stack) == ours, "dask removes the files of killed workers there"
         ours.chmod(0o777)
         other = private_folder(str(tmp_path), stack)
         assert other != ours
@@ -373,7 +374,7 @@ def test_a_folder_that_others_could_exchange_is_not_imported_from(tmp_path, monk
         assert not private_folder(str(tmp_path), stack).is_symlink()
         (tmp_path / "open").mkdir()
         (tmp_path / "open").chmod(0o777)
-        with pytest.raises(ParameterError, match="others could put their code there"):
+        with pytest.raises(ParameterError, match="other users can write there"):
             private_folder(str(tmp_path / "open"), stack)
         with pytest.raises(ParameterError, match="is not a folder"):
             private_folder(str(tmp_path / "none"), stack)

@@ -88,7 +88,7 @@ def test_a_fit_that_is_stopped_anywhere_resumes_to_the_same_bits(tmp_path):
     zarr.create_array(tmp_path / "x.zarr", data=correlated(3000, 6), chunks=(100, 6))
     source = open_source(tmp_path / "x.zarr")
     plain = Execution(workers=1)
-    method = SOM(4, 5, n_epochs=3)
+    method = som.SOM(4, 5, n_epochs=3)
     whole = fitting.fit(method, source, plain).model
     stops = 0
     for looks in range(3, 400, 40):
@@ -124,7 +124,7 @@ def test_no_accumulator_of_an_earlier_epoch_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(som, "UnitSums", Counted)
     monkeypatch.setattr(som, "stepped", counting)
     ledger = Execution(workers=1, ledger=tmp_path / "ledger", checkpoint_seconds=0.0)
-    fitting.fit(SOM(4, 5, n_epochs=6), open_source(tmp_path / "x.zarr"), ledger)
+    fitting.fit(som.SOM(4, 5, n_epochs=6), open_source(tmp_path / "x.zarr"), ledger)
     assert counts == counts[:1] * 6
 
 
