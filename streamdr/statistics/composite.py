@@ -64,6 +64,7 @@ class Composite:
             )
 
     def _named(self, entries: Any) -> dict[str, Any]:
+        """The entries of all parts; the number of a part precedes each name."""
         return {
             f"{number}.{name}": value
             for number, part in enumerate(self.parts)

@@ -43,5 +43,6 @@ def with_shared_passes(runs: Sequence[Passes]) -> Generator[Pass, Accumulator, l
 
 
 def _reads_same_rows(one: Pass, other: Pass) -> bool:
+    """Whether two passes can be combined."""
     same = (one.axis, one.part) == (other.axis, other.part)
     return same and one.in_memory is other.in_memory

@@ -79,10 +79,10 @@ def _squares_about_mean(values: Array, shift: Array, roots: Array) -> Array:
     """The weighted sum of squares of each column about its mean, slab by slab; values are not modified."""
     squares, sums = np.zeros(values.shape[1]), np.zeros(values.shape[1])
     for slab in slabs(values):
-        heavy = roots[slab].astype(values.dtype)
-        here = (values[slab] - shift) * heavy[:, None]
+        row_weights = roots[slab].astype(values.dtype)
+        here = (values[slab] - shift) * row_weights[:, None]
         squares += np.einsum("ij,ij->j", here, here)
-        sums += heavy @ here
+        sums += row_weights @ here
     about: Array = np.maximum(squares - sums**2 / (float(roots @ roots) or 1.0), 0.0)
     return about
 
@@ -172,7 +172,7 @@ class Gram:
 class Loadings(AlignedArrays):
     """V' A for eigenvectors V of A A', with each column's mean, deviation and variance.
 
-    They become the components. Its size grows with the columns, as that of the result does.
+    They become the components. Their size grows with the number of columns, like that of the result.
     """
 
     kind: ClassVar[str] = "loadings"
@@ -208,7 +208,7 @@ class Loadings(AlignedArrays):
         self.pieces.extend(later.pieces)
 
     def take(self) -> tuple[Array, Array]:
-        """Return mean, deviation and variance, and V'A (a row a vector), and empty the accumulator.
+        """Return mean, deviation and variance, and V'A (one row per vector), and empty the accumulator.
 
         Otherwise the result would be in memory twice.
         """

@@ -63,6 +63,7 @@ class JointSums:
         self._absorb(later.centre, later.squares, later.products, about_origin=False)
 
     def _absorb(self, centre: Centre, squares: Array, products: Array, *, about_origin: bool) -> None:
+        """Add the sums of more rows."""
         vectors, coefficients = self.centre.absorb(centre, moments_about_origin=about_origin)
         self.squares = self.squares + squares + coefficients @ vectors**2
         self.products = self.products + products + (coefficients * vectors[:, -1]) @ vectors[:, :-1]

@@ -33,11 +33,13 @@ def _kmeans_plus_plus(rows: Array, weights: Array, n_clusters: int, rng: np.rand
 
 
 def _draw_index(chances: Array, rng: np.random.Generator) -> int:
+    """A random index, with probabilities proportional to `chances`."""
     reached = np.cumsum(chances)
     return min(int(np.searchsorted(reached, rng.random() * reached[-1])), len(chances) - 1)
 
 
 def _lloyd(rows: Array, weights: Array, centres: Array) -> tuple[Array, float]:
+    """The clusters by Lloyd's iterations, and the sum of squared distances."""
     labels = np.full(len(rows), -1)
     for _ in range(_ITERATIONS):
         distances = _distances(rows, centres)

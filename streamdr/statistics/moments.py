@@ -59,6 +59,7 @@ class Moments:
         self._absorb(later.centre, later.scatter, about_origin=False)
 
     def _absorb(self, centre: Centre, scatter: Array, *, about_origin: bool) -> None:
+        """Add the moments of more rows."""
         corrections = self.centre.absorb(centre, moments_about_origin=about_origin)
         add_symmetric(self.scatter, scatter, *corrections)
 

@@ -48,6 +48,7 @@ class Products(AlignedArrays):
         self._absorb(later.centre, later.images, later.squares, about_origin=False)
 
     def _absorb(self, centre: Centre, images: Array, squares: Array | None, *, about_origin: bool) -> None:
+        """Add the products of more rows."""
         vectors, coefficients = self.centre.absorb(centre, moments_about_origin=about_origin)
         self.images += images
         self.images += (vectors @ self.basis).T @ (vectors * coefficients[:, None])
@@ -73,6 +74,7 @@ class Products(AlignedArrays):
         return {**self.centre.arrays(), **self._squares(), "images": self.images}
 
     def _squares(self) -> dict[str, Array]:
+        """The sums of squares, unless they are left out."""
         return {} if self.squares is None else {"squares": self.squares}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:

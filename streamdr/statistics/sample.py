@@ -28,42 +28,44 @@ class Sample:
         self.size = size
         self.seed = seed
         self.allow_nan = allow_nan
-        self.lots = np.zeros(0, np.uint64)
+        self.keys = np.zeros(0, np.uint64)
         self.numbers = np.zeros(0, np.int64)
         self.rows = np.zeros((0, n_cols + labelled))
         self.weights = np.zeros(0)
 
     def update(self, block: Block) -> None:
         """Fold one block of rows in. Rows of weight zero are ignored."""
-        lots = mixed(block.numbers.astype(np.uint64), self.seed)
-        weights = np.ones(len(lots)) if block.weights is None else block.weights
+        keys = mixed(block.numbers.astype(np.uint64), self.seed)
+        weights = np.ones(len(keys)) if block.weights is None else block.weights
         chosen = np.flatnonzero(weights > 0)
-        sound = all(self._is_sound(block.values[slab]) for slab in slabs(block.values))
-        if not sound:
+        valid = all(self._is_valid(block.values[slab]) for slab in slabs(block.values))
+        if not valid:
             block.locate_nonfinite()
-        if len(self.lots) == self.size:  # of equal keys the earlier one is kept
-            chosen = chosen[lots[chosen] < self.lots[-1]]
-        best = chosen[np.argsort(lots[chosen], kind="stable")[: self.size]]
+        if len(self.keys) == self.size:  # of equal keys the earlier one is kept
+            chosen = chosen[keys[chosen] < self.keys[-1]]
+        best = chosen[np.argsort(keys[chosen], kind="stable")[: self.size]]
         rows = np.empty((len(best), self.n_cols + self.labelled))
         for slab in slabs(rows):
             rows[slab, : self.n_cols] = block.values[best[slab]]
         if self.labelled:
             assert block.labels is not None  # methods that need labels are never run without them
             rows[:, self.n_cols] = block.labels[best]
-        self._absorb(lots[best], block.numbers[best].astype(np.int64), rows, weights[best])
+        self._absorb(keys[best], block.numbers[best].astype(np.int64), rows, weights[best])
 
-    def _is_sound(self, values: Array) -> bool:
+    def _is_valid(self, values: Array) -> bool:
+        """Whether all values are finite, or missing if that is allowed."""
         bad = np.isinf(values) if self.allow_nan else ~np.isfinite(values)
         return not bad.any()
 
     def merge(self, later: Self) -> None:
         """Fold in the sample of the rows that follow."""
-        self._absorb(later.lots, later.numbers, later.rows, later.weights)
+        self._absorb(later.keys, later.numbers, later.rows, later.weights)
 
-    def _absorb(self, lots: Array, numbers: Array, rows: Array, weights: Array) -> None:
-        lots = np.concatenate([self.lots, lots])
-        order = np.argsort(lots, kind="stable")[: self.size]
-        self.lots = lots[order]
+    def _absorb(self, keys: Array, numbers: Array, rows: Array, weights: Array) -> None:
+        """Keep the rows with the smallest keys of both."""
+        keys = np.concatenate([self.keys, keys])
+        order = np.argsort(keys, kind="stable")[: self.size]
+        self.keys = keys[order]
         self.numbers = np.concatenate([self.numbers, numbers])[order]
         self.rows = _picked(self.rows, rows, order)
         self.weights = np.concatenate([self.weights, weights])[order]
@@ -80,18 +82,19 @@ class Sample:
     def value(self) -> dict[str, Array]:
         """The keys, in ascending order, and the rows with their numbers and weights."""
         numbers = self.numbers.astype(np.float64)
-        return {"lots": self.lots.astype(np.float64), "numbers": numbers} | self._kept()
+        return {"lots": self.keys.astype(np.float64), "numbers": numbers} | self._kept()
 
     def arrays(self) -> dict[str, Array]:
         """The state as plain arrays."""
-        return {"lots": self.lots, "numbers": self.numbers} | self._kept()
+        return {"lots": self.keys, "numbers": self.numbers} | self._kept()
 
     def _kept(self) -> dict[str, Array]:
+        """The rows and their weights."""
         return {"rows": self.rows, "weights": self.weights}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Restore a saved state."""
-        self.lots, self.numbers = arrays["lots"], arrays["numbers"]
+        self.keys, self.numbers = arrays["lots"], arrays["numbers"]
         self.rows, self.weights = arrays["rows"], arrays["weights"]
 
 

@@ -17,21 +17,22 @@ def fold_of(numbers: Array, folds: int, seed: int) -> Array:
     """The fold of each row, by its number."""
     if folds == 1:
         return np.zeros(len(numbers), np.int64)
-    lots: Array = (mixed(numbers.astype(np.uint64), seed) % np.uint64(folds)).astype(np.int64)
-    return lots
+    fold_numbers: Array = (mixed(numbers.astype(np.uint64), seed) % np.uint64(folds)).astype(np.int64)
+    return fold_numbers
 
 
 def folds(n_rows: int, n_folds: int = 5, random_state: int = 0) -> Array:
-    """Return the fold of each of the first rows, as every method draws it that cross-validates.
+    """Return the fold of each row, as methods with cross-validation draw it.
 
-    A row's fold is the same however many rows there are. scikit-learn's `PredefinedSplit` takes the array.
+    The fold of a row depends on its number only, not on the number of rows. scikit-learn's `PredefinedSplit`
+    takes the array.
 
     Parameters
     ----------
     n_rows : int
-        How many rows there are.
+        The number of rows.
     n_folds : int
-        How many folds.
+        The number of folds.
     random_state : int
         The seed: the `random_state` of the method.
 
@@ -66,9 +67,9 @@ class ByFold:
 
     def update(self, block: Block) -> None:
         """Fold one block of rows in: each row into the statistic of its fold, in the order of the block."""
-        lots = fold_of(block.numbers, self.n_folds, self.seed)
+        fold_numbers = fold_of(block.numbers, self.n_folds, self.seed)
         for fold, part in enumerate(self.parts):
-            rows = np.flatnonzero(lots == fold)
+            rows = np.flatnonzero(fold_numbers == fold)
             if not len(rows):
                 continue
             shape = (len(rows), block.values.shape[1])
@@ -109,6 +110,7 @@ class ByFold:
             )
 
     def _named(self, entries: list[dict[str, Array]]) -> dict[str, Array]:
+        """The entries of all folds; the number of a fold precedes each name."""
         return {f"{n}.{name}": array for n, each in enumerate(entries) for name, array in each.items()}
 
 

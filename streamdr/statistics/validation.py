@@ -35,7 +35,7 @@ def no_values() -> DataError:
 
 def no_weight() -> DataError:
     """The error for rows that all have the weight zero."""
-    return DataError("no row has any weight: there is nothing to fit")
+    return DataError("no row has a positive weight: there is nothing to fit")
 
 
 def require_products(*sums: Array | float) -> None:

@@ -105,7 +105,7 @@ def test_a_call_that_is_refused_leaves_the_estimator_as_it_was():
 def test_rows_without_weight_are_waited_out(estimator):
     nothing = np.zeros(len(ROWS))
     estimator.partial_fit(ROWS, sample_weight=nothing)
-    with pytest.raises(DataError, match="no row has any weight"):
+    with pytest.raises(DataError, match="no row has a positive weight"):
         _ = estimator.components_
     assert estimator.partial_fit(ROWS + 1).components_.shape == (2, 6)
 

@@ -1,4 +1,4 @@
-"""Values whose products overflow are refused in words, by every method, and nothing is warned of."""
+"""Values whose products overflow are refused by every method with a message, and without warnings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamdr.errors import DataError
 ROWS = np.random.default_rng(0).normal(size=(60, 5))
 LABELS = np.arange(60) % 3
 NAMES = [name for name in streamdr.__all__ if isinstance(getattr(streamdr, name), type)]
-RANKS = ("SelectMutualInfo",)  # which look at the order of values alone
+ORDER_ONLY = ("SelectMutualInfo",)  # these use the order of the values only
 MAPS = ("transform", "predict_proba", "score_samples", "impute", "denoise")
 
 
@@ -32,8 +32,8 @@ def estimator(name):
 
 @pytest.mark.parametrize("scale", [1e160, 1e300])
 @pytest.mark.parametrize("name", NAMES)
-def test_products_that_overflow(name, scale):
-    if name in RANKS:
+def test_products_that_overflow_are_refused(name, scale):
+    if name in ORDER_ONLY:
         plain = estimator(name).fit(ROWS, LABELS).scores_
         np.testing.assert_array_equal(estimator(name).fit(ROWS * scale, LABELS).scores_, plain)
     else:
@@ -43,7 +43,7 @@ def test_products_that_overflow(name, scale):
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf])
 @pytest.mark.parametrize("name", NAMES)
-def test_an_infinite_value_is_named(name, bad):
+def test_the_row_of_an_infinite_value_is_named(name, bad):
     rows = ROWS.copy()
     rows[7, 2] = bad
     with pytest.raises(DataError, match="row 7"):
@@ -51,7 +51,7 @@ def test_an_infinite_value_is_named(name, bad):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_rows_are_mapped_to_is_finite_or_refused(name):
+def test_mapped_rows_are_finite_or_refused(name):
     fitted = estimator(name).fit(ROWS, LABELS)
     for map_rows in (getattr(fitted, kind) for kind in MAPS if hasattr(fitted, kind)):
         try:
@@ -63,7 +63,7 @@ def test_what_rows_are_mapped_to_is_finite_or_refused(name):
             assert np.isfinite(mapped).all()
 
 
-def test_an_embedding_that_its_type_cannot_hold_is_refused(tmp_path):
+def test_an_embedding_that_overflows_its_type_is_refused(tmp_path):
     write_store(tmp_path / "x.zarr", ROWS * 1e60)
     config = write_config(
         tmp_path, input={"path": "x.zarr"}, output={"embedding": "e.zarr", "dtype": "float32"}

@@ -1,4 +1,4 @@
-"""Rows of weight zero are as good as not there: for every method that takes weights, in every type."""
+"""Rows of weight zero are ignored by every method that takes weights, in every type."""
 
 import warnings
 
@@ -16,7 +16,7 @@ DTYPES = ("float64", "float32", "uint8")
 
 
 def weighted_rows(dtype, n=60, d=8, seed=0):
-    """Rows of which a third has no weight. Column 2 is constant among the others."""
+    """Rows of which a third has the weight zero. Column 2 is constant among the others."""
     rng = np.random.default_rng(seed)
     rows = rng.uniform(0, 250, (n, d)).astype(dtype)
     weights = rng.uniform(0.1, 3, n)
@@ -28,7 +28,7 @@ def weighted_rows(dtype, n=60, d=8, seed=0):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_a_column_that_is_constant_among_rows_that_count_is_constant(solver, dtype):
+def test_a_column_that_is_constant_among_rows_of_positive_weight_is_constant(solver, dtype):
     rows, weights = weighted_rows(dtype)
     with pytest.raises(streamdr.errors.ParameterError, match="column 2 is constant"):
         streamdr.PCA(2, scale=True, solver=solver).fit(rows, sample_weight=weights)
@@ -41,8 +41,8 @@ def test_a_column_that_is_constant_among_rows_that_count_is_constant(solver, dty
 
 @pytest.mark.parametrize("chunk", [1, 7, 25])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_so_it_is_in_many_blocks(chunk, dtype):
-    # Blocks in which a few rows count, one row, or none.
+def test_such_a_column_is_constant_in_any_blocks(chunk, dtype):
+    # Blocks with a few rows of positive weight, with one, or with none.
     rows, weights = weighted_rows(dtype)
     weights[10:18] = 0.0
     moments = Moments(rows.shape[1])
@@ -56,7 +56,7 @@ def test_so_it_is_in_many_blocks(chunk, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("weight", [1.0, 3.0, 1e-3, 1e6])
-def test_one_row_of_weight_is_one_row(solver, dtype, weight):
+def test_a_single_row_of_positive_weight_is_refused(solver, dtype, weight):
     rows, weights = weighted_rows(dtype)
     weights[:] = 0.0
     weights[5] = weight
@@ -68,7 +68,7 @@ def test_one_row_of_weight_is_one_row(solver, dtype, weight):
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_the_rank_is_that_of_rows_that_count(solver):
+def test_the_rank_is_that_of_the_rows_of_positive_weight(solver):
     rows, weights = weighted_rows("float32", n=40, d=30)
     weights[5:] = 0.0
     fitted = streamdr.PCA(6, solver=solver).fit(rows, sample_weight=weights)
@@ -80,8 +80,8 @@ def test_the_rank_is_that_of_rows_that_count(solver):
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_rows_that_are_all_the_same_have_no_variance(solver, dtype, weighted):
-    # The mean of equal numbers is not always that number: its rounding is no component.
+def test_equal_rows_have_no_variance(solver, dtype, weighted):
+    # The computed mean of equal numbers may differ from the number: the rounding is not a component.
     rng = np.random.default_rng(3)
     for n_rows in (2, 3, 7, 21, 60, 130):
         rows = np.tile(rng.normal(size=5), (n_rows, 1)).astype(dtype)
@@ -107,7 +107,7 @@ UNLABELLED = {
 
 
 def outcome(estimator, *given, **weights):
-    """What a fit comes to: its numbers, or the class of its refusal."""
+    """The result of a fit: its arrays, or the class of its error."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         warnings.filterwarnings("ignore", category=UserWarning)
@@ -130,11 +130,11 @@ def test_rows_without_weight_change_nothing(name, dtype, varies):
     kept = weights > 0
     labels = (np.arange(90) // 3 % 3).astype(np.int64)
     rows[:, 0] += (10 * labels).astype(dtype)
-    labels[~kept] = 7  # a class of no weight
+    labels[~kept] = 7  # a class of weight zero
     given = ([rows, labels], [rows[kept], labels[kept]]) if name in LABELLED else ([rows], [rows[kept]])
     make = (LABELLED | UNLABELLED)[name]
     if name in ("mutual information", "forward"):
-        # Folds and cuts are drawn by the numbers of rows: those that are left must keep theirs.
+        # Folds and bin edges depend on row numbers, which change when rows are left out.
         assert outcome(make(), *given[0], sample_weight=weights)
         return
     with_zeros = outcome(make(), *given[0], sample_weight=weights)

@@ -1,4 +1,4 @@
-"""Weights that are all zero are one clear error, whatever the method; rows of weight zero do not count."""
+"""Weights that are all zero are the same error in every method; uneven weights do not lose precision."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamdr.methods.kernel_pca import kernel_pca
 from streamdr.methods.ppca import mixture, ppca
 from streamdr.methods.selection import mutual_info
 
-EMPTY: ArrayConfigParams = {"write_empty_chunks": True}
+WRITE_EMPTY_CHUNKS: ArrayConfigParams = {"write_empty_chunks": True}
 RNG = np.random.default_rng(2)
 ROWS = RNG.normal(size=(80, 5)) + 1
 LABELS = RNG.integers(0, 3, 80)
@@ -40,7 +40,7 @@ CASES = [(name, settings) for name in METHODS for settings in SETTINGS.get(name,
 
 
 @pytest.mark.parametrize(("name", "settings"), CASES, ids=[f"{name} {case}" for name, case in CASES])
-def test_weights_that_are_all_zero_are_refused_alike_by_every_method(name, settings):
+def test_every_method_refuses_weights_that_are_all_zero(name, settings):
     method = replace(METHODS[name].examples()[0], **settings)
     labels = LABELS if isinstance(method, Supervised) else None
     source = open_source(ROWS, weights=np.zeros(len(ROWS)), labels=labels)
@@ -48,10 +48,10 @@ def test_weights_that_are_all_zero_are_refused_alike_by_every_method(name, setti
         fit(method, source, Execution())
 
 
-def test_weights_that_are_zero_for_long_are_read_to_where_one_is_not(tmp_path):
+def test_weights_are_read_until_one_is_not_zero(tmp_path):
     weights = np.zeros(len(ROWS))
     store = zarr.create_array(
-        tmp_path / "weights", shape=weights.shape, chunks=(7,), dtype="f8", config=EMPTY
+        tmp_path / "weights", shape=weights.shape, chunks=(7,), dtype="f8", config=WRITE_EMPTY_CHUNKS
     )
     store[:] = weights
     with pytest.raises(DataError, match=r"weights: every weight is zero.*leave the weights out"):
@@ -77,8 +77,8 @@ def test_weights_that_are_zero_for_long_are_read_to_where_one_is_not(tmp_path):
     ],
     ids=lambda estimator: str(estimator)[:40],
 )
-def test_a_sample_looks_past_parts_in_which_no_row_counts(estimator, monkeypatch):
-    """Samples are read from a part of the rows: here the rows that count are in another part."""
+def test_a_sample_is_read_from_all_rows_if_its_part_has_no_weight(estimator, monkeypatch):
+    """Samples are read from a part of the rows: here the rows of positive weight are in another part."""
     monkeypatch.setattr(kernel_pca, "_SAMPLE_ROWS", 20)
     monkeypatch.setattr(mixture, "_SAMPLE_ROWS", 20)
     monkeypatch.setattr(ppca, "_START_ROWS", 20)
@@ -96,8 +96,8 @@ def test_a_sample_looks_past_parts_in_which_no_row_counts(estimator, monkeypatch
 
 @pytest.mark.parametrize("solver", ["covariance", "gram"])
 @pytest.mark.parametrize("dtype", ["f4", "i2", "f8"])
-def test_the_shift_is_where_the_weight_is(solver, dtype):
-    """One row outweighs all others, far from where most rows are: float32 must not lose their variance."""
+def test_the_shift_is_near_the_weighted_mean(solver, dtype):
+    """One row far from the others has nearly all the weight: float32 must not lose the variance."""
     rng = np.random.default_rng(0)
     rows = np.rint(rng.normal(size=(40, 1)) * rng.integers(20, 900, (1, 30)) + 300).astype(dtype)
     weights = np.concatenate([[2e7], rng.uniform(0.1, 60, 39)])

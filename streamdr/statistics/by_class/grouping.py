@@ -12,10 +12,12 @@ from streamdr.core.linalg import slabs
 from streamdr.statistics.centring import shifted
 from streamdr.statistics.group_centring import Centres
 
-_FEW = 12
+_FEW_GROUPS = 12
 """Up to this many groups, a matrix product is faster than sorting the rows."""
-_PICKED = 128
-_FEWEST, _MOST = 4, 64
+_ROWS_PICKED = 128
+"""The number of rows of all groups from which the shifts are computed."""
+_MIN_PICKED, _MAX_PICKED = 4, 64
+"""Bounds of the number of these rows for each group."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,17 @@ def coded(block: Block, known: Array) -> tuple[Array, Array]:
     """
     labels = block.labels
     assert labels is not None  # methods that need labels are never run without them
-    there = np.ones(len(labels), bool) if block.weights is None else block.weights > 0
-    if there.all():
+    positive = np.ones(len(labels), bool) if block.weights is None else block.weights > 0
+    if positive.all():
         return _found(labels, known)
-    classes, some = _found(labels[there], known)
+    classes, positive_codes = _found(labels[positive], known)
     codes = np.full(len(labels), len(classes))
-    codes[there] = some
+    codes[positive] = positive_codes
     return classes, codes
 
 
 def _found(labels: Array, known: Array) -> tuple[Array, Array]:
+    """The classes, and for each label the index of its class."""
     if len(known):
         codes = np.minimum(np.searchsorted(known, labels), len(known) - 1)
         if np.array_equal(known[codes], labels):
@@ -70,7 +73,7 @@ def grouped(block: Block, codes: Array, *, double: bool, together: bool = True) 
     counts = np.bincount(codes)
     present = np.flatnonzero(counts)
     if len(present) == 1:
-        return _alone(block, present, double=double)
+        return _single_group(block, present, double=double)
     counts = counts[present]
     values = widen(block.values)
     if double:
@@ -79,18 +82,24 @@ def grouped(block: Block, codes: Array, *, double: bool, together: bool = True) 
     stops = np.cumsum(counts)
     spans = [slice(stop - count, stop) for stop, count in zip(stops, counts, strict=True)]
     shifts = _near_means(values, order, stops, counts)
-    if together or len(present) > _FEW:
+    if together or len(present) > _FEW_GROUPS:
         moved = scratch("moved", values.shape, values.dtype)
-        heavy = None if block.weights is None else block.weights[order]
+        row_weights = None if block.weights is None else block.weights[order]
         sums = np.array(
             [
-                _brought(values, order[span], None if heavy is None else heavy[span], shift, moved[span])
+                _gathered(
+                    values,
+                    order[span],
+                    None if row_weights is None else row_weights[span],
+                    shift,
+                    moved[span],
+                )
                 for span, shift in zip(spans, shifts, strict=True)
             ]
         )
     else:
         moved = output_buffer(values, block)
-        sums = _in_place(values, _dense(codes, present), block.weights, shifts, moved)
+        sums = _shifted_in_place(values, _dense(codes, present), block.weights, shifts, moved)
     if not np.isfinite(sums).all():
         block.locate_nonfinite()
     weights: Array = counts.astype(np.float64)
@@ -98,21 +107,23 @@ def grouped(block: Block, codes: Array, *, double: bool, together: bool = True) 
         weights = np.bincount(codes, block.weights)[present]
         counts = np.bincount(codes, block.weights > 0)[present].astype(np.int64)
     offsets = sums / np.where(weights > 0, weights, 1.0)[:, None]
-    return _weighing(present, Centres(counts, weights, shifts.astype(np.float64), offsets), moved, spans)
+    return _of_positive_weight(
+        present, Centres(counts, weights, shifts.astype(np.float64), offsets), moved, spans
+    )
 
 
-def _alone(block: Block, group: Array, *, double: bool) -> Grouped:
+def _single_group(block: Block, group: Array, *, double: bool) -> Grouped:
     """A block of one group."""
     rows = shifted(block, double=double)
     n_rows, centre = len(rows.values), rows.centre
     count = n_rows if block.weights is None else np.count_nonzero(block.weights)
     numbers = np.array([count]), np.array([centre.weight])
-    return _weighing(
+    return _of_positive_weight(
         group, Centres(*numbers, centre.origin[None], centre.offset[None]), rows.values, [slice(0, n_rows)]
     )
 
 
-def _weighing(present: Array, centres: Centres, values: Array, spans: list[slice]) -> Grouped:
+def _of_positive_weight(present: Array, centres: Centres, values: Array, spans: list[slice]) -> Grouped:
     """The grouped rows without groups of weight zero."""
     kept = np.flatnonzero(centres.weights > 0)
     if len(kept) < len(present):
@@ -122,7 +133,7 @@ def _weighing(present: Array, centres: Centres, values: Array, spans: list[slice
 
 def _near_means(values: Array, order: Array, stops: Array, counts: Array) -> Array:
     """A row close to the mean of each group, exact in the block's type: the mean of a few of its rows."""
-    number = int(np.clip(_PICKED // len(counts), _FEWEST, _MOST))
+    number = int(np.clip(_ROWS_PICKED // len(counts), _MIN_PICKED, _MAX_PICKED))
     among = (np.arange(number) * counts[:, None]) // number
     picked = values[order[(stops - counts)[:, None] + among]]
     shifts: Array = picked.mean(axis=1, dtype=np.float64).astype(values.dtype)
@@ -134,30 +145,30 @@ def _dense(codes: Array, present: Array) -> Array:
     return codes if present[-1] == len(present) - 1 else np.searchsorted(present, codes)
 
 
-def _in_place(values: Array, codes: Array, weights: Array | None, shifts: Array, out: Array) -> Array:
+def _shifted_in_place(values: Array, codes: Array, weights: Array | None, shifts: Array, out: Array) -> Array:
     """Subtract its group's shift from each row, and sum the rows of each group."""
     sums = np.zeros(shifts.shape)
-    heavy = np.ones(len(values), out.dtype) if weights is None else weights.astype(out.dtype)
+    row_weights = np.ones(len(values), out.dtype) if weights is None else weights.astype(out.dtype)
     # A slab at a time, so that it is summed while it is still in cache.
     for slab in slabs(out):
         numbers, here = codes[slab], out[slab]
         np.subtract(values[slab], np.take(shifts, numbers, axis=0), out=here)
         members = np.zeros((len(numbers), len(shifts)), out.dtype)
-        members[np.arange(len(numbers)), numbers] = heavy[slab]
+        members[np.arange(len(numbers)), numbers] = row_weights[slab]
         sums += members.T @ here
         if weights is not None:
             here *= np.sqrt(weights[slab]).astype(out.dtype)[:, None]
     return sums
 
 
-def _brought(values: Array, rows: Array, weights: Array | None, shift: Array, out: Array) -> Array:
+def _gathered(values: Array, rows: Array, weights: Array | None, shift: Array, out: Array) -> Array:
     """Copy the rows of one group minus its shift, and sum them."""
     sums = np.zeros(values.shape[1])
-    heavy = np.ones(len(rows), out.dtype) if weights is None else weights.astype(out.dtype)
+    row_weights = np.ones(len(rows), out.dtype) if weights is None else weights.astype(out.dtype)
     for slab in slabs(out):
         here = np.take(values, rows[slab], axis=0, out=out[slab], mode="clip")  # "raise" would buffer
         here -= shift
-        sums += heavy[slab] @ here
+        sums += row_weights[slab] @ here
         if weights is not None:
             here *= np.sqrt(weights[slab]).astype(out.dtype)[:, None]
     return sums

@@ -42,14 +42,14 @@ class ClassLengths(AlignedArrays):
         codes = np.minimum(np.searchsorted(self.classes, block.labels), last - 1)
         sums = np.zeros(last + 1)
         for slab in slabs(values):
-            rows, heavy = values[slab].astype(dtype, copy=False), weights[slab]
-            for numbers in (codes[slab], np.full(len(heavy), last)):
+            rows, row_weights = values[slab].astype(dtype, copy=False), weights[slab]
+            for numbers in (codes[slab], np.full(len(row_weights), last)):
                 origins, offsets, inverses = (np.take(table, numbers, axis=0) for table in tables)
                 scaled = np.subtract(rows, origins, out=origins)
                 scaled -= offsets
                 scaled *= inverses
                 squares = np.einsum("ij,ij->i", scaled, scaled).astype(np.float64)
-                sums += np.bincount(numbers, heavy * squares**2, minlength=last + 1)
+                sums += np.bincount(numbers, row_weights * squares**2, minlength=last + 1)
         if not np.isfinite(sums).all():
             block.locate_nonfinite()
         self.sums += sums

@@ -22,7 +22,7 @@ MOST_CLASSES = 1000
 class ClassMoments:
     """Count, weight and mean of each class, and the scatter of rows about the mean of their own class.
 
-    The scatter is that of all classes together (`pooled`), or one a class. It is never a difference of two
+    The scatter is that of all classes together (`pooled`), or one per class. It is never a difference of two
     scatters, so that it keeps its digits however far apart classes are. Classes are collected during the
     pass, and are sorted.
     """
@@ -73,15 +73,18 @@ class ClassMoments:
     def _absorb(
         self, classes: Array, centres: Centres, scatters: Iterable[Array], *, about_origin: bool
     ) -> None:
+        """Add the moments of more rows, by class."""
         places = self._places(classes)
-        owed = self._centres.absorb(places, centres, moments_about_origin=about_origin)
+        corrections = self._centres.absorb(places, centres, moments_about_origin=about_origin)
         if self.pooled:
             (scatter,) = scatters
-            add_symmetric(self.scatters[0], scatter, *owed)
+            add_symmetric(self.scatters[0], scatter, *corrections)
             return
         for number, (place, scatter) in enumerate(zip(places, scatters, strict=True)):
             own = slice(number, None, len(places))
-            add_symmetric(self.scatters[place], scatter, owed.vectors[own], owed.coefficients[own])
+            add_symmetric(
+                self.scatters[place], scatter, corrections.vectors[own], corrections.coefficients[own]
+            )
 
     def _places(self, classes: Array) -> Array:
         """The indices of classes among all classes; new classes are added."""
@@ -99,14 +102,15 @@ class ClassMoments:
         return np.searchsorted(self.classes, classes)
 
     def _require_few(self, classes: Array) -> None:
+        """Refuse more classes than `max_classes`."""
         if len(classes) > self.max_classes:
             some = ", ".join(
                 f"{label:g}" if classes.dtype.kind == "f" else str(label) for label in classes[:3]
             )
             raise DataError(
                 f"labels have more than {self.max_classes:,} different values ({some}, ...): "
-                "are these numbers to predict? If not, give one prior a class where priors are set, and "
-                "otherwise set max_classes to the number of classes"
+                "are these numbers to predict? If not, give one prior for each class where priors are set, "
+                "and otherwise set max_classes to the number of classes"
             )
 
     def empty_like(self) -> Self:

@@ -53,11 +53,12 @@ class ClassSums:
     def _absorb(
         self, classes: Array, centres: Sequence[Centre], squares: Array, *, about_origin: bool
     ) -> None:
+        """Add the sums of more rows, by class."""
         self._add_classes(classes)
         self.squares = self.squares + squares
         for place, centre in zip(np.searchsorted(self.classes, classes), centres, strict=True):
-            owed = self.centres[place].absorb(centre, moments_about_origin=about_origin)
-            self.squares += owed.coefficients @ owed.vectors**2
+            corrections = self.centres[place].absorb(centre, moments_about_origin=about_origin)
+            self.squares += corrections.coefficients @ corrections.vectors**2
 
     def _add_classes(self, classes: Array) -> None:
         """Add new classes."""
