@@ -30,8 +30,8 @@ from streamdr.statistics.by_class.lengths import ClassLengths
 from streamdr.statistics.by_class.moments import MOST_CLASSES, ClassMoments
 from streamdr.statistics.validation import require, require_products
 
-_CLASSES_APART = 100
-"""The default of max_classes where each class has a scatter of its own."""
+_MAX_SCATTERS = 100
+"""The default of max_classes where each class has its own scatter."""
 
 
 @dataclass(eq=False)
@@ -54,7 +54,7 @@ class LDA:
         them in float64.
     max_classes : int or None
         The largest number of classes, for which memory is planned. None for 1,000, or for 100 where each
-        class needs a covariance of its own (`shrinkage="auto"`), or for as many as there are priors.
+        class needs its own covariance (`shrinkage="auto"`), or for as many as there are priors.
 
     References
     ----------
@@ -129,7 +129,7 @@ class LDA:
     def routes(self, data: MatrixSpec) -> Sequence[Route]:
         """One pass for class means and the scatter within classes; a second one for automatic shrinkage."""
         self.check()
-        n, d, number = data.n_rows, data.n_cols, min(self._most, data.n_rows)
+        n, d, number = data.n_rows, data.n_cols, min(self._max_n_classes, data.n_rows)
         if n < 2:
             raise DataError(f"LDA needs rows of at least 2 classes, not one sample: n_samples = {n}")
         if self.n_components is not None and self.n_components > d:
@@ -140,7 +140,6 @@ class LDA:
         square, means = 8 * d * d, number * (16 * d + 1024)
         scatters = square if self._pooled else number * square
         reads = 2 if self.shrinkage == "auto" else 1
-        apart = "" if self._pooled else ", or set max_classes to the number of classes"
         return [
             Route(
                 method=self,
@@ -158,18 +157,20 @@ class LDA:
                         solve_bytes=9 * square + 8 * means,
                     ),
                 ),
-                advice=apart.removeprefix(", "),
+                advice="" if self._pooled else "or set max_classes to the number of classes",
             )
         ]
 
     def outlines(self, data: MatrixSpec) -> Sequence[Model]:
-        """A model of as many classes as there may be."""
-        number = min(self._most, data.n_rows)
+        """An outline of the largest possible model: with the largest number of classes."""
+        number = min(self._max_n_classes, data.n_rows)
         return [lda_outline(data, number, self.n_components or min(number - 1, data.n_cols))]
 
     def passes(self, data: MatrixSpec, start: LDAModel | None = None) -> Passes:
-        """One pass, or two."""
-        empty = ClassMoments(data.n_cols, pooled=self._pooled, double=self._double, max_classes=self._most)
+        """One pass for the class moments; a second one for automatic shrinkage."""
+        empty = ClassMoments(
+            data.n_cols, pooled=self._pooled, double=self._double, max_classes=self._max_n_classes
+        )
         moments = cast(ClassMoments, (yield Pass(empty, label="class moments")))
         self._require_classes(_class_labels(moments, data))
         class_centres = ClassCentres.of(moments)
@@ -205,20 +206,23 @@ class LDA:
 
     @property
     def _double(self) -> bool:
+        """Whether products are computed in float64 whatever the data's type."""
         return self.precision == "double"
 
     @property
     def _pooled(self) -> bool:
+        """Whether one scatter for all classes is enough."""
         return self.priors is None and self.shrinkage != "auto"
 
     @property
-    def _most(self) -> int:
+    def _max_n_classes(self) -> int:
         """The largest number of classes."""
         if self.priors is not None:
             return len(self.priors)
-        return self.max_classes or (MOST_CLASSES if self._pooled else _CLASSES_APART)
+        return self.max_classes or (MOST_CLASSES if self._pooled else _MAX_SCATTERS)
 
     def _product_dtype(self, data: MatrixSpec) -> np.dtype[Any]:
+        """The type in which products are computed."""
         return np.dtype(np.float64) if self._double else data.working
 
     def _ledoit_wolf_model(
@@ -229,6 +233,7 @@ class LDA:
         priors: Array,
         sums: ClassLengths,
     ) -> LDAModel:
+        """The model with automatic shrinkage."""
         within, shrinkage = np.zeros((data.n_cols, data.n_cols)), np.zeros(len(priors))
         for number, covariance in enumerate(class_covariances(moments)):
             found, shrinkage[number] = ledoit_wolf(
@@ -250,16 +255,19 @@ class LDA:
         between: Array | None,
         shrinkage: Array | None,
     ) -> LDAModel:
+        """The model for covariances within and between classes; None for that of the class means."""
         constant = constant_columns(np.diag(within), class_centres.overall.mean)
         if len(constant) == data.n_cols:
             raise DataError(
-                f"no column varies within any class{_alone(moments, data)}: there is no covariance within "
-                "classes to scale by"
+                f"no column varies within any class{_single_row_note(moments, data)}: there is no "
+                "covariance within classes to scale by"
             )
         whitening = whitened(within, constant, self._product_dtype(data))
         rank = whitening.shape[1]
         if rank < data.n_cols:
-            warnings.warn(rank_deficiency_note(rank, data.n_cols) + _alone(moments, data), stacklevel=2)
+            warnings.warn(
+                rank_deficiency_note(rank, data.n_cols) + _single_row_note(moments, data), stacklevel=2
+            )
         kept = self._kept(min(len(priors) - 1, rank))
         found = solved(whitening, between, class_centres.apart, priors, kept)
         return LDAModel(
@@ -280,6 +288,7 @@ class LDA:
         )
 
     def _kept(self, limit: int) -> int:
+        """The number of discriminants; refused if it is above the limit."""
         if self.n_components is not None and self.n_components > limit:
             raise ParameterError(
                 "n_components",
@@ -289,10 +298,13 @@ class LDA:
         return self.n_components or limit
 
     def _require_classes(self, classes: Array | list[str]) -> None:
+        """Refuse fewer than two classes, and priors for another number of classes."""
         found = ", ".join(str(label) for label in classes[:5]) + (", ..." if len(classes) > 5 else "")
         if len(classes) < 2:
-            only = f"one class only, {found}" if len(classes) else "no rows of positive weight"
-            raise DataError(f"there are no classes to separate: labels have {only}")
+            reason = (
+                f"labels have one class only, {found}" if len(classes) else "no row has a positive weight"
+            )
+            raise DataError(f"there are no classes to separate: {reason}")
         if self.priors is not None and len(self.priors) != len(classes):
             raise ParameterError(
                 "priors", f"there are {len(self.priors)} priors for {len(classes)} classes ({found})"
@@ -300,14 +312,17 @@ class LDA:
 
 
 def _require_priors(priors: Any) -> None:
+    """Refuse priors that are not probabilities up to a factor."""
     numbers = np.asarray(priors)
-    listed = numbers.ndim == 1 and len(numbers) >= 2 and numbers.dtype.kind in "iuf"
-    require(listed, "priors", f"{priors!r} is not a list of numbers, one a class")
-    sound = np.isfinite(numbers).all() and (numbers >= 0).all() and numbers.sum() > 0
-    require(sound, "priors", f"{priors!r} has a negative number, or only zeros")
+    is_list = numbers.ndim == 1 and len(numbers) >= 2 and numbers.dtype.kind in "iuf"
+    require(is_list, "priors", f"{priors!r} is not a list of numbers, one for each class")
+    valid = np.isfinite(numbers).all() and (numbers >= 0).all() and numbers.sum() > 0
+    message = f"{priors!r}: priors must be finite and not negative, and must not all be 0"
+    require(valid, "priors", message)
 
 
 def _normalised(priors: Sequence[float]) -> Array:
+    """The priors divided by their sum."""
     numbers: Array = np.asarray(priors, np.float64)
     numbers /= numbers.sum()
     return numbers
@@ -319,8 +334,8 @@ def _class_labels(moments: ClassMoments, data: MatrixSpec) -> Array | list[str]:
     return [str(label) for label in moments.classes] if dtype.kind == "U" else moments.classes.astype(dtype)
 
 
-def _alone(moments: ClassMoments, data: MatrixSpec) -> str:
-    """A note in brackets if a class has only one row."""
+def _single_row_note(moments: ClassMoments, data: MatrixSpec) -> str:
+    """A note in brackets on the first class that has only one row; empty if there is none."""
     counts = [centre.count for centre in moments.centres]
     if 1 not in counts:
         return ""

@@ -1,4 +1,4 @@
-"""The fitted discriminants: scores of rows, and their most likely class."""
+"""The fitted model of LDA: scores of rows along the discriminants, and their most likely class."""
 
 from __future__ import annotations
 
@@ -33,78 +33,78 @@ def rank_deficiency_note(rank: int, n_features: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class LDAModel(AlignedArrays):
-    """Discriminants, and normal distributions of one covariance, one a class, about the means of classes."""
+    """Discriminants, and a normal distribution for each class: its own mean, and a common covariance."""
 
     allow_nan: ClassVar[bool] = False
 
     classes: Array | list[str] = field(metadata=_CLASS)
     """The labels, sorted: numbers in their own type, or text."""
     priors: Array = field(metadata=_CLASS)
-    """How probable each class is before a row is seen."""
+    """The prior probability of each class."""
     class_weight: Array = field(metadata=_CLASS)
-    """How many rows each class has, or the sum of their weights."""
+    """The number of rows of each class, or the sum of their weights."""
     means: Array = field(metadata={"dims": ("class", "feature")})
     """The mean of each class."""
     xbar: Array = field(metadata=_FEATURE)
-    """The mean of the classes' means, by their priors."""
+    """The mean of the class means, weighted by the priors."""
     covariance: Array = field(metadata={"dims": ("feature", "feature_too")})
-    """That within classes, shrunk when asked, which all classes share."""
+    """The covariance within classes, common to all classes, after shrinkage if that was set."""
     scalings: Array = field(metadata={"dims": ("feature", "component")})
-    """The discriminants, one a column: within classes, scores have unit variance and no correlation."""
+    """The discriminants as columns. Within classes, scores have unit variance and no correlation."""
     eigenvalues: Array = field(metadata=_COMPONENT)
-    """How many times as large the variance between classes is as that within, along each discriminant."""
+    """The ratio of the variance between classes to that within classes, along each discriminant."""
     explained_variance_ratio: Array = field(metadata=_COMPONENT)
-    """Each discriminant's share of that ratio's sum over all directions."""
+    """The share of each discriminant in `separation`."""
     separation: float
-    """That sum."""
+    """The sum of the ratios of variances over all directions."""
     axes: Array = field(metadata={"dims": ("feature", "axis")})
     """A basis of all directions in which class means differ, scaled like the discriminants."""
     centroids: Array = field(metadata={"dims": ("class", "axis")})
-    """Where the classes' means are along these, from `xbar`."""
+    """The class means along `axes`, relative to `xbar`."""
     rank: int
-    """In how many directions rows vary within classes. Other directions are not used."""
+    """The number of directions in which rows vary within classes. Other directions are not used."""
     shrinkage: Array | None = field(default=None, metadata=_CLASS)
-    """How far each class's covariance was shrunk."""
+    """The shrinkage of the covariance of each class."""
 
     @property
     def n_features(self) -> int:
-        """How many columns `transform` takes."""
+        """The number of columns that `transform` takes."""
         return len(self.xbar)
 
     @property
     def n_classes(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
         return len(self.classes)
 
     @property
     def n_components(self) -> int:
-        """How many discriminants were kept."""
+        """The number of discriminants."""
         return int(self.scalings.shape[1])
 
     @property
     def n_outputs(self) -> int:
-        """How many columns `transform` returns."""
+        """The number of columns that `transform` returns."""
         return self.n_components
 
     @property
     def outputs_are_features(self) -> bool:
-        """Discriminants are no features."""
+        """False: discriminants are not features."""
         return False
 
     @property
     def n_samples(self) -> float:
-        """Rows, or the sum of their weights."""
+        """The number of rows, or the sum of their weights."""
         return float(self.class_weight.sum())
 
     @property
     def within_scatter(self) -> Array:
-        """S_w, the sum of squares and products about the means of classes: that of the model's covariance."""
+        """S_w, the scatter of the rows about the means of their classes, from the model's covariance."""
         scatter: Array = self.covariance * self.n_samples
         return scatter
 
     @property
     def between_scatter(self) -> Array:
-        """S_b, that of the means of classes about the mean of all rows."""
+        """S_b, the scatter of the class means about the mean of all rows."""
         shares = self.class_weight / self.n_samples
         apart = self.means - self.means[0]  # first: a large common offset would cancel
         apart -= shares @ apart
@@ -113,20 +113,20 @@ class LDAModel(AlignedArrays):
 
     @property
     def coef(self) -> Array:
-        """The coefficients of the decision function: a row a class; of two classes, the one of the second."""
+        """The coefficients of the decision function: one row per class, or one row for two classes."""
         coefficients: Array = self.centroids @ self.axes.T
         return coefficients[1:] - coefficients[:1] if self.n_classes == 2 else coefficients
 
     @property
     def intercept(self) -> Array:
-        """The constants of the decision function, as many as `coef` has rows."""
+        """The constants of the decision function: one for each row of `coef`."""
         levels = self._levels
         levels = levels[1:] - levels[:1] if self.n_classes == 2 else levels
         constants: Array = levels - self.coef @ self.xbar
         return constants
 
     def summary(self) -> dict[str, Any]:
-        """The numbers of classes and discriminants, and how well these separate the classes."""
+        """The numbers of classes and discriminants, and the separation of the classes, for reports."""
         facts = {
             "solver": "class moments",
             "n_components": self.n_components,
@@ -139,10 +139,11 @@ class LDAModel(AlignedArrays):
         return facts | {"notes": self._notes()}
 
     def _notes(self) -> list[str]:
+        """A note if the covariance within classes is rank-deficient."""
         return [rank_deficiency_note(self.rank, self.n_features)] if self.rank < self.n_features else []
 
     def facts(self) -> tuple[Fact, ...]:
-        """How many classes and discriminants, and how far apart the classes are."""
+        """The numbers of classes and discriminants, and the separation of the classes."""
         found = [
             Fact("solver", "class moments"),
             Fact("components", self.n_components),
@@ -157,7 +158,7 @@ class LDAModel(AlignedArrays):
         return (*found, *notes(self._notes()))
 
     def tables(self) -> tuple[Table, ...]:
-        """What each discriminant explains."""
+        """The explained variance of each discriminant."""
         return explained_variances(self.explained_variance_ratio, self.separation)
 
     def transform(self, values: Array) -> Array:
@@ -165,12 +166,12 @@ class LDAModel(AlignedArrays):
         return self._scores(values, "scalings")
 
     def predict(self, values: Array) -> Array:
-        """The class that each row is most likely of, as labels were given: numbers, or text."""
+        """The most likely class of each row, in the type of the labels: numbers, or text."""
         predicted: Array = np.asarray(self.classes)[self.likeliest(values)]
         return predicted
 
     def likeliest(self, values: Array) -> Array:
-        """The number of the class that each row is most likely of."""
+        """The index of the most likely class of each row."""
         numbers = np.empty(len(values), np.intp)
         for tile in self._tiles(len(values)):
             numbers[tile] = np.argmax(self._log_joint(values[tile]), axis=1)
@@ -184,15 +185,15 @@ class LDAModel(AlignedArrays):
         return probabilities
 
     def predict_log_proba(self, values: Array) -> Array:
-        """Its logarithm."""
+        """The logarithm of the probability of each class for each row."""
         joint = self._log_joint(values)
         joint -= logsumexp(joint, axis=1, keepdims=True)
         return joint
 
     def decision_function(self, values: Array) -> Array:
-        """Linear functions of rows, a column a class, the largest being that of the most likely one.
+        """Linear functions of the rows: one column per class, and the largest for the most likely class.
 
-        Of two classes there is one number a row: it is positive where the second is the more likely one.
+        For two classes there is one number per row, which is positive where the second class is more likely.
         """
         scores = self._scores(values, "axes")
         levels, centroids = self._levels.astype(scores.dtype), self.centroids.astype(scores.dtype)
@@ -220,6 +221,7 @@ class LDAModel(AlignedArrays):
 
     @property
     def _tile_rows(self) -> int:
+        """The number of rows of a tile."""
         return max(1, _TILE_BYTES // (8 * self.n_classes))
 
     def _tiles(self, n_rows: int) -> Iterator[slice]:
@@ -228,12 +230,13 @@ class LDAModel(AlignedArrays):
 
     @cached_property
     def _levels(self) -> Array:
+        """The constant of each class in its linear function of the scores."""
         with np.errstate(divide="ignore"):  # a prior may be zero
             levels: Array = np.log(self.priors) - 0.5 * np.einsum("ij,ij->i", self.centroids, self.centroids)
         return levels
 
     def _log_joint(self, values: Array) -> Array:
-        """log(prior) + log(density) of each row and class, up to a constant a row.
+        """log(prior) + log(density) of each row and class, up to a constant for each row.
 
         Distances are relative to the centroid of the nearest class. Far from the origin, squared distances
         would cancel in the differences between classes that are close together.
@@ -251,6 +254,7 @@ class LDAModel(AlignedArrays):
         return joint
 
     def _scores(self, values: Array, directions: str) -> Array:
+        """The scores of rows along the discriminants ("scalings") or the axes ("axes")."""
         rows = widen(values)
         shift, offset, matrix = self._prepared(rows.dtype, directions)
         scores: Array = (rows - shift) @ matrix
@@ -258,6 +262,7 @@ class LDAModel(AlignedArrays):
         return scores
 
     def _prepared(self, dtype: np.dtype[Any], directions: str) -> tuple[Array, Array, Array]:
+        """The mean, the correction of its rounding, and the directions, in a data type."""
         # The mean is subtracted before the product, never after. What it lost in rounding is added back.
         cache: dict[Any, tuple[Array, Array, Array]] = self._by_dtype
         if (dtype, directions) not in cache:
@@ -268,6 +273,7 @@ class LDAModel(AlignedArrays):
 
     @cached_property
     def _by_dtype(self) -> dict[Any, tuple[Array, Array, Array]]:
+        """The cache of `_prepared`."""
         return {}
 
 

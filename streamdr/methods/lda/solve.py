@@ -20,9 +20,9 @@ class Solution:
     scalings: Array
     """The discriminants that are kept, by descending eigenvalue."""
     eigenvalues: Array
-    """How many times as large the variance between classes is as that within, along each of them."""
+    """The ratio of the variance between classes to that within classes, along each discriminant."""
     separation: float
-    """The sum of that over all directions."""
+    """The sum of these ratios over all directions."""
     axes: Array
     """A basis of all directions in which class means differ."""
     centroids: Array

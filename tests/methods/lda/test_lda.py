@@ -1,4 +1,4 @@
-"""Linear discriminants against scikit-learn's two solvers, the table of the irises, and mathematics."""
+"""LDA against two solvers of scikit-learn, published values for iris, and mathematical identities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DATA = {
     "wine": load_wine(return_X_y=True),
     "breast cancer": load_breast_cancer(return_X_y=True),
 }
-WAYS: dict[str, dict[str, Any]] = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
     "a little": {"shrinkage": 0.05},
     "half": {"shrinkage": 0.5},
@@ -35,102 +35,102 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def ways(name: str, classes: int) -> dict:
-    """Parameters, with as many priors as there are classes."""
-    given = dict(WAYS[name])
+def settings(name: str, classes: int) -> dict:
+    """The parameters of a setting, with one prior for each class."""
+    given = dict(SETTINGS[name])
     if "priors" in given:
         given["priors"] = {2: [0.2, 0.8], 3: [0.2, 0.3, 0.5]}[classes]
     return given
 
 
-def same_sides(scores: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Scores with each column turned towards the wanted one."""
+def same_signs(scores: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The scores, with the sign of each column as in the expected scores."""
     return scores * np.sign(np.sum(scores * wanted, axis=0))
 
 
-def agrees(found: np.ndarray, wanted: np.ndarray, why: str = "") -> None:
-    """To 1e-8 of the largest."""
+def assert_close(found: np.ndarray, wanted: np.ndarray, why: str = "") -> None:
+    """Assert equality up to 1e-8 of the largest value."""
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-8 * np.abs(wanted).max(), err_msg=why)
 
 
 # scikit-learn
 
 
-def test_the_table_of_the_irises():
+def test_published_eigenvalues_of_iris():
     model = LDA().fit(*DATA["iris"])
     np.testing.assert_allclose(model.eigenvalues_, [32.19192920, 0.28539104], rtol=0, atol=5e-9)
     np.testing.assert_allclose(model.explained_variance_ratio_, [0.9912126, 0.0087874], rtol=0, atol=5e-8)
 
 
 @pytest.mark.parametrize("n_components", [None, 1])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("name", DATA)
-def test_what_the_eigen_solver_of_scikit_learn_gives(name, way, n_components):
+def test_results_equal_the_eigen_solver_of_scikit_learn(name, setting, n_components):
     rows, labels = DATA[name]
-    given = ways(way, len(np.unique(labels)))
-    theirs = Reference(solver="eigen", n_components=n_components, **given).fit(rows, labels)
+    given = settings(setting, len(np.unique(labels)))
+    reference = Reference(solver="eigen", n_components=n_components, **given).fit(rows, labels)
     ours = LDA(n_components, **given).fit(rows, labels)
-    agrees(ours.covariance_, theirs.covariance_)
-    agrees(ours.means_, theirs.means_)
-    agrees(ours.priors_, theirs.priors_)
-    agrees(ours.predict_proba(rows), theirs.predict_proba(rows))
-    assert (ours.predict(rows) == theirs.predict(rows)).all()
-    assert ours.score(rows, labels) == pytest.approx(theirs.score(rows, labels), abs=1e-12)
-    # Theirs are not about the mean of the classes.
-    wanted = theirs.transform(rows) - ours.xbar_ @ theirs.scalings_[:, : ours.n_components_]
-    agrees(same_sides(ours.transform(rows), wanted), wanted)
+    assert_close(ours.covariance_, reference.covariance_)
+    assert_close(ours.means_, reference.means_)
+    assert_close(ours.priors_, reference.priors_)
+    assert_close(ours.predict_proba(rows), reference.predict_proba(rows))
+    assert (ours.predict(rows) == reference.predict(rows)).all()
+    assert ours.score(rows, labels) == pytest.approx(reference.score(rows, labels), abs=1e-12)
+    # scikit-learn does not centre the scores on the mean of the classes.
+    wanted = reference.transform(rows) - ours.xbar_ @ reference.scalings_[:, : ours.n_components_]
+    assert_close(same_signs(ours.transform(rows), wanted), wanted)
     if len(ours.classes_) > 2:
-        agrees(ours.coef_, theirs.coef_ - ours.priors_ @ theirs.coef_)
+        assert_close(ours.coef_, reference.coef_ - ours.priors_ @ reference.coef_)
     else:
-        agrees(ours.coef_, theirs.coef_)
-        agrees(ours.intercept_, theirs.intercept_)
-        agrees(ours.decision_function(rows), theirs.decision_function(rows))
+        assert_close(ours.coef_, reference.coef_)
+        assert_close(ours.intercept_, reference.intercept_)
+        assert_close(ours.decision_function(rows), reference.decision_function(rows))
     if "priors" not in given and given.get("shrinkage") != "auto":
-        agrees(ours.explained_variance_ratio_, theirs.explained_variance_ratio_)
+        assert_close(ours.explained_variance_ratio_, reference.explained_variance_ratio_)
     assert 0 < ours.explained_variance_ratio_.sum() < 1 + 1e-12
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_what_the_svd_solver_of_scikit_learn_gives(name):
+def test_results_equal_the_svd_solver_of_scikit_learn(name):
     rows, labels = DATA[name]
-    theirs, ours = Reference().fit(rows, labels), LDA().fit(rows, labels)
-    agrees(same_sides(ours.transform(rows), theirs.transform(rows)), theirs.transform(rows))
+    reference, ours = Reference().fit(rows, labels), LDA().fit(rows, labels)
+    assert_close(same_signs(ours.transform(rows), reference.transform(rows)), reference.transform(rows))
     for method in ("predict_proba", "decision_function", "predict_log_proba"):
-        agrees(getattr(ours, method)(rows), getattr(theirs, method)(rows), method)
+        assert_close(getattr(ours, method)(rows), getattr(reference, method)(rows), method)
     for value in ("coef_", "intercept_", "xbar_", "explained_variance_ratio_"):
-        agrees(getattr(ours, value), getattr(theirs, value), value)
+        assert_close(getattr(ours, value), getattr(reference, value), value)
 
 
-def test_more_classes_than_features_can_tell():
+def test_more_classes_than_features():
     rows, labels = load_digits(return_X_y=True)
     rows = rows[:, [20, 28, 36]]
-    theirs, ours = Reference().fit(rows, labels), LDA().fit(rows, labels)
+    reference, ours = Reference().fit(rows, labels), LDA().fit(rows, labels)
     assert ours.n_components_ == 3
-    agrees(same_sides(ours.transform(rows), theirs.transform(rows)), theirs.transform(rows))
-    agrees(ours.predict_proba(rows), theirs.predict_proba(rows))
+    assert_close(same_signs(ours.transform(rows), reference.transform(rows)), reference.transform(rows))
+    assert_close(ours.predict_proba(rows), reference.predict_proba(rows))
 
 
 # Mathematics
 
 
-def test_total_scatter_is_that_within_classes_and_that_between():
+def test_total_scatter_is_the_sum_of_scatter_within_and_between_classes():
     rows, labels = DATA["wine"]
     model = LDA().fit(rows, labels).model_
     total = (rows - rows.mean(axis=0)).T @ (rows - rows.mean(axis=0))
-    agrees(model.within_scatter + model.between_scatter, total)
+    assert_close(model.within_scatter + model.between_scatter, total)
 
 
 def test_discriminants_solve_the_generalised_eigenvalue_problem():
     rows, labels = DATA["wine"]
     model = LDA().fit(rows, labels).model_
     within, between, scalings = model.within_scatter, model.between_scatter, model.scalings
-    agrees(between @ scalings, within @ scalings * model.eigenvalues)
-    agrees(scalings.T @ model.covariance @ scalings, np.eye(2), "unit variance within classes")
+    assert_close(between @ scalings, within @ scalings * model.eigenvalues)
+    assert_close(scalings.T @ model.covariance @ scalings, np.eye(2), "unit variance within classes")
     for column in scalings.T:
         assert column[np.argmax(np.abs(column))] > 0
 
 
-def test_of_two_classes_it_is_fishers_direction():
+def test_the_discriminant_of_two_classes_is_fishers_direction():
     rows, labels = DATA["breast cancer"]
     model = LDA().fit(rows, labels).model_
     fisher = scipy.linalg.solve(model.within_scatter, model.means[1] - model.means[0], assume_a="pos")
@@ -139,42 +139,44 @@ def test_of_two_classes_it_is_fishers_direction():
     assert abs(cosine) == pytest.approx(1.0, abs=1e-10)
 
 
-def test_weights_are_repetitions():
+def test_integer_weights_equal_repeated_rows():
     rows, labels = DATA["wine"]
     weights = np.random.default_rng(0).integers(0, 4, len(rows))
     repeated, again = np.repeat(rows, weights, axis=0), np.repeat(labels, weights)
-    for way in WAYS:
-        given = ways(way, 3)
+    for setting in SETTINGS:
+        given = settings(setting, 3)
         one = LDA(**given).fit(rows, labels, sample_weight=weights)
         other = LDA(**given).fit(repeated, again)
-        agrees(one.transform(rows), other.transform(rows), way)
-        agrees(one.predict_proba(rows), other.predict_proba(rows), way)
+        assert_close(one.transform(rows), other.transform(rows), setting)
+        assert_close(one.predict_proba(rows), other.predict_proba(rows), setting)
         assert one.score(rows, labels, weights) == pytest.approx(other.score(repeated, again), abs=1e-12)
 
 
-def test_a_class_of_no_weight_is_none():
+def test_a_class_of_weight_zero_is_left_out():
     rows, labels = DATA["iris"]
     model = LDA().fit(rows, labels, sample_weight=(labels != 1).astype(float))
     assert model.classes_.tolist() == [0, 2]
-    agrees(model.coef_, LDA().fit(rows[labels != 1], labels[labels != 1]).coef_)
+    assert_close(model.coef_, LDA().fit(rows[labels != 1], labels[labels != 1]).coef_)
 
 
-# Data that breaks careless sums
+# Numerically hostile data
 
 
-def test_an_offset_changes_nothing():
+def test_a_large_offset_changes_nothing():
     rows, labels = DATA["iris"]
     far = np.round(rows * 16) / 16 + 1e8  # exact, in steps of a sixteenth
     near = far - 1e8
-    for way in WAYS:
-        given = ways(way, 3)
+    for setting in SETTINGS:
+        given = settings(setting, 3)
         one, other = (LDA(**given).fit(each, labels) for each in (far, near))
-        agrees(one.covariance_, other.covariance_, way)
-        np.testing.assert_allclose(one.transform(far), other.transform(near), atol=2e-7)  # of a mean of 1e8
+        assert_close(one.covariance_, other.covariance_, setting)
+        np.testing.assert_allclose(
+            one.transform(far), other.transform(near), atol=2e-7
+        )  # rounding of a mean of 1e8
 
 
 def test_classes_far_apart_do_not_cancel():
-    """Two are close together, and the third is 1e8 deviations away."""
+    """Two classes are close together, and the third is 1e8 standard deviations away."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 2000)
     noise = np.round(rng.normal(size=(2000, 4)) * 64) / 64
@@ -184,13 +186,13 @@ def test_classes_far_apart_do_not_cancel():
     within = sum(
         np.cov(near[labels == label].T, ddof=0) * (labels == label).sum() for label in range(3)
     ) / len(rows)
-    agrees(model.covariance, within)
+    assert_close(model.covariance, within)
     close = labels < 2
     pair = Reference(solver="eigen", priors=[0.5, 0.5]).fit(near[close], labels[close])
     gap = pair.means_[1] - pair.means_[0]
     lower = np.linalg.cholesky(within)
     away, step = (np.linalg.solve(lower, vector) for vector in (np.array([1.0, -1.0, 3.0, 0.0]), gap))
-    step -= away * (away @ step) / (away @ away)  # the first discriminant is the way to the third class
+    step -= away * (away @ step) / (away @ away)  # the first discriminant points to the third class
     ratio = step @ step * np.prod(np.bincount(labels[close])) / close.sum()
     assert model.eigenvalues[1] * len(rows) == pytest.approx(ratio, rel=1e-6)
     log_odds = np.diff(model.predict_log_proba(rows[close])[:, :2], axis=1)[:, 0]
@@ -201,7 +203,7 @@ def test_classes_far_apart_do_not_cancel():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "int64", ">f8"])
-def test_types(dtype):
+def test_dtypes_of_rows(dtype):
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 4, 900)
     rows = (rng.normal(size=(900, 5)) * 20 + 120 + 15 * np.arange(4)[labels, None] * [1, 0, 1, 0, 1]).astype(
@@ -222,12 +224,12 @@ def test_types(dtype):
         assert model.transform(rows).dtype == (np.float64 if dtype in ("int64", ">f8") else np.float32)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_any_blocks_give_the_same(way):
-    """One row a block, blocks of one class, blocks that lack classes."""
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_any_partition_into_blocks_gives_the_same_model(setting):
+    """One row per block, blocks of one class, and blocks without some of the classes."""
     rows, labels = DATA["iris"]
     labels = labels.astype(float)
-    method = METHOD(**ways(way, 3))
+    method = METHOD(**settings(setting, 3))
     whole = checked(LDAModel, in_memory(method, rows, labels=labels))
     order = np.random.default_rng(1).permutation(len(rows))
     for cuts, by in ((range(150), order), ([0, 50, 100], np.arange(150)), ([0, 3, 3, 70], order)):
@@ -241,8 +243,8 @@ def test_any_blocks_give_the_same(way):
                     full.update(Block(Span(start, stop), rows[here], labels[here]))
                 request = passes.send(full)
         model = finished.value.value
-        agrees(model.covariance, whole.covariance)
-        agrees(model.transform(rows), whole.transform(rows))
+        assert_close(model.covariance, whole.covariance)
+        assert_close(model.transform(rows), whole.transform(rows))
 
 
 # Labels
@@ -269,7 +271,7 @@ def test_text_and_other_labels(tmp_path):
     assert load_model(small).classes_.dtype == np.int8
 
 
-def test_rows_that_come_a_few_at_a_time_may_bring_new_classes():
+def test_partial_fit_may_add_new_classes():
     rows, labels = DATA["wine"]
     whole = LDA().fit(rows, labels)
     model = LDA()
@@ -279,47 +281,47 @@ def test_rows_that_come_a_few_at_a_time_may_bring_new_classes():
     model.partial_fit(rows[50:130], labels[50:130], classes=[0, 1, 2])
     assert model.classes_.tolist() == [0, 1]
     model.partial_fit(rows[130:], labels[130:])
-    agrees(model.coef_, whole.coef_)
-    agrees(model.transform(rows), whole.transform(rows))
+    assert_close(model.coef_, whole.coef_)
+    assert_close(model.transform(rows), whole.transform(rows))
     with pytest.raises(ParameterError, match="two passes"):
         LDA(shrinkage="auto").partial_fit(rows, labels)
 
 
-def test_there_is_a_direction_even_where_everything_is_shrunk_to_a_sphere():
+def test_shrinkage_of_one_keeps_the_directions_of_the_means():
     rows, labels = DATA["wine"]
     model = LDA(shrinkage=1.0).fit(rows, labels)
-    theirs = Reference(solver="eigen", shrinkage=1.0).fit(rows, labels)
-    agrees(model.predict_proba(rows), theirs.predict_proba(rows))
+    reference = Reference(solver="eigen", shrinkage=1.0).fit(rows, labels)
+    assert_close(model.predict_proba(rows), reference.predict_proba(rows))
     means = model.means_ - model.xbar_
     _, _, axes = np.linalg.svd(means * np.sqrt(model.priors_)[:, None], full_matrices=False)
     cosines = np.abs(np.sum(axes[:2] * model.scalings_.T, axis=1)) / np.linalg.norm(model.scalings_, axis=0)
     np.testing.assert_allclose(cosines, 1.0, atol=1e-9)
 
 
-# What cannot be
+# Invalid parameters and data
 
 
 @pytest.mark.parametrize(
-    ("given", "parameter", "words"),
+    ("given", "parameter", "message"),
     [
         ({"n_components": 0}, "n_components", "at least 1"),
         ({"n_components": 1.5}, "n_components", "whole number"),
         ({"shrinkage": 1.1}, "shrinkage", "from 0 to 1"),
         ({"shrinkage": "ledoit"}, "shrinkage", "'auto'"),
-        ({"priors": [0.5]}, "priors", "one a class"),
+        ({"priors": [0.5]}, "priors", "one for each class"),
         ({"priors": [-0.5, 1.5]}, "priors", "negative"),
         ({"priors": [0.0, 0.0]}, "priors", "all be 0"),
         ({"precision": "half"}, "precision", "is neither .mixed. nor .double."),
         ({"max_classes": 1}, "max_classes", "at least 2"),
     ],
 )
-def test_parameters_that_mean_nothing(given, parameter, words):
-    with pytest.raises(ParameterError, match=words) as refused:
+def test_invalid_parameters_are_refused(given, parameter, message):
+    with pytest.raises(ParameterError, match=message) as refused:
         METHOD(**given).check()
     assert refused.value.parameter == parameter
 
 
-def test_what_the_data_cannot_satisfy():
+def test_parameters_that_do_not_fit_the_data_are_refused():
     rows, labels = DATA["iris"]
     with pytest.raises(ParameterError, match="set it to 2 or fewer"):
         LDA(3).fit(rows, labels)
@@ -327,7 +329,7 @@ def test_what_the_data_cannot_satisfy():
         LDA(5).fit(rows, labels)
     with pytest.raises(ParameterError, match=r"4 priors for 3 classes \(0, 1, 2\)"):
         LDA(priors=[0.25] * 4).fit(rows, labels)
-    with pytest.raises(DataError, match=r"more than 2 different values.*one prior a class"):
+    with pytest.raises(DataError, match=r"more than 2 different values.*one prior for each class"):
         LDA(priors=[0.5, 0.5]).fit(rows, labels)
     with pytest.raises(DataError, match="labels have one class only, 1"):
         LDA().fit(rows, np.ones(150, int))
@@ -339,31 +341,33 @@ def test_what_the_data_cannot_satisfy():
         LDA().fit(np.array([[1.0, 2.0], [1.0, 2.0], [3.0, 2.0], [3.0, 2.0]]), [0, 0, 1, 1])
 
 
-def test_priors_are_brought_to_one():
+def test_priors_are_normalised():
     rows, labels = DATA["iris"]
-    agrees(LDA(priors=[2, 3, 5]).fit(rows, labels).coef_, LDA(priors=[0.2, 0.3, 0.5]).fit(rows, labels).coef_)
+    assert_close(
+        LDA(priors=[2, 3, 5]).fit(rows, labels).coef_, LDA(priors=[0.2, 0.3, 0.5]).fit(rows, labels).coef_
+    )
 
 
-def test_a_class_of_one_row_is_learnt():
+def test_a_class_of_one_row_is_fitted():
     rows, labels = DATA["iris"]
     labels = np.where(np.arange(150) == 149, 7, labels)
     for given in ({}, {"shrinkage": 0.1}, {"shrinkage": "auto"}):
-        theirs = Reference(solver="eigen", **given)
+        reference = Reference(solver="eigen", **given)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Ledoit and Wolf, of one row
-            theirs.fit(rows, labels)
-        agrees(LDA(**given).fit(rows, labels).predict_proba(rows), theirs.predict_proba(rows))
+            warnings.simplefilter("ignore")  # Ledoit-Wolf shrinkage of a single row
+            reference.fit(rows, labels)
+        assert_close(LDA(**given).fit(rows, labels).predict_proba(rows), reference.predict_proba(rows))
 
 
-def test_features_that_depend_on_each_other_are_told_and_count_once():
+def test_collinear_features_raise_a_warning_and_count_once():
     rows, labels = DATA["iris"]
     wide = np.column_stack([rows, rows[:, 0] - rows[:, 1], np.full(150, 3.0), labels])
-    with pytest.warns(UserWarning, match=r"7 features vary in 4 directions only, .*shrinkage"):
+    with pytest.warns(UserWarning, match=r"7 features vary in 4 directions only; .*shrinkage"):
         model = LDA().fit(wide, labels)
     assert model.rank_ == 4
     assert "shrinkage" in model.model_.summary()["notes"][0]
-    agrees(model.predict_proba(wide), LDA().fit(rows, labels).predict_proba(rows))
-    agrees(model.predict_proba(wide), Reference().fit(wide, labels).predict_proba(wide))
+    assert_close(model.predict_proba(wide), LDA().fit(rows, labels).predict_proba(rows))
+    assert_close(model.predict_proba(wide), Reference().fit(wide, labels).predict_proba(wide))
     shrunk = LDA(shrinkage="auto").fit(wide, labels)
     assert shrunk.score(wide, labels) == 1.0, "the label is among the features"
     alone = np.where(np.arange(150) == 149, 7, labels)
@@ -371,7 +375,7 @@ def test_features_that_depend_on_each_other_are_told_and_count_once():
         LDA().fit(wide, alone)
 
 
-def test_missing_and_infinite_values_are_found():
+def test_missing_and_infinite_values_are_refused():
     rows, labels = DATA["iris"]
     for value in (np.nan, np.inf):
         broken = rows.copy()
@@ -380,16 +384,16 @@ def test_missing_and_infinite_values_are_found():
             in_memory(METHOD(), broken, labels=labels)
 
 
-def test_a_model_is_a_plain_record():
+def test_the_summary_of_a_model():
     model = in_memory(METHOD(1), DATA["iris"][0], labels=DATA["iris"][1])
     assert isinstance(model, LDAModel)
-    told = model.summary()
-    assert told["n_classes"] == 3
-    assert told["n_components"] == 1
-    assert told["notes"] == []
+    summary = model.summary()
+    assert summary["n_classes"] == 3
+    assert summary["n_components"] == 1
+    assert summary["notes"] == []
 
 
-def test_of_many_classes_rows_are_looked_at_a_few_at_a_time():
+def test_rows_of_many_classes_are_predicted_in_tiles():
     rng = np.random.default_rng(0)
     labels = np.arange(3000) % 1000
     rows = 9 * rng.standard_normal((1000, 3))[labels] + rng.standard_normal((3000, 3))

@@ -1,4 +1,4 @@
-"""Fits of discriminants to stores: the same bits everywhere, one pass, nothing read twice, rows written."""
+"""LDA of stores: the number of passes, appended rows, whole runs, and memory."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ PASSES = {"plain": 1, "shrunk": 1, "auto": 2, "priors": 1}
 
 
 def classes(n_rows: int = N) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of three classes that overlap a little, whose labels are in no order."""
+    """Rows of three classes that overlap a little, in random order."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, n_rows)
-    spread = rng.normal(size=(D, D)) / 4 + np.eye(D)
-    rows = rng.normal(size=(n_rows, D)) @ spread + rng.normal(size=(3, D))[labels] + 40.0
+    mixing = rng.normal(size=(D, D)) / 4 + np.eye(D)
+    rows = rng.normal(size=(n_rows, D)) @ mixing + rng.normal(size=(3, D))[labels] + 40.0
     return rows.astype("f4"), labels
 
 
@@ -51,12 +51,12 @@ def data():
     return classes()
 
 
-def stored(place, rows, labels, chunks=(40, 5)):
-    """Rows and their labels in one store, in chunks of other lengths."""
-    group = zarr.open_group(place, mode="w")
+def stored(path, rows, labels, chunks=(40, 5)):
+    """Write rows and their labels to one store, in chunks of different lengths."""
+    group = zarr.open_group(path, mode="w")
     group.create_array("X", shape=rows.shape, chunks=chunks, dtype=rows.dtype)[:] = rows
     group.create_array("y", shape=labels.shape, chunks=(33,), dtype=labels.dtype)[:] = labels
-    return place
+    return path
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def fit(method, path, *, progress=None, stop=None, **settings):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_fit_takes_as_few_passes_as_there_can_be(name, path):
+def test_a_fit_reads_the_data_as_often_as_it_has_passes(name, path):
     assert fit(METHODS[name], path).bytes_read == PASSES[name] * ALL
 
 
@@ -84,7 +84,7 @@ def test_another_number_of_discriminants_or_another_shrinkage_reads_nothing(path
         assert fit(other, path, **settings).bytes_read == 0
 
 
-# Rows are appended
+# Appended rows
 
 
 def grown(path, rows, labels):
@@ -96,7 +96,7 @@ def grown(path, rows, labels):
         array[before:] = values[before:]
 
 
-def test_only_appended_rows_are_read_even_if_they_bring_a_class(tmp_path):
+def test_only_appended_rows_are_read_even_if_they_have_a_new_class(tmp_path):
     rows, labels = classes(6000)
     labels = np.where(np.arange(6000) >= 5500, 7, labels)
     path = stored(tmp_path / "x.zarr", rows[:5000], labels[:5000], (100, D))
@@ -110,7 +110,7 @@ def test_only_appended_rows_are_read_even_if_they_bring_a_class(tmp_path):
     assert found.model.classes.tolist() == [0, 1, 2, 7]
 
 
-def test_labels_that_changed_are_noticed(path, tmp_path, data):
+def test_changed_labels_are_read_again(path, tmp_path, data):
     settings = {"ledger": tmp_path / "ledger"}
     first = fit(LDA(), path, **settings)
     zarr.open_array(path / "y", mode="r+")[:] = 2 - data[1]
@@ -122,16 +122,16 @@ def test_labels_that_changed_are_noticed(path, tmp_path, data):
 # Whole runs
 
 
-def nights(place, text: bool) -> Nights:
+def nights(path, text: bool) -> Nights:
     rows, labels = classes(2000)
     names = np.array(["oak", "ash", "beech"])[labels] if text else labels
-    outputs = {kind: str(place / f"out/{kind}.zarr") for kind in ("embedding", "predicted", "probabilities")}
-    zarr.create_array(place / "y.zarr", data=names, chunks=(100,))
+    outputs = {kind: str(path / f"out/{kind}.zarr") for kind in ("embedding", "predicted", "probabilities")}
+    zarr.create_array(path / "y.zarr", data=names, chunks=(100,))
     found = Nights(
-        place,
+        path,
         rows,
         {
-            "input": {"labels": str(place / "y.zarr")},
+            "input": {"labels": str(path / "y.zarr")},
             "method": {"name": "lda", "n_components": 2},
             "output": outputs,
         },
@@ -153,13 +153,13 @@ def test_a_run_writes_classes_and_their_probabilities(tmp_path, text):
         assert model.classes_.tolist() == ["ash", "beech", "oak"]
         expected = np.searchsorted(model.classes_, expected)
     np.testing.assert_array_equal(predicted, expected)
-    likely = store.open_rows(tmp_path / "out/probabilities.zarr", "probabilities")[:]
-    assert likely.dtype == np.float32
-    np.testing.assert_allclose(likely, model.predict_proba(made.values), atol=1e-5)
+    probabilities = store.open_rows(tmp_path / "out/probabilities.zarr", "probabilities")[:]
+    assert probabilities.dtype == np.float32
+    np.testing.assert_allclose(probabilities, model.predict_proba(made.values), atol=1e-5)
     assert present(made.run().transform).outputs["predicted"].reused
 
 
-def test_a_bad_value_does_not_pass_for_a_class(tmp_path, path, data):
+def test_a_missing_value_is_not_classified(tmp_path, path, data):
     model = fit(LDA(), path).model
     kinds = {kind.name: kind for kind in ROW_OUTPUTS}
     zarr.open_array(path / "X", mode="r+")[700, 3] = np.nan
@@ -170,7 +170,7 @@ def test_a_bad_value_does_not_pass_for_a_class(tmp_path, path, data):
             )
 
 
-def test_the_configuration_that_ships_runs_from_the_command_line(tmp_path):
+def test_the_shipped_configuration_runs_from_the_command_line(tmp_path):
     rows, labels = load_wine(return_X_y=True)
     config = Path(__file__).parents[3] / "configs/lda.yaml"
     report = succeed("run", str(config), "--json", cwd=tmp_path).report
@@ -183,7 +183,7 @@ def test_the_configuration_that_ships_runs_from_the_command_line(tmp_path):
     succeed("verify", str(config), cwd=tmp_path)
 
 
-def test_estimators_take_stores_and_lazy_arrays(path, data):
+def test_estimators_accept_stores_and_lazy_arrays(path, data):
     here = ESTIMATOR().fit(*data)
     there = ESTIMATOR().fit(path / "X", path / "y")
     np.testing.assert_allclose(there.coef_, here.coef_, rtol=1e-3, atol=1e-4)
@@ -191,8 +191,8 @@ def test_estimators_take_stores_and_lazy_arrays(path, data):
     predicted = there.predict(path / "X")
     assert predicted.dtype == data[1].dtype
     np.testing.assert_array_equal(predicted.compute(), there.predict(data[0]))
-    likely = there.predict_proba(path / "X").compute()
-    np.testing.assert_allclose(likely, there.predict_proba(data[0]), atol=1e-6)
+    probabilities = there.predict_proba(path / "X").compute()
+    np.testing.assert_allclose(probabilities, there.predict_proba(data[0]), atol=1e-6)
     with pytest.raises(ValueError, match="requires y"):
         ESTIMATOR().fit(path / "X")
     with pytest.raises(ParameterError, match="learns from labels"):
@@ -203,7 +203,7 @@ def test_estimators_take_stores_and_lazy_arrays(path, data):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_plan_counts_the_classes_that_there_may_be(name, path):
+def test_the_plan_includes_the_largest_number_of_classes(name, path):
     few, many = (
         plan(LDA(**vars(METHODS[name]) | {"max_classes": most}), source(path), Execution(workers=2))
         for most in (3, 300)
