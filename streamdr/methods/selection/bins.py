@@ -14,6 +14,7 @@ from streamdr.methods.selection.histograms import MOST_VALUES
 FEW = 64
 """A column with at most this many different integers has a bin for each."""
 _FEW_IN_TARGET = 32
+"""A numeric target with at most this many different integers has a class for each."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,11 @@ class Bins:
     """The bin edges of each column, or its values if it is discrete; and the edges of a numeric target."""
 
     points: list[Array]
+    """The edges, or values, of each column."""
     discrete: Array
+    """The mask of discrete columns."""
     target: Array | None
+    """The edges of a numeric target; None for classes."""
 
     @classmethod
     def of(
@@ -59,6 +63,7 @@ class Bins:
 def _bin_edges(
     number: int, column: Array, weights: Array, n_bins: int, discrete: bool | Literal["auto"]
 ) -> tuple[Array, bool]:
+    """The bin edges of a column, or its values; and whether it is discrete."""
     values = np.unique(column)
     if discrete is True and len(values) > MOST_VALUES:
         raise ParameterError(
@@ -72,7 +77,7 @@ def _bin_edges(
 
 
 def _target_edges(target: Array, weights: Array, n_bins: int) -> Array | None:
-    """The bin edges of a numeric target; None where it has few values, which are classes then."""
+    """The bin edges of a numeric target; None where it has few values, each of which is then a class."""
     return None if _few_integers(np.unique(target), _FEW_IN_TARGET) else _quantiles(target, weights, n_bins)
 
 
@@ -83,7 +88,7 @@ def _few_integers(values: Array, most: int) -> bool:
 
 
 def _quantiles(column: Array, weights: Array, n_bins: int) -> Array:
-    """Edges at quantiles; fewer where a value is frequent."""
+    """Bin edges at quantiles; there are fewer edges where a value is frequent."""
     shares = np.arange(1, n_bins) / n_bins
     cuts = np.unique(np.quantile(column, shares, method="inverted_cdf", weights=weights))
     inner: Array = cuts[cuts > column.min()]

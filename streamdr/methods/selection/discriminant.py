@@ -20,24 +20,26 @@ from streamdr.core.blocks import Array
 from streamdr.methods.selection.quadratic_forms import Basis, QuadraticForm, Residual, split
 
 _BATCH = 1 << 17
+"""The number of entries of the small matrices of a batch."""
 _EPS = float(np.finfo(np.float64).eps)
-_TINY = 1e-200
+_SMALLEST = 1e-200
 
 
 @dataclass(frozen=True)
 class DiscriminantFold:
     """Training scatter within classes and class means; the scatters of held-out rows about these means.
 
-    `means` holds a basis of all differences between the classes' means, one less than there are classes.
+    `means` holds a basis of the differences between class means: one row less than there are classes.
     """
 
     within: QuadraticForm
     means: Array
     errors: QuadraticForm
     """The scatter of held-out rows about the mean of their class."""
-    spread: QuadraticForm
+    total: QuadraticForm
     """The scatter of held-out rows about the mean of all rows."""
     useless: Array
+    """The mask of columns that are constant in the training rows."""
     tolerance: float
 
     @property
@@ -63,7 +65,7 @@ class DiscriminantFold:
         corner = np.diagonal(inverse)
         fewer = len(inside) - 1 < len(self.means)
         whole, without = [], []
-        for form in (self.errors, self.spread):
+        for form in (self.errors, self.total):
             matrix = form.block(inside)
             half = inverse @ matrix
             own = np.einsum("ij,ji->i", half, inverse) / corner
@@ -92,7 +94,7 @@ class DiscriminantState:
         self._lengths = self._basis.left.copy()
         self._left_means = fold.means.copy()
         self._means = np.zeros((len(fold.means), len(fold.means)))
-        self._held_out = [_HeldOutForm(form, limit, fold.means) for form in (fold.errors, fold.spread)]
+        self._held_out = [_HeldOutForm(form, limit, fold.means) for form in (fold.errors, fold.total)]
 
     @property
     def score(self) -> float:
@@ -107,11 +109,11 @@ class DiscriminantState:
         left = np.where(explained, 1.0, self._basis.left)
         means = self._left_means / np.sqrt(left)
         some = self._basis.size + 1 < len(means)
-        errors, spread = (
+        errors, total = (
             side.trace + side.left.diagonal / left if some else side.with_each(self._means, means, left)
             for side in self._held_out
         )
-        return np.where(explained, self.score, _share(errors, spread))
+        return np.where(explained, self.score, _share(errors, total))
 
     def add(self, column: int) -> None:
         """Choose a column."""
@@ -125,11 +127,13 @@ class DiscriminantState:
         self._means = self._means + np.outer(mean, mean)
 
     def _value(self, side: _HeldOutForm) -> float:
+        """The trace of a form along the discriminants of the chosen columns."""
         if self._basis.size < len(self._means):
             return side.trace
         return float(_traces(self._means, side.outer[None])[0])
 
     def _explained(self) -> Array:
+        """The mask of columns that the chosen ones explain, or that are constant."""
         found: Array = (self._basis.left <= self.fold.tolerance * self._lengths) | self.fold.useless
         return found
 
@@ -145,6 +149,7 @@ class _HeldOutForm:
         """Products of the residual of each column with the chosen ones, weighted by their means."""
 
     def add(self, column: int, root: float, weights: Array, mean: Array, basis: Basis) -> None:
+        """Choose a column."""
         own_beside = self._beside[:, column] / root
         row, own = self.left.take(column, root, weights, basis)
         self.trace += own
@@ -165,10 +170,10 @@ class _HeldOutForm:
         return found
 
 
-def _share(errors: Array | float, spread: Array | float) -> Array:
+def _share(errors: Array | float, total: Array | float) -> Array:
     """The share of the variance between classes; 0 where there is no variance."""
-    some = np.asarray(spread) > 0
-    share: Array = np.where(some, 1.0 - errors / np.where(some, spread, 1.0), 0.0)
+    some = np.asarray(total) > 0
+    share: Array = np.where(some, 1.0 - errors / np.where(some, total, 1.0), 0.0)
     return share
 
 
@@ -189,12 +194,13 @@ def _without_each(
 def _traces(means: Array, sums: Array) -> Array:
     """tr(means^-1 sums) for each matrix. Directions in which means do not differ contribute nothing."""
     size = means.shape[-1]
-    scale = np.maximum(np.trace(means, axis1=-2, axis2=-1), _TINY)
+    scale = np.maximum(np.trace(means, axis1=-2, axis2=-1), _SMALLEST)
     firm = means + (_EPS * scale)[..., None, None] * np.eye(size)
     found: Array = np.trace(np.linalg.solve(firm, sums), axis1=-2, axis2=-1)
     return found
 
 
 def _batches(length: int, order: int) -> list[slice]:
+    """Slices of candidates whose small matrices fit into a batch."""
     step = max(1, _BATCH // (order * order))
     return [slice(start, start + step) for start in range(0, length, step)]

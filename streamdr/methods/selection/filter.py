@@ -130,25 +130,26 @@ class _StatisticFilter(Filter):
         return [by_sums(self, data, number)]
 
     def passes(self, data: MatrixSpec, start: SelectionModel | None = None) -> Passes:
-        """One pass, by folds where these decide how many columns to keep."""
+        """One pass; by folds where cross-validation determines the number of columns."""
         task = task_of(self.task, data)
         if self.k == "cv":
             return (yield from self._cross_validated(data, task))
         if task == "classification":
             sums = cast(ClassSums, (yield Pass(self._sums(task, data), label="means of classes")))
             require_classes(sums.classes)
-            tested, weight = _of_class_sums(sums), float(sums.weights.sum())
+            statistics, weight = _class_statistics(sums), float(sums.weights.sum())
             classes: dict[str, Any] = {"classes": class_labels(sums.classes, data)}
         else:
             joint = cast(JointSums, (yield Pass(self._sums(task, data), label="products with the target")))
-            tested, weight = _of_joint_sums(joint), joint.centre.weight
+            statistics, weight = _target_statistics(joint), joint.centre.weight
             classes = {}
-        self._require_freedom(tested, weight)
+        self._require_freedom(statistics, weight)
         k = cast(int, n_selected(self, data))
-        fields = self.fields(self._of(tested), data, k)
-        return SelectionModel(**fields, **classes, task=task, n_samples=weight, p_values=tested.p_values)
+        fields = self.fields(self._score(statistics), data, k)
+        return SelectionModel(**fields, **classes, task=task, n_samples=weight, p_values=statistics.p_values)
 
     def _sums(self, task: str, data: MatrixSpec) -> Accumulator:
+        """The accumulator of sums, without cross-validation."""
         if task == "regression":
             return JointSums(data.n_cols, double=self.double)
         return ClassSums(data.n_cols, double=self.double, max_classes=self.max_classes)
@@ -156,6 +157,7 @@ class _StatisticFilter(Filter):
     def _cross_validated(
         self, data: MatrixSpec, task: Literal["classification", "regression"]
     ) -> Generator[Pass, Accumulator, SelectionModel]:
+        """The model with the number of columns that is best in cross-validation."""
         request = Pass(self.fold_moments(task, data.n_cols), label=f"moments of {self.n_folds} folds")
         parts = cast(ByFold, (yield request)).parts
         classes: dict[str, Any] = {}
@@ -166,24 +168,28 @@ class _StatisticFilter(Filter):
         else:
             folds = RegressionFolds(cast(list[JointMoments], parts))
         every = range(len(folds))
-        tested, weight = _of_folds(folds, every)
-        self._require_freedom(tested, weight)
-        ranks = [self._of(_of_folds(folds, [other for other in every if other != fold])[0]) for fold in every]
-        scores = self._of(tested)
+        statistics, weight = _fold_statistics(folds, every)
+        self._require_freedom(statistics, weight)
+        ranks = [
+            self._score(_fold_statistics(folds, [other for other in every if other != fold])[0])
+            for fold in every
+        ]
+        scores = self._score(statistics)
         k, path = self.cross_validate(folds, ranks, scores, product_dtype(self, data))
         fields = self.fields(scores, data, k) | path
-        return SelectionModel(**fields, **classes, task=task, n_samples=weight, p_values=tested.p_values)
+        return SelectionModel(**fields, **classes, task=task, n_samples=weight, p_values=statistics.p_values)
 
-    def _of(self, tested: UnivariateStatistics) -> Array:
+    def _score(self, statistics: UnivariateStatistics) -> Array:
+        """The statistic that ranks the columns."""
         raise NotImplementedError
 
-    def _require_freedom(self, tested: UnivariateStatistics, weight: float) -> None:
-        """Refuse too few degrees of freedom. By default nothing is required."""
+    def _require_freedom(self, statistics: UnivariateStatistics, weight: float) -> None:
+        """Refuse too few degrees of freedom; by default, nothing is refused."""
 
 
 @dataclass(eq=False)
 class SelectFScore(_StatisticFilter):
-    """The columns with the largest F statistics: of the means of classes, or of regressions on each alone.
+    """The columns with the largest F statistics: of class means, or of regressions on a single column.
 
     Parameters
     ----------
@@ -222,11 +228,13 @@ class SelectFScore(_StatisticFilter):
         """Small examples, for the laws."""
         return [cls(3), cls("cv", n_folds=3), cls(2, precision="double")]
 
-    def _of(self, tested: UnivariateStatistics) -> Array:
-        return tested.f
+    def _score(self, statistics: UnivariateStatistics) -> Array:
+        """The F statistics."""
+        return statistics.f
 
-    def _require_freedom(self, tested: UnivariateStatistics, weight: float) -> None:
-        if not tested.freedom > 0:
+    def _require_freedom(self, statistics: UnivariateStatistics, weight: float) -> None:
+        """Refuse data without degrees of freedom."""
+        if not statistics.freedom > 0:
             raise DataError(
                 f"the sum of weights is {weight:g}, which leaves no degrees of freedom for F: use more rows "
                 "than classes, or than 2 for regression; weights count rows, and may have to be scaled"
@@ -235,7 +243,7 @@ class SelectFScore(_StatisticFilter):
 
 @dataclass(eq=False)
 class SelectCorrelation(_StatisticFilter):
-    """The columns that correlate most with the target, whatever the sign.
+    """The columns with the largest absolute correlation with the target.
 
     With classes it is the correlation ratio: the root of the share of a column's variance between classes.
 
@@ -276,22 +284,25 @@ class SelectCorrelation(_StatisticFilter):
         """Small examples, for the laws."""
         return [cls(3), cls("cv", n_folds=3)]
 
-    def _of(self, tested: UnivariateStatistics) -> Array:
-        return tested.correlation
+    def _score(self, statistics: UnivariateStatistics) -> Array:
+        """The correlations."""
+        return statistics.correlation
 
 
-def _of_class_sums(sums: ClassSums) -> UnivariateStatistics:
+def _class_statistics(sums: ClassSums) -> UnivariateStatistics:
+    """The statistics from the sums of classes."""
     weights = sums.weights
     origin = sums.centres[0].origin
     means = np.array([centre.origin - origin + centre.offset for centre in sums.centres])
-    middle = weights @ means / weights.sum()
-    between = weights @ (means - middle) ** 2
+    mean = weights @ means / weights.sum()
+    between = weights @ (means - mean) ** 2
     total = weights.sum()
-    constant = constant_mask((sums.squares + between) / total, origin + middle)
+    constant = constant_mask((sums.squares + between) / total, origin + mean)
     return by_classes(sums.squares, between, float(total), len(weights), constant)
 
 
-def _of_joint_sums(joint: JointSums) -> UnivariateStatistics:
+def _target_statistics(joint: JointSums) -> UnivariateStatistics:
+    """The statistics from the sums with a numeric target."""
     weight = joint.centre.weight
     constant = constant_mask(joint.squares / weight, joint.centre.mean)
     if constant[-1]:
@@ -299,9 +310,10 @@ def _of_joint_sums(joint: JointSums) -> UnivariateStatistics:
     return by_numbers(joint.squares[:-1], joint.products, float(joint.squares[-1]), weight, constant[:-1])
 
 
-def _of_folds(
+def _fold_statistics(
     folds: ClassificationFolds | RegressionFolds, some: Sequence[int]
 ) -> tuple[UnivariateStatistics, float]:
+    """The statistics of some folds, and the weight of their rows."""
     rows: ClassificationMoments | RegressionMoments = folds.together(some)
     if isinstance(rows, ClassificationMoments):
         within, between = rows.within.diagonal(), np.square(rows.between).sum(axis=0)
@@ -310,5 +322,5 @@ def _of_folds(
         return by_classes(within, between, total, len(rows.weights), constant), total
     squares, products = rows.scatter.diagonal(), rows.scatter.row(len(rows.mean) - 1)
     constant = constant_mask(squares / rows.weight, folds.origin + rows.mean)[:-1]
-    tested = by_numbers(squares[:-1], products[:-1], float(squares[-1]), rows.weight, constant)
-    return tested, rows.weight
+    statistics = by_numbers(squares[:-1], products[:-1], float(squares[-1]), rows.weight, constant)
+    return statistics, rows.weight

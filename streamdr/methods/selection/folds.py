@@ -19,6 +19,7 @@ from streamdr.statistics.by_class.sums import require_few
 from streamdr.statistics.joint import JointMoments
 
 _NARROW = 1e-10
+"""The variance within classes, relative to that between, of a column that is constant within classes."""
 
 T = TypeVar("T")
 
@@ -87,12 +88,12 @@ class RegressionFolds:
     def held_out(
         self, tolerance: float = 1e-11, scoring: Scoring = "r2", alpha: float = 0.0
     ) -> list[LinearFold]:
-        """For each fold, the evaluation of a (ridge) regression on the others."""
+        """For each fold, the evaluation of a (ridge) regression that is trained on the other folds."""
         found = []
         for fold, part in enumerate(self._parts):
             train = self.together([other for other in range(len(self)) if other != fold])
             useless = _is_constant(train, self.origin)[:-1]
-            spread, variance = part.scatter, float(part.scatter[-1, -1]) / part.weight
+            scatter, variance = part.scatter, float(part.scatter[-1, -1]) / part.weight
             if scoring == "r2" and not variance > _rounding(self.origin[-1]) ** 2:
                 raise DataError(
                     f"the target is constant in fold {fold} of {len(self)} ({part.count:,} rows): r2 is not "
@@ -103,9 +104,9 @@ class RegressionFolds:
             found.append(
                 LinearFold(
                     train=QuadraticForm(train.scatter.matrices, train.scatter.vectors, ridge),
-                    test=QuadraticForm([spread], vector[None]),
+                    test=QuadraticForm([scatter], vector[None]),
                     useless=useless,
-                    unit=float(spread[-1, -1]) if scoring == "r2" else part.weight,
+                    unit=float(scatter[-1, -1]) if scoring == "r2" else part.weight,
                     scoring=scoring,
                     tolerance=tolerance,
                 )
@@ -142,8 +143,8 @@ class ClassificationFolds:
             (fold,) = {*range(len(self))} - {*chosen}
             name = _shown(self.classes[totals == 0][0])
             raise DataError(
-                f"class {name} has no rows outside fold {fold} of {len(self)}: the others cannot be "
-                "trained for it; set n_folds to less, choose another random_state, or leave the class out"
+                f"class {name} has no rows outside fold {fold} of {len(self)}: the other folds cannot train "
+                "a learner for it; set n_folds to less, choose another random_state, or leave the class out"
             )
         middle = np.einsum("fc,fcj->cj", weights, means) / totals[:, None]
         vectors = (np.sqrt(weights)[:, :, None] * (means - middle)).reshape(-1, len(self.origin))
@@ -151,7 +152,7 @@ class ClassificationFolds:
         return ClassificationMoments(totals, middle, within)
 
     def held_out(self, tolerance: float = 1e-11) -> list[DiscriminantFold]:
-        """For each fold, the evaluation of the discriminants of the others."""
+        """For each fold, the evaluation of the discriminants of the other folds."""
         found = []
         for fold, part in enumerate(self._parts):
             train = self.together([other for other in range(len(self)) if other != fold])
@@ -162,7 +163,7 @@ class ClassificationFolds:
                     within=within,
                     means=train.between,
                     errors=QuadraticForm(part.scatters, roots * (means - train.means)),
-                    spread=QuadraticForm(part.scatters, roots * (means - train.mean)),
+                    total=QuadraticForm(part.scatters, roots * (means - train.mean)),
                     useless=useless,
                     tolerance=tolerance,
                 )
@@ -178,6 +179,7 @@ def require_classes(classes: Array) -> None:
 
 
 def _shown(label: Any) -> str:
+    """A label as text, for messages."""
     return f"{label:g}" if isinstance(label, float) else str(label)
 
 
@@ -198,10 +200,12 @@ def _with_rows(parts: Sequence[T], weights: Sequence[float]) -> list[T]:
 
 
 def _rounding(mean: float) -> float:
+    """The rounding error of values near a mean."""
     return 4 * float(np.finfo(np.float64).eps) * abs(mean)
 
 
 def _is_constant(rows: RegressionMoments, origin: Array) -> Array:
+    """The mask of constant columns."""
     return constant_mask(rows.scatter.diagonal() / rows.weight, origin + rows.mean)
 
 

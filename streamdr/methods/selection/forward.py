@@ -35,9 +35,9 @@ from streamdr.statistics.validation import require
 
 @dataclass(eq=False)
 class SelectForward:
-    """Columns that serve a learner best together, found greedily, as cross-validation judges them.
+    """Greedy selection of the columns with the best cross-validated score of a learner.
 
-    The data is read once. After that nothing depends on how many rows there are.
+    The data is read once. The search after that does not depend on the number of rows.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class SelectForward:
         require(self.scoring in known, "scoring", f"{self.scoring!r} is not 'r2' or 'neg_mean_squared_error'")
         if self.learner == "discriminant" or (self.learner == "auto" and self.task == "classification"):
             message = (
-                "discriminants are scored by the held-out share of variance between classes: leave it out"
+                "discriminants are scored by the held-out share of variance between classes: set it to None"
             )
             require(self.scoring is None, "scoring", message)
         tasks = {"linear": "regression", "ridge": "regression", "discriminant": "classification"}
@@ -153,13 +153,13 @@ class SelectForward:
         learner, double = self._learner(data), self.precision == "double"
         tolerance = tolerance_of(product_dtype(self, data))
         label = f"moments of {self.n_folds} folds"
-        judges: Sequence[Fold]
+        folds: Sequence[Fold]
         fields: dict[str, Any] = {"learner": learner}
         if learner == "discriminant":
             moments = ClassMoments(data.n_cols, double=double, max_classes=self.max_classes)
             full = cast(ByFold, (yield Pass(self._by_fold(moments), label=label)))
             classes = ClassificationFolds(cast(list[ClassMoments], full.parts))
-            judges = classes.held_out(tolerance)
+            folds = classes.held_out(tolerance)
             fields |= {"classes": class_labels(classes.classes, data), "scoring": "discriminant_r2"}
             fields |= {"task": "classification", "n_samples": classes.weight}
         else:
@@ -167,13 +167,13 @@ class SelectForward:
             full = cast(ByFold, (yield Pass(self._by_fold(joint), label=label)))
             numbers = RegressionFolds(cast(list[JointMoments], full.parts))
             alpha, scoring = self.alpha if learner == "ridge" else 0.0, self.scoring or "r2"
-            judges = numbers.held_out(tolerance, scoring, alpha)
+            folds = numbers.held_out(tolerance, scoring, alpha)
             fields |= {"scoring": scoring, "task": "regression", "n_samples": numbers.weight}
         k = n_selected(self, data)
         end = 1 if self.direction == "backward" else data.n_cols
-        path = SEARCHES[self.direction](judges, end if k is None else k)
+        path = SEARCHES[self.direction](folds, end if k is None else k)
         return SelectionModel(
-            scores=alone(judges),
+            scores=alone(folds),
             statistic=f"{fields['scoring']} of each column alone",
             **selected_fields(path.chosen(k), data.n_cols),
             **path_fields(path),
@@ -181,9 +181,11 @@ class SelectForward:
         )
 
     def _by_fold(self, moments: ClassMoments | JointMoments) -> ByFold:
+        """The accumulator of moments by fold."""
         return ByFold(moments, self.n_folds, self.random_state)
 
     def _learner(self, data: MatrixSpec) -> str:
+        """The learner, by the labels if it is "auto"."""
         if self.learner == "auto":
             return "discriminant" if task_of(self.task, data) == "classification" else "linear"
         if self.learner != "discriminant" and data.labels is not None and data.labels.kind not in "biuf":

@@ -18,6 +18,7 @@ from streamdr.statistics.splits import fold_of
 MOST_VALUES = 1024
 """The largest number of values of a discrete column."""
 _FEW = 64
+"""Up to this many points, comparisons are faster than a binary search."""
 
 
 class Histograms:
@@ -63,8 +64,9 @@ class Histograms:
         assert block.labels is not None  # methods that need labels are never run without them
         labels, numbers = block.labels, block.numbers
         if weights is not None and not (weights > 0).all():
-            there = weights > 0
-            values, labels, numbers, weights = values[there], labels[there], numbers[there], weights[there]
+            positive = weights > 0
+            values, labels = values[positive], labels[positive]
+            numbers, weights = numbers[positive], weights[positive]
         if not len(values):
             return
         codes = self._coded(labels)
@@ -85,34 +87,36 @@ class Histograms:
         """Fold in the counts of the rows that follow."""
         self.count += later.count
         self._add_classes(later.classes)
-        places = np.searchsorted(self.classes, later.classes)
+        indices = np.searchsorted(self.classes, later.classes)
         for column, table in enumerate(later.tables):
             if not self.discrete[column]:
-                self.tables[column][:, places] += table
+                self.tables[column][:, indices] += table
                 continue
             self._add_values(column, later.points[column])
             bins = np.searchsorted(self.points[column], later.points[column])
-            self.tables[column][np.ix_(np.arange(self.n_folds), places, bins)] += table
+            self.tables[column][np.ix_(np.arange(self.n_folds), indices, bins)] += table
 
     def _coded(self, labels: Array) -> Array:
+        """The index of the class of each row, or of the bin of its target."""
         if self.target is not None:
             return np.searchsorted(self.target, labels, side="right")
-        places = _places(self.classes, labels)
-        if places is None:
+        indices = _indices_among(self.classes, labels)
+        if indices is None:
             self._add_classes(np.unique(labels))
-            places = np.searchsorted(self.classes, labels)
-        return places
+            indices = np.searchsorted(self.classes, labels)
+        return indices
 
     def _bins(self, column: int, values: Array) -> Array:
+        """The bin of each value of a column. New values of a discrete column are added."""
         points = self.points[column]
         if not self.discrete[column]:
             return _at_or_below(points, values)
-        places = _places(points, values)
-        if places is None:
+        indices = _indices_among(points, values)
+        if indices is None:
             finite = values[np.isfinite(values)]
             self._add_values(column, np.unique(finite).astype(np.float64))
-            places = np.minimum(np.searchsorted(self.points[column], values), len(self.points[column]) - 1)
-        return places
+            indices = np.minimum(np.searchsorted(self.points[column], values), len(self.points[column]) - 1)
+        return indices
 
     def _add_classes(self, classes: Array) -> None:
         """Add new classes to the tables."""
@@ -121,10 +125,10 @@ class Histograms:
             return
         require_few(every, self.max_classes)
         self._require_room(len(every), sum(self._widths()))
-        places = np.searchsorted(every, self.classes)
+        indices = np.searchsorted(every, self.classes)
         for column, table in enumerate(self.tables):
             wider = np.zeros((self.n_folds, len(every), table.shape[2]))
-            wider[:, places] = table
+            wider[:, indices] = table
             self.tables[column] = wider
         self.classes = every
 
@@ -145,6 +149,7 @@ class Histograms:
         self.points[column], self.tables[column] = every, wider
 
     def _require_room(self, n_classes: int, n_bins: int) -> None:
+        """Refuse tables that are larger than the planned memory."""
         if self.n_folds * n_classes * n_bins > self.most_cells:
             raise DataError(
                 f"{n_classes:,} classes and {n_bins:,} bins of all columns exceed the planned memory: set "
@@ -152,6 +157,7 @@ class Histograms:
             )
 
     def _widths(self) -> list[int]:
+        """The number of bins of each column."""
         pairs = zip(self.points, self.discrete, strict=True)
         return [len(points) + (0 if discrete else 1) for points, discrete in pairs]
 
@@ -167,6 +173,7 @@ class Histograms:
         return {**given, "discrete": self.discrete, **cut, **self._numbers()}
 
     def _numbers(self) -> dict[str, int]:
+        """The parameters that are numbers."""
         names = ("n_folds", "seed", "max_classes", "most_cells")
         return {name: getattr(self, name) for name in names}
 
@@ -196,15 +203,15 @@ class Histograms:
         ]
 
 
-def _places(known: Array, values: Array) -> Array | None:
-    """The index of each value among the known ones; None if any is new."""
-    if not len(known):
+def _indices_among(seen: Array, values: Array) -> Array | None:
+    """The index of each value among those seen before; None if any value is new."""
+    if not len(seen):
         return None
-    if known.dtype.kind == "U":
-        places = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    if seen.dtype.kind == "U":
+        indices = np.minimum(np.searchsorted(seen, values), len(seen) - 1)
     else:
-        places = np.maximum(_at_or_below(known, values), 1) - 1
-    return places if np.array_equal(known[places], values) else None
+        indices = np.maximum(_at_or_below(seen, values), 1) - 1
+    return indices if np.array_equal(seen[indices], values) else None
 
 
 def _at_or_below(points: Array, values: Array) -> Array:
@@ -225,4 +232,5 @@ def _at_or_below(points: Array, values: Array) -> Array:
 
 
 def _joined(arrays: Sequence[Array]) -> Array:
+    """Arrays concatenated to one; empty if there are none."""
     return np.concatenate([np.zeros(0), *arrays])

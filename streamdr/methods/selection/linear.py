@@ -24,7 +24,7 @@ class LinearFold:
     train: QuadraticForm
     test: QuadraticForm
     useless: Array
-    """Columns that are constant in the training rows."""
+    """The mask of columns that are constant in the training rows."""
     unit: float
     """The divisor of squared errors: the scatter of the held-out target, or the weight of its rows."""
     scoring: Scoring
@@ -63,8 +63,8 @@ class LinearFold:
         slope = with_target - products @ coefficients
         whole = squares - coefficients @ (with_target + slope)
         share = coefficients / np.diagonal(inverse)
-        spread = np.einsum("ij,ij->j", inverse, products @ inverse)
-        errors = whole + 2 * share * (inverse @ slope) + share**2 * spread
+        curvature = np.einsum("ij,ij->j", inverse, products @ inverse)
+        errors = whole + 2 * share * (inverse @ slope) + share**2 * curvature
         errors = np.where(apart.replaceable, whole, errors)
         found = dict.fromkeys(columns, whole) | dict(zip(inside, errors, strict=True))
         return self.scored(np.array([*(found[column] for column in columns), whole]))
@@ -109,6 +109,7 @@ class LinearState:
         self._train_target = self._train_target - share * weights
 
     def _explained(self) -> Array:
+        """The mask of columns that the chosen ones explain, or that are constant."""
         found = self._basis.left <= self.fold.tolerance * self._lengths
         found[:-1] |= self.fold.useless
         return found

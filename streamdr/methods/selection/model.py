@@ -23,71 +23,71 @@ _STEP = {"dims": ("step",)}
 
 @dataclass(frozen=True, eq=False)
 class SelectionModel(AlignedArrays):
-    """Which columns are kept, the score of every one, and the path of the search where there was one."""
+    """The selected columns, the scores of all columns, and the path of the search if there was one."""
 
     pictures: ClassVar[tuple[Picture, ...]] = (SELECTION_PATH,)
     allow_nan: ClassVar[bool] = False
 
     support: Array = field(metadata=_FEATURE)
-    """Whether a column is kept."""
+    """The mask of the selected columns."""
     selected: Array = field(metadata={"dims": ("selected",)})
-    """The columns that are kept, the best first, or in the order in which they were chosen."""
+    """The indices of the selected columns: the best first, or in the order in which they were chosen."""
     scores: Array = field(metadata=_FEATURE)
-    """Of each column by itself."""
+    """The score of each column by itself."""
     statistic: str
-    """What the scores are."""
+    """The name of the statistic in `scores`."""
     task: str
-    """Whether labels were classes or numbers."""
+    """The task: "classification" or "regression"."""
     n_samples: float
-    """Rows, or the sum of their weights."""
+    """The number of rows, or the sum of their weights."""
     p_values: Array | None = field(default=None, metadata=_FEATURE)
-    """How likely chance alone would give each column its score."""
+    """The p-value of the score of each column."""
     classes: Array | list[str] | None = field(default=None, metadata={"dims": ("class",)})
-    """The labels, sorted, where they are classes."""
+    """The sorted labels, if they are classes."""
     learner: str | None = None
-    """What judged subsets by cross-validation."""
+    """The learner that was cross-validated on subsets."""
     scoring: str | None = None
-    """What the scores of the path are."""
+    """The name of the score in `path_fold_scores`."""
     path_features: Array | None = field(default=None, metadata=_STEP)
-    """The column that each step added or removed; -1 where a search begins with all of them."""
+    """The column that each step added or removed; -1 where a search starts with all columns."""
     path_added: Array | None = field(default=None, metadata=_STEP)
-    """Whether each step added its column, or removed it."""
+    """Whether each step added its column: false if it removed the column."""
     path_sizes: Array | None = field(default=None, metadata=_STEP)
-    """How many columns there were after each step."""
+    """The number of columns after each step."""
     path_fold_scores: Array | None = field(default=None, metadata={"dims": ("step", "fold")})
     """The score after each step in each fold."""
     cuts: Array | None = field(default=None, metadata={"dims": ("cut",)})
     """The bin edges of all columns, concatenated; the values of a discrete column."""
     n_cuts: Array | None = field(default=None, metadata=_FEATURE)
-    """How many of these belong to each column."""
+    """The number of entries of `cuts` for each column."""
     discrete: Array | None = field(default=None, metadata=_FEATURE)
-    """Whether a column's values are bins themselves."""
+    """Whether each value of a column is a bin."""
     target_cuts: Array | None = field(default=None, metadata={"dims": ("target_cut",)})
     """The bin edges of a numeric target."""
 
     @property
     def n_features(self) -> int:
-        """How many columns `transform` takes."""
+        """The number of columns that `transform` takes."""
         return len(self.support)
 
     @property
     def n_outputs(self) -> int:
-        """How many columns are kept."""
+        """The number of selected columns."""
         return len(self.selected)
 
     @property
     def outputs_are_features(self) -> bool:
-        """Whether all columns are kept."""
+        """Whether all columns are selected."""
         return self.n_outputs == self.n_features
 
     @property
     def path_scores(self) -> Array | None:
-        """The score after each step, the mean of all folds."""
+        """The score after each step: the mean of all folds."""
         return None if self.path_fold_scores is None else self.path_fold_scores.mean(axis=1)
 
     @property
     def pvalues(self) -> Array | None:
-        """How likely chance alone would give each column its score, as scikit-learn calls it."""
+        """The p-values, under the name that scikit-learn uses."""
         return self.p_values
 
     @cached_property
@@ -122,7 +122,7 @@ class SelectionModel(AlignedArrays):
 
     @property
     def _best_score(self) -> float | None:
-        """The best score by cross-validation of a subset as large as the chosen one."""
+        """The best cross-validated score of the subsets that are as large as the selected one."""
         if self.path_scores is None or self.path_sizes is None:
             return None
         return float(self.path_scores[self.path_sizes == self.n_outputs].max())
@@ -156,7 +156,7 @@ class SelectionModel(AlignedArrays):
         )
 
     def transform(self, values: Array) -> Array:
-        """The columns that are kept, in the order of the data, in the floating type of the rows."""
+        """The selected columns, in the order of the data, in the floating-point type of the rows."""
         return widen(values)[:, self.reads]
 
     def inverse_transform(self, kept: Array) -> Array:
@@ -167,7 +167,7 @@ class SelectionModel(AlignedArrays):
         return rows
 
     def scores_by_columns(self, n_rows: int) -> None:
-        """None: only the selected columns are read anyway."""
+        """None: a transform reads the selected columns only."""
 
 
 def selection_outlines(data: MatrixSpec, k: int | None) -> Sequence[Model]:

@@ -100,7 +100,7 @@ class SelectMutualInfo(Filter):
         )
 
     def routes(self, data: MatrixSpec) -> Sequence[Route]:
-        """A sample, and one pass."""
+        """A pass for a sample, and one for the histograms."""
         self.check()
         check_data(self, data)
         numbers = task_of(self.task, data) == "regression"
@@ -109,7 +109,7 @@ class SelectMutualInfo(Filter):
         return [by_histograms(self, data, sample, parts, self._most_cells(data), number)]
 
     def passes(self, data: MatrixSpec, start: SelectionModel | None = None) -> Passes:
-        """The bins, from a sample or from an earlier model of the first rows; and the histograms."""
+        """A pass for the bins, unless an earlier model has them, and one for the histograms."""
         task = task_of(self.task, data)
         if start is not None and start.cuts is not None:
             bins = Bins.from_model(start)
@@ -136,16 +136,17 @@ class SelectMutualInfo(Filter):
         full, moments = cast(tuple[Histograms, ByFold], cast(Composite, (yield request)).parts)
         some = np.flatnonzero(full.tables[0].sum(axis=(1, 2)) > 0)  # with few rows, folds may be empty
         scores = self._scores(full, some)
-        judges: ClassificationFolds | RegressionFolds
+        moment_folds: ClassificationFolds | RegressionFolds
         if task == "classification":
-            judges = ClassificationFolds(cast(list[ClassMoments], moments.parts))
+            moment_folds = ClassificationFolds(cast(list[ClassMoments], moments.parts))
         else:
-            judges = RegressionFolds(cast(list[JointMoments], moments.parts))
+            moment_folds = RegressionFolds(cast(list[JointMoments], moments.parts))
         ranks = [self._scores(full, some[some != fold]) for fold in some]
-        k, path = self.cross_validate(judges, ranks, scores, product_dtype(self, data))
+        k, path = self.cross_validate(moment_folds, ranks, scores, product_dtype(self, data))
         return self._model(data, task, bins, full, self.fields(scores, data, k) | path)
 
     def _sampled(self, data: MatrixSpec, task: str) -> Generator[Pass, Accumulator, Bins]:
+        """The bins from a sample of the rows."""
         rows, numbers = self._sample_rows(data), task == "regression"
         empty = Sample(data.n_cols, rows, self.random_state, allow_nan=False, labelled=numbers)
         sample = yield from draw_sample(empty, data, "a sample for the bin edges", self._parts(data))
@@ -154,12 +155,14 @@ class SelectMutualInfo(Filter):
         return Bins.of(features, target, sample.weights, self.n_bins, self.discrete)
 
     def _scores(self, full: Histograms, folds: Array) -> Array:
+        """The mutual information of each column, from the tables of some folds."""
         tables = (table[folds].sum(axis=0) for table in full.tables)
         return np.array([mutual_information(table, corrected=self.bias_correction) for table in tables])
 
     def _model(
         self, data: MatrixSpec, task: str, bins: Bins, full: Histograms, fields: dict[str, Any]
     ) -> SelectionModel:
+        """The model of full histograms."""
         seen = full.tables[0].sum(axis=(0, 2)) > 0
         if task == "classification":
             require_classes(full.classes)
@@ -170,6 +173,7 @@ class SelectMutualInfo(Filter):
         return SelectionModel(**fields, **bins.fields(), task=task, n_samples=weight)
 
     def _sample_rows(self, data: MatrixSpec) -> int:
+        """The number of rows in the sample."""
         fewest = max(_FEWEST_ROWS, 8 * self.n_bins)
         affordable = _SAMPLE_BYTES // (8 * data.n_cols)
         return min(max(fewest, min(_SAMPLE_ROWS, affordable)), data.n_rows)
@@ -179,7 +183,7 @@ class SelectMutualInfo(Filter):
         return data.n_rows // (2 * self._sample_rows(data))
 
     def _most_cells(self, data: MatrixSpec) -> int:
-        """The largest number of cells of the tables, which the plan allows for."""
+        """The largest number of cells of all tables; memory is planned for it."""
         folds = self.n_folds if self.k == "cv" else 1
         if task_of(self.task, data) == "regression":
             cells = max(self.n_bins, FEW) ** 2

@@ -35,6 +35,7 @@ def check_shared(method: Any) -> None:
 
 
 def _require_whole(name: str, number: Any, least: int, other: str = "") -> None:
+    """Refuse a parameter that is not a whole number of at least `least`."""
     whole = isinstance(number, Integral) and not isinstance(number, bool)
     require(whole and number >= least, name, f"{number!r} is not a whole number of at least {least}{other}")
 
@@ -64,7 +65,7 @@ def task_of(task: Task, data: MatrixSpec) -> Literal["classification", "regressi
     assert data.labels is not None  # checked by the drivers
     text = data.labels.kind not in "biuf"
     if task == "regression" and text:
-        raise ParameterError("task", "regression needs numeric labels, and these are text")
+        raise ParameterError("task", "regression needs numbers, and the labels are text: use classification")
     if task == "auto":
         return "regression" if data.labels.kind == "f" else "classification"
     return task

@@ -38,19 +38,21 @@ def has_path(model: object) -> bool:
 
 
 def selection_path(model: Searched, path: Path | str | None = None) -> Figure:
-    """Draw the score of each subset on the way by its size: the mean of all folds, and how they differ.
+    """Draw the score of each subset on the path of a search against its size, with its standard deviation.
+
+    The score is the mean of all folds, and the standard deviation is that of the folds.
 
     Parameters
     ----------
     model : model
-        One whose columns were chosen by cross-validation.
+        A model whose columns were chosen by cross-validation.
     path : str, Path or None
-        Where to save the picture, if anywhere.
+        The file to save the plot in; None to save nothing.
 
     Returns
     -------
     figure : Figure
-        A figure of matplotlib.
+        The figure of matplotlib.
 
     Examples
     --------
@@ -69,10 +71,15 @@ def selection_path(model: Searched, path: Path | str | None = None) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     axes = figure.add_subplot()
-    mean, spread = scores.mean(axis=1), scores.std(axis=1)
+    mean, deviation = scores.mean(axis=1), scores.std(axis=1)
     order = np.argsort(sizes, kind="stable")
     axes.fill_between(
-        sizes[order], (mean - spread)[order], (mean + spread)[order], color=BLUE, alpha=0.15, linewidth=0
+        sizes[order],
+        (mean - deviation)[order],
+        (mean + deviation)[order],
+        color=BLUE,
+        alpha=0.15,
+        linewidth=0,
     )
     axes.plot(sizes, mean, color=BLUE, linewidth=1.2)
     axes.plot(sizes[added], mean[added], "o", color=BLUE, markersize=4, label="added")
@@ -81,16 +88,16 @@ def selection_path(model: Searched, path: Path | str | None = None) -> Figure:
     if len(sizes) <= _NAMED:
         for size, score, feature in zip(sizes, mean, model.path_features, strict=True):
             if feature >= 0:
-                place = (0, 5 if len(sizes) < 20 else 7)
+                offset = (0, 5 if len(sizes) < 20 else 7)
                 axes.annotate(
-                    str(feature), (size, score), place, textcoords="offset points", ha="center", fontsize=7
+                    str(feature), (size, score), offset, textcoords="offset points", ha="center", fontsize=7
                 )
-    here = sizes == len(model.selected)
-    best = float(mean[here].max())
+    same_size = sizes == len(model.selected)
+    best = float(mean[same_size].max())
     axes.axvline(len(model.selected), color=ORANGE, linewidth=1, linestyle="--")
     axes.plot(len(model.selected), best, "D", color=ORANGE, markersize=6, label="chosen")
     axes.set_xlabel("columns")
-    axes.set_ylabel(f"held-out {str(model.scoring).replace('_', ' ')}, and its spread over folds")
+    axes.set_ylabel(f"held-out {str(model.scoring).replace('_', ' ')} (mean and deviation of folds)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.legend(frameon=False, loc="lower right")
     for side in ("top", "right"):

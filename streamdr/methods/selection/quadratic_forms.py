@@ -18,7 +18,7 @@ class QuadraticForm:
     """A sum of matrices, of outer products of the rows of `vectors`, and of a diagonal `added`.
 
     It is the scatter of merged groups: their scatters add up, and each group adds the outer product of its
-    distance from the common mean. Nothing is subtracted. The sum is not formed: a search uses few of its
+    difference from the common mean. Nothing is subtracted. The sum is not formed: a search uses few of its
     rows.
     """
 
@@ -109,10 +109,9 @@ class Residual:
 
 @dataclass(frozen=True)
 class Split:
-    """Columns that are linearly independent in a form, and those that these explain."""
+    """The linearly independent columns in a form."""
 
     independent: list[int]
-    dependent: list[int]
     inverse: Array
     """The inverse of the matrix of the independent columns."""
     replaceable: Array
@@ -120,10 +119,9 @@ class Split:
 
 
 def split(form: QuadraticForm, columns: Sequence[int], useless: Array, tolerance: float) -> Split:
-    """Split columns, in order, into independent ones and those that the ones before explain."""
+    """Find the independent columns, in order: those that the columns before do not explain."""
     length = form.diagonal()
     kept = [column for column in columns if not useless[column]]
-    aside = [column for column in columns if useless[column]]
     scale = 1.0 / np.sqrt(length[kept])
     matrix = form.block(kept) * scale * scale[:, None]
     factor, order = _echelon(matrix, tolerance)
@@ -133,11 +131,11 @@ def split(form: QuadraticForm, columns: Sequence[int], useless: Array, tolerance
     root = np.linalg.inv(lower)
     inverse = root.T @ root
     # The coefficients of the dependent columns, in units of length one.
-    made = inverse @ matrix[np.ix_(order, free)]
-    replaceable: Array = np.any(made**2 > tolerance, axis=1)
+    coefficients = inverse @ matrix[np.ix_(order, free)]
+    replaceable: Array = np.any(coefficients**2 > tolerance, axis=1)
     inverse = inverse * scale[order] * scale[order][:, None]
     independent = [kept[number] for number in order]
-    return Split(independent, aside + [kept[number] for number in free], inverse, replaceable)
+    return Split(independent, inverse, replaceable)
 
 
 def _echelon(matrix: Array, tolerance: float) -> tuple[Array, list[int]]:

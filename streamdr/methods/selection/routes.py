@@ -15,7 +15,7 @@ _BATCHES = 16 << 20
 
 
 def by_sums(method: Any, data: MatrixSpec, n_classes: int) -> Route:
-    """One pass that keeps a few numbers a column, and the means of classes."""
+    """One pass that keeps a few numbers per column, and the means of classes."""
     d = data.n_cols
     means = n_classes * (16 * d + 1024)
     return Route(
@@ -36,7 +36,7 @@ def by_sums(method: Any, data: MatrixSpec, n_classes: int) -> Route:
 
 
 def by_moments(method: Any, data: MatrixSpec, n_classes: int, steps: int, *, whole: bool) -> Route:
-    """One pass that keeps the moments of each fold, and a search in memory; `whole`: through all columns."""
+    """One pass that keeps the moments of each fold, and a search in memory; from all columns if `whole`."""
     d, folds = data.n_cols + 1, method.n_folds
     square, means = 8 * d * d, n_classes * (16 * d + 1024)
     forms = 8 * folds * (n_classes + folds) * d * (folds + 2)
@@ -66,7 +66,7 @@ def by_histograms(
 ) -> Route:
     """A pass for a sample, and one for the tables, with moments by fold for cross-validation."""
     tables, drawn = 8 * cells, 8 * sample * (data.n_cols + 1)
-    # The sample is sorted column by column, and dropped when the bin edges are known.
+    # The sample is sorted column by column, and freed after the bin edges are computed.
     sampling = sample_phases(data, sample, parts, labelled=True, solve_bytes=2 * drawn + 2 * tables)
     counting = Phase(
         tables,

@@ -12,7 +12,7 @@ from streamdr.core.blocks import Array
 from streamdr.methods.selection.quadratic_forms import first_best
 
 _GAIN = 1e-10
-"""The smallest gain for a step back: above rounding, so that the search ends."""
+"""The smallest relative gain for a removal: above rounding, so that the search ends."""
 
 
 class State(Protocol):
@@ -54,12 +54,13 @@ class Path:
     scale: float
     """The scale of the scores."""
     features: list[int] = field(default_factory=list)
-    """The column of each step; -1 for where a search begins with all of them."""
+    """The column of each step; -1 where a search starts with all columns."""
     added: list[bool] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     scores: list[Array] = field(default_factory=list)
     """The scores by fold."""
     best: dict[int, tuple[float, list[int]]] = field(default_factory=dict)
+    """The mean score and the columns of the best subset of each size."""
 
     def note(self, feature: int, chosen: Sequence[int], scores: Array, *, added: bool) -> None:
         """Record a step."""
@@ -76,7 +77,7 @@ class Path:
         """The smallest gain that counts."""
         return _GAIN * self.scale
 
-    def place(self, scores: Array) -> int:
+    def first_best_index(self, scores: Array) -> int:
         """The index of the first best score."""
         return first_best(scores, self.scale)
 
@@ -84,7 +85,7 @@ class Path:
         """The best subset of size k; for None, of the best size (the smallest of equals)."""
         if k is None:
             sizes = sorted(self.best)
-            k = sizes[self.place(np.array([self.best[size][0] for size in sizes]))]
+            k = sizes[self.first_best_index(np.array([self.best[size][0] for size in sizes]))]
         return self.best[k][1]
 
 
@@ -114,9 +115,9 @@ def backward(folds: Sequence[Fold], k: int) -> Path:
     scores = np.array([fold.removals(chosen) for fold in folds])
     path.note(-1, chosen, scores[:, -1], added=True)
     while len(chosen) > k:
-        place = path.place(scores[:, :-1].mean(axis=0))
-        column = chosen.pop(place)
-        path.note(column, chosen, scores[:, place], added=False)
+        index = path.first_best_index(scores[:, :-1].mean(axis=0))
+        column = chosen.pop(index)
+        path.note(column, chosen, scores[:, index], added=False)
         if len(chosen) > k:
             scores = np.array([fold.removals(chosen) for fold in folds])
     return path
@@ -139,11 +140,11 @@ def floating(folds: Sequence[Fold], k: int) -> Path:
         removed = False
         while len(chosen) > 2:
             without = np.array([fold.removals(chosen) for fold in folds])
-            place = path.place(without[:, :-1].mean(axis=0))
-            if without[:, place].mean() <= path.best[len(chosen) - 1][0] + path.gain:
+            index = path.first_best_index(without[:, :-1].mean(axis=0))
+            if without[:, index].mean() <= path.best[len(chosen) - 1][0] + path.gain:
                 break
-            column, removed = chosen.pop(place), True
-            path.note(column, chosen, without[:, place], added=False)
+            column, removed = chosen.pop(index), True
+            path.note(column, chosen, without[:, index], added=False)
         if removed:
             states = [_state_of(fold, chosen, k) for fold in folds]
     return path
@@ -161,18 +162,21 @@ def nested(folds: Sequence[Fold], orders: Sequence[Array]) -> Array:
 
 
 def _best_addition(states: Sequence[State], path: Path, chosen: Sequence[int]) -> tuple[int, Array]:
+    """The column with the largest mean score when it is added, and its score in each fold."""
     scores = np.array([state.additions() for state in states])
     mean = scores.mean(axis=0)
     mean[list(chosen)] = -np.inf
-    column = path.place(mean)
+    column = path.first_best_index(mean)
     return column, scores[:, column]
 
 
 def _scale(folds: Sequence[Fold]) -> float:
+    """The mean scale of the scores of all folds."""
     return float(np.mean([fold.scale for fold in folds]))
 
 
 def _state_of(fold: Fold, chosen: Sequence[int], limit: int) -> Any:
+    """The state of a fold with some columns chosen."""
     state = fold.start(limit)
     for column in chosen:
         state.add(column)

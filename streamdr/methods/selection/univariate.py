@@ -47,9 +47,9 @@ def by_numbers(
     with np.errstate(divide="ignore", invalid="ignore"):
         correlation = np.where(constant, 0.0, products / np.sqrt(squares * target))
         correlation = np.clip(np.nan_to_num(correlation, nan=0.0), -1.0, 1.0)
-        # 1 - r^2 from the residual squares: near r = 1, the difference would cancel.
-        left = np.maximum(target - products**2 / np.where(constant, 1.0, squares), 0.0) / target
-        f = correlation**2 / left * freedom
+        # 1 - r^2 is computed from the residual squares: near r = 1, the difference would cancel.
+        residual = np.maximum(target - products**2 / np.where(constant, 1.0, squares), 0.0) / target
+        f = correlation**2 / residual * freedom
     f = np.where(constant, 0.0, np.minimum(np.nan_to_num(f, nan=0.0, posinf=_LARGEST), _LARGEST))
     return UnivariateStatistics(f, correlation, _p_values(1, freedom, f, constant), freedom)
 
@@ -69,13 +69,13 @@ def mutual_information(table: Array, *, corrected: bool) -> float:
     """
     total = float(table.sum())
     rows, columns = table.sum(axis=1), table.sum(axis=0)
-    there = table > 0
+    filled = table > 0
     expected = np.outer(rows, columns)
     information = float(
-        (xlogy(table, np.where(there, table, 1.0)) - table * np.log(np.where(there, expected, 1.0))).sum()
+        (xlogy(table, np.where(filled, table, 1.0)) - table * np.log(np.where(filled, expected, 1.0))).sum()
     )
     information = information / total + np.log(total)
     if corrected:
-        used = np.count_nonzero(there) - np.count_nonzero(rows) - np.count_nonzero(columns) + 1
+        used = np.count_nonzero(filled) - np.count_nonzero(rows) - np.count_nonzero(columns) + 1
         information -= used / (2 * total)
     return max(float(information), 0.0)

@@ -1,4 +1,4 @@
-"""Selection as anyone would write it: loops over learners of scikit-learn, for every subset and fold."""
+"""A plain reference for selection: loops over learners of scikit-learn, for every subset and fold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.metrics import get_scorer
 import streamdr
 
 Score = Callable[[Sequence[int]], np.ndarray]
-"""The scores of a subset of columns, one a fold."""
+"""A function that returns the scores of a subset of columns, one per fold."""
 
 
 def regression(rows, target, n_folds, seed=0, alpha=None, scoring="r2") -> Score:
@@ -33,7 +33,7 @@ def regression(rows, target, n_folds, seed=0, alpha=None, scoring="r2") -> Score
 
 
 def discriminant(rows, labels, n_folds, seed=0) -> Score:
-    """What part of the held-out rows' spread along discriminants is between classes."""
+    """The share of the variance of held-out rows along the discriminants that is between classes."""
 
     def score(columns: Sequence[int]) -> np.ndarray:
         found = []
@@ -62,7 +62,7 @@ def forward(score: Score, n_columns: int, k: int) -> tuple[list[int], np.ndarray
 
 
 def backward(score: Score, n_columns: int, k: int) -> tuple[list[int], np.ndarray]:
-    """The columns that are left, and the scores of each step, beginning with all columns."""
+    """The remaining columns, and the scores of each step, starting with all columns."""
     chosen = list(range(n_columns))
     scores = [score(chosen)]
     while len(chosen) > k:

@@ -1,4 +1,4 @@
-"""Filters give scikit-learn's scores, and keep the columns with the largest."""
+"""Filters have the scores of scikit-learn, and keep the columns with the largest scores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_f_statistics_of_classes(name):
+def test_f_statistics_of_classes_equal_scikit_learn(name):
     rows, labels = CLASSES[name]
     expected, p_values = f_classif(rows, labels)
     for scores in (fit(SelectFScore(2), rows, labels), fit(SelectFScore("cv"), rows, labels)):
@@ -44,7 +44,7 @@ def test_f_statistics_of_classes(name):
         np.testing.assert_allclose(scores.p_values, p_values, rtol=1e-8)
 
 
-def test_f_statistics_and_correlations_of_numbers():
+def test_f_statistics_and_correlations_with_a_numeric_target():
     rows, target = load_diabetes(return_X_y=True)
     expected, p_values = f_regression(rows, target)
     for k in (3, "cv"):
@@ -73,7 +73,7 @@ def test_mutual_information_of_discrete_columns():
     assert model.selected.tolist() == np.argsort(-np.array(expected), kind="stable")[:10].tolist()
 
 
-def test_mutual_information_of_values_that_are_no_integers():
+def test_mutual_information_of_discrete_values_that_are_not_integers():
     rows, labels = np.round(CLASSES["iris"][0], 1), np.array(["a", "b", "c"])[CLASSES["iris"][1]]
     model = fit(SelectMutualInfo(2, discrete=True, bias_correction=False), rows, labels)
     expected = [mutual_info_score(column.astype(str), labels) for column in rows.T]
@@ -85,7 +85,7 @@ def quantiles(column, n_bins):
     return np.quantile(column, np.arange(1, n_bins) / n_bins, method="inverted_cdf")
 
 
-def test_mutual_information_of_cut_columns():
+def test_mutual_information_of_binned_columns():
     rows, labels = CLASSES["cancer"]
     model = fit(SelectMutualInfo(5, n_bins=8, bias_correction=False), rows, labels)
     assert not model.discrete.any()
@@ -96,7 +96,7 @@ def test_mutual_information_of_cut_columns():
     np.testing.assert_allclose(model.scores, expected, rtol=0, atol=1e-12)
 
 
-def test_mutual_information_with_a_target_of_numbers():
+def test_mutual_information_with_a_numeric_target():
     rows, target = load_diabetes(return_X_y=True)
     model = fit(SelectMutualInfo(5, n_bins=6, bias_correction=False), rows, target)
     assert model.task == "regression"
@@ -107,26 +107,26 @@ def test_mutual_information_with_a_target_of_numbers():
         assert score == pytest.approx(mutual_info_score(binned, bins), abs=1e-12)
 
 
-def test_a_target_of_few_integers_is_its_own_bins():
+def test_each_value_of_a_target_of_few_integers_is_a_bin():
     rows, labels = CLASSES["digits"]
     model = fit(SelectMutualInfo(5, task="regression", bias_correction=False), rows, labels.astype(float))
     expected = [mutual_info_score(column, labels) for column in rows.T]
     np.testing.assert_allclose(model.scores, expected, atol=1e-12)
 
 
-def test_the_correction_takes_off_what_chance_would_tell():
+def test_the_bias_correction_removes_the_expected_bias():
     rng = np.random.default_rng(0)
     rows, labels = rng.integers(0, 20, size=(2000, 30)).astype(float), rng.integers(0, 5, size=2000)
-    plainly = fit(SelectMutualInfo(3, bias_correction=False), rows, labels).scores
+    uncorrected = fit(SelectMutualInfo(3, bias_correction=False), rows, labels).scores
     corrected = fit(SelectMutualInfo(3), rows, labels).scores
-    assert plainly.mean() > 0.015
+    assert uncorrected.mean() > 0.015
     assert corrected.mean() < 0.004
     # (20 - 1)(5 - 1) / 2n when every cell has a row
-    np.testing.assert_allclose(np.mean(plainly), 19 * 4 / (2 * 2000), rtol=0.1)
+    np.testing.assert_allclose(np.mean(uncorrected), 19 * 4 / (2 * 2000), rtol=0.1)
 
 
-def test_values_that_the_sample_does_not_have_are_counted_all_the_same():
-    """A value that is rare, in rows that are not in the sample."""
+def test_values_that_are_not_in_the_sample_are_counted():
+    """Rare values occur in rows that are not in the sample."""
     rng = np.random.default_rng(1)
     labels = rng.integers(0, 2, size=60_000)
     rows = (rng.integers(0, 3, size=(60_000, 2)) + labels[:, None]).astype(np.float32)
@@ -138,7 +138,7 @@ def test_values_that_the_sample_does_not_have_are_counted_all_the_same():
 
 
 @pytest.mark.parametrize("method", FILTERS)
-def test_weights_count_a_row_as_often(method):
+def test_integer_weights_equal_repeated_rows(method):
     rows, labels = CLASSES["iris"]
     weights = np.random.default_rng(3).integers(1, 4, size=len(rows))
     repeated = np.repeat(np.arange(len(rows)), weights)
@@ -158,8 +158,8 @@ def rank_statistic(method, rows, labels):
 
 @pytest.mark.parametrize("method", FILTERS)
 @pytest.mark.parametrize("target", ["classes", "numbers"])
-def test_k_by_cross_validation_is_the_plain_loop(method, target):
-    """Ranked without a fold, judged by it, for every number of columns."""
+def test_k_by_cross_validation_equals_the_plain_loop(method, target):
+    """Columns are ranked without a fold, and evaluated on it, for every number of columns."""
     rng = np.random.default_rng(5)
     rows = np.round(2 * rng.normal(size=(150, 6)))
     labels: np.ndarray = (
@@ -169,7 +169,7 @@ def test_k_by_cross_validation_is_the_plain_loop(method, target):
     )
     rows = rows + (np.round(rng.normal(size=(3, 6)))[labels] if target == "classes" else 0)
     if method is SelectMutualInfo and target == "numbers":
-        labels = np.round(labels)  # so that bins do not depend on the rows
+        labels = np.round(labels)  # so that the bins do not depend on the sample
     score = (plain.discriminant if target == "classes" else plain.regression)(rows, labels, 4)
     folds, expected = streamdr.folds(150, 4), np.zeros((6, 4))
     for fold in range(4):
@@ -183,7 +183,7 @@ def test_k_by_cross_validation_is_the_plain_loop(method, target):
     assert model.path_features[: model.n_outputs].tolist() == model.selected.tolist()
 
 
-def test_constant_columns_tell_nothing():
+def test_constant_columns_have_the_score_zero():
     rows, labels = CLASSES["iris"]
     rows = np.column_stack([np.full(len(rows), 0.1), rows, np.zeros(len(rows))])
     for method in FILTERS:
@@ -198,7 +198,7 @@ def test_constant_columns_tell_nothing():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int64, np.float16])
-def test_any_type_of_values(dtype):
+def test_dtypes_of_rows(dtype):
     rows, labels = CLASSES["digits"]
     given = (rows * 10).astype(dtype)
     tolerance = 1e-5 if given.dtype.itemsize < 8 else 1e-10
@@ -208,7 +208,7 @@ def test_any_type_of_values(dtype):
     np.testing.assert_allclose(model.scores, [mutual_info_score(c, labels) for c in given.T], atol=1e-12)
 
 
-def test_far_from_zero():
+def test_scores_far_from_zero():
     rows, labels = CLASSES["iris"]
     expected = f_classif(rows, labels)[0]
     np.testing.assert_allclose(fit(SelectFScore(3), rows + 1e8, labels).scores, expected, rtol=1e-6)
@@ -220,9 +220,9 @@ def test_far_from_zero():
 
 
 @pytest.mark.parametrize("method", FILTERS)
-def test_what_cannot_be(method):
+def test_invalid_parameters_and_data_are_refused(method):
     rows, labels = CLASSES["iris"]
-    with pytest.raises(ParameterError, match="5 columns are to be chosen, and the data has 4"):
+    with pytest.raises(ParameterError, match="5 columns were requested, and the data has 4"):
         fit(method(5), rows, labels)
     for wrong, parameter in (({"k": -1}, "k"), ({"n_folds": 1}, "n_folds"), ({"task": "x"}, "task")):
         with pytest.raises(ParameterError) as caught:
@@ -239,7 +239,7 @@ def test_what_cannot_be(method):
         fit(method(2, max_classes=3), rows, np.arange(len(rows)) % 4)
 
 
-def test_what_cannot_be_discrete():
+def test_columns_with_too_many_values_are_not_discrete():
     rng = np.random.default_rng(0)
     with pytest.raises(ParameterError, match="column 0 has more than 1,024 different values"):
         fit(SelectMutualInfo(1, discrete=True), rng.normal(size=(2000, 2)), rng.integers(0, 2, size=2000))

@@ -1,4 +1,4 @@
-"""Greedy selection finds what a plain loop over scikit-learn's learners finds, on the same folds."""
+"""Greedy selection finds the same columns as a plain loop over learners of scikit-learn on the same folds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ REGRESSIONS: dict[str, tuple[SelectForward, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", REGRESSIONS)
-def test_forward_is_the_plain_loop_of_regressions(kind, numbers):
+def test_forward_equals_the_plain_loop_of_regressions(kind, numbers):
     method, settings = REGRESSIONS[kind]
     model = fit(method, *numbers)
     rows, target = numbers
@@ -62,7 +62,7 @@ def test_forward_is_the_plain_loop_of_regressions(kind, numbers):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 6])
-def test_forward_is_the_plain_loop_of_discriminants(n_classes):
+def test_forward_equals_the_plain_loop_of_discriminants(n_classes):
     rows, labels = classes(n_classes)
     model = fit(SelectForward(7, n_folds=FOLDS), rows, labels)
     columns, scores = plain.forward(plain.discriminant(rows, labels, FOLDS), 7, 7)
@@ -71,7 +71,7 @@ def test_forward_is_the_plain_loop_of_discriminants(n_classes):
     assert model.learner == "discriminant"
 
 
-def test_backward_is_the_plain_loop(numbers):
+def test_backward_equals_the_plain_loop_of_regressions(numbers):
     model = fit(SelectForward(2, direction="backward", n_folds=FOLDS), *numbers)
     rows, target = numbers
     columns, scores = plain.backward(plain.regression(rows, target, FOLDS), 8, 2)
@@ -82,7 +82,7 @@ def test_backward_is_the_plain_loop(numbers):
 
 
 @pytest.mark.parametrize("n_classes", [2, 4, 6])
-def test_backward_is_the_plain_loop_of_discriminants(n_classes):
+def test_backward_equals_the_plain_loop_of_discriminants(n_classes):
     rows, labels = classes(n_classes)
     model = fit(SelectForward(1, direction="backward", n_folds=FOLDS), rows, labels)
     columns, scores = plain.backward(plain.discriminant(rows, labels, FOLDS), 7, 1)
@@ -91,7 +91,7 @@ def test_backward_is_the_plain_loop_of_discriminants(n_classes):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_floating_is_the_plain_loop(seed):
+def test_floating_equals_the_plain_loop(seed):
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(120, 7)) @ rng.normal(size=(7, 7))
     target = rows @ rng.normal(size=7) + 3 * rng.normal(size=120)
@@ -106,8 +106,8 @@ def test_floating_is_the_plain_loop(seed):
     assert model.path_features.tolist() == steps
 
 
-def test_floating_goes_back():
-    """The first two columns say half each of what a later pair says together."""
+def test_floating_removes_columns():
+    """The column that is best alone becomes redundant when two other columns are chosen."""
     rng = np.random.default_rng(4)
     a, b, noise = rng.normal(size=(3, 300))
     rows = np.column_stack([a + b + 0.9 * noise, a + 0.05 * rng.normal(size=300), b, rng.normal(size=300)])
@@ -118,12 +118,12 @@ def test_floating_goes_back():
 
 
 @pytest.mark.parametrize("load", [load_diabetes, load_iris, load_wine])
-def test_data_that_everybody_knows(load):
+def test_well_known_data_sets(load):
     rows, labels = load(return_X_y=True)
-    wanted = 5 if rows.shape[1] > 5 else 4
-    model = fit(SelectForward(wanted), rows, labels)
+    k = 5 if rows.shape[1] > 5 else 4
+    model = fit(SelectForward(k), rows, labels)
     score = (plain.regression if labels.dtype.kind == "f" else plain.discriminant)(rows, labels, 5)
-    columns, scores = plain.forward(score, rows.shape[1], wanted)
+    columns, scores = plain.forward(score, rows.shape[1], k)
     assert model.selected.tolist() == columns
     np.testing.assert_allclose(model.path_fold_scores, scores, rtol=0, atol=1e-9)
     alone = [score([column]).mean() for column in range(rows.shape[1])]
@@ -141,14 +141,14 @@ def test_k_by_cross_validation_is_the_best_of_the_path(numbers):
         assert score == pytest.approx(best, abs=1e-10)
 
 
-def test_nobody_saying_means_ten():
+def test_ten_columns_are_the_default():
     rng = np.random.default_rng(0)
     rows, target = rng.normal(size=(80, 12)), rng.normal(size=80)
     assert fit(SelectForward(), rows, target).n_outputs == 10
     assert fit(SelectForward(), rows[:, :3], target).n_outputs == 3
 
 
-def test_far_from_zero_and_in_single_precision(numbers):
+def test_data_far_from_zero_and_in_single_precision(numbers):
     rows, target = numbers
     expected = fit(SelectForward(5), rows, target)
     far = fit(SelectForward(5), rows + 1e7, target + 1e9)
@@ -180,7 +180,7 @@ def test_classes_far_apart_keep_their_digits():
     np.testing.assert_allclose(model.path_fold_scores, expected[1], atol=1e-6)
 
 
-def test_weights_count_a_row_as_often(numbers):
+def test_weights_equal_those_of_scikit_learn(numbers):
     rows, target = numbers
     weights = np.random.default_rng(2).integers(0, 3, size=len(rows)).astype(float)
     scores = []
@@ -205,13 +205,13 @@ def test_text_labels_are_classes():
     assert model.selected.tolist() == fit(SelectForward(3), rows, labels).selected.tolist()
 
 
-# Columns that depend on each other
+# Collinear columns
 
 
 def test_a_column_that_others_explain_adds_nothing(numbers):
     rows, target = numbers
     more = np.column_stack([rows, rows[:, 2], np.full(len(rows), 0.1), rows[:, 1] - 2 * rows[:, 5]])
-    plainly = fit(SelectForward(8, n_folds=FOLDS), rows, target)
+    without_copies = fit(SelectForward(8, n_folds=FOLDS), rows, target)
     model = fit(SelectForward(11, n_folds=FOLDS), more, target)
     real = [column for column in model.selected if column < 8]
     assert len(set(model.selected)) == 11
@@ -219,7 +219,7 @@ def test_a_column_that_others_explain_adds_nothing(numbers):
     for size in (1, 4, 8, 9, 11):
         expected = score(model.selected[:size])
         np.testing.assert_allclose(model.path_fold_scores[size - 1], expected, atol=1e-9)
-    assert real[0] == plainly.selected[0]
+    assert real[0] == without_copies.selected[0]
 
 
 def test_of_equal_columns_the_first_is_chosen(numbers):
@@ -228,7 +228,7 @@ def test_of_equal_columns_the_first_is_chosen(numbers):
     assert all(column < 8 for column in model.selected)
 
 
-def test_backward_removes_what_is_not_needed(numbers):
+def test_backward_removes_redundant_columns(numbers):
     rows, target = numbers
     more = np.column_stack([rows, rows[:, 2], np.full(len(rows), 7.0)])
     model = fit(SelectForward(4, direction="backward", n_folds=FOLDS), more, target)
@@ -240,22 +240,22 @@ def test_backward_removes_what_is_not_needed(numbers):
     assert left == {*model.selected.tolist()}
 
 
-def test_a_column_that_tells_classes_apart_by_itself_is_chosen_first():
-    """Its discriminant is infinite, and scikit-learn has none."""
+def test_a_column_that_separates_the_classes_is_chosen_first():
+    """Its discriminant is infinite; scikit-learn cannot compute it."""
     rows, labels = classes(3)
     model = fit(SelectForward(3), np.column_stack([rows, labels]), labels)
     assert model.selected[0] == 7
     np.testing.assert_allclose(model.path_fold_scores, 1.0, atol=1e-6)
 
 
-def test_folds_without_rows_are_passed_over():
+def test_folds_without_rows_are_skipped():
     rng = np.random.default_rng(0)
     rows, target = rng.normal(size=(12, 3)), rng.normal(size=12)
     folds = plain.streamdr.folds(12, 9)
-    there = [fold for fold in range(9) if (folds == fold).any()]
-    assert len(there) < 9
+    nonempty = [fold for fold in range(9) if (folds == fold).any()]
+    assert len(nonempty) < 9
     model = fit(SelectForward(1, n_folds=9, scoring="neg_mean_squared_error"), rows, target)
-    assert model.path_fold_scores.shape == (1, len(there))
+    assert model.path_fold_scores.shape == (1, len(nonempty))
 
 
 def test_more_columns_than_rows():
@@ -266,7 +266,7 @@ def test_more_columns_than_rows():
     assert np.isfinite(model.path_fold_scores).all()
 
 
-# What cannot be
+# Invalid parameters and data
 
 
 @pytest.mark.parametrize(
@@ -287,26 +287,26 @@ def test_more_columns_than_rows():
         ({"precision": "half"}, "precision"),
     ],
 )
-def test_impossible_parameters(given: dict[str, Any], parameter: str) -> None:
+def test_invalid_parameters_are_refused(given: dict[str, Any], parameter: str) -> None:
     with pytest.raises(ParameterError) as caught:
         SelectForward(**given).check()
     assert caught.value.parameter == parameter
 
 
-def test_data_that_nothing_can_be_learnt_from(numbers):
+def test_data_that_cannot_be_fitted_are_refused(numbers):
     rows, target = numbers
-    with pytest.raises(ParameterError, match="9 columns are to be chosen, and the data has 8"):
+    with pytest.raises(ParameterError, match="9 columns were requested, and the data has 8"):
         fit(SelectForward(9), rows, target)
     with pytest.raises(DataError, match="the target is constant: there is nothing to predict"):
         fit(SelectForward(2), rows, np.full(len(rows), 0.1))
-    rare = np.where(plain.streamdr.folds(len(rows), 5) == 3, 2.0, target)
-    with pytest.raises(DataError, match="does not vary in fold 3 of 5"):
-        fit(SelectForward(2), rows, rare)
+    constant_in_fold = np.where(plain.streamdr.folds(len(rows), 5) == 3, 2.0, target)
+    with pytest.raises(DataError, match="the target is constant in fold 3 of 5"):
+        fit(SelectForward(2), rows, constant_in_fold)
     with pytest.raises(DataError, match="all labels are the same"):
         fit(SelectForward(2), rows, np.zeros(len(rows), int))
-    lonely = (np.arange(len(rows)) == 17).astype(int)
+    single_row_class = (np.arange(len(rows)) == 17).astype(int)
     with pytest.raises(DataError, match="class 1 has no rows outside fold"):
-        fit(SelectForward(2), rows, lonely)
+        fit(SelectForward(2), rows, single_row_class)
     with pytest.raises(DataError, match="all rows are in one of 2 folds"):
         fit(SelectForward(2, n_folds=2), rows[:2], target[:2])
     with pytest.raises(ParameterError, match="the labels are text: use discriminant"):

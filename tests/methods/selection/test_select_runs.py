@@ -1,4 +1,4 @@
-"""Selection from stores: the same bits everywhere, nothing read twice, only chosen columns mapped."""
+"""Selection from stores: the number of passes, appended rows, reads of selected columns, and memory."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def fit(name, path, *, targets=TARGETS, start=None, progress=None, stop=None, **
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_one_reading_is_enough_after_a_sample_for_bins(name, path):
+def test_the_data_is_read_once_and_once_more_for_bins(name, path):
     assert fit(name, path).bytes_read == (2 * ALL if "mutual" in name else ALL)
 
 
-def test_scores_of_a_store_are_those_of_scikit_learn(path):
+def test_scores_of_a_store_equal_those_of_scikit_learn(path):
     expected = f_classif(ROWS.astype(float), TARGETS["classes"])[0]
     np.testing.assert_allclose(fit("f_score", path).model.scores, expected, rtol=1e-5)
     expected = np.sqrt(f_regression(ROWS.astype(float), TARGETS["numbers"])[0])
@@ -89,7 +89,7 @@ def test_scores_of_a_store_are_those_of_scikit_learn(path):
 
 
 @pytest.mark.parametrize("name", ["mutual_info", "mutual_info cv"])
-def test_only_appended_rows_are_read_for_the_bins_of_the_first_ones(name, tmp_path):
+def test_only_appended_rows_are_read_and_the_bins_are_kept(name, tmp_path):
     rows, targets = made(6000)
     path, labels, y = tmp_path / "x.zarr", tmp_path / "y.zarr", targets[METHODS[name][1]]
     stored(path, rows[:5000], (100, D))
@@ -105,7 +105,7 @@ def test_only_appended_rows_are_read_for_the_bins_of_the_first_ones(name, tmp_pa
     assert bits(second.model) == bits(afresh.model)
 
 
-def test_night_after_night_only_new_rows_are_read(tmp_path):
+def test_repeated_runs_read_only_appended_rows(tmp_path):
     rows, targets = made(6000)
     config = {
         "input": {"path": str(tmp_path / "x.zarr"), "labels": str(tmp_path / "y.zarr")},
@@ -133,38 +133,38 @@ def test_night_after_night_only_new_rows_are_read(tmp_path):
     assert run().fit.bytes_read == 0
 
 
-# Chosen columns
+# Selected columns
 
 
-def opened(monkeypatch):
-    """The chunks that are read from here on."""
-    seen, fill = [], FileReader.fill
+def recorded_chunks(monkeypatch):
+    """A list that records the chunks that are read after this call."""
+    read_chunks, fill = [], FileReader.fill
 
-    def noted(self, piece, target):
-        seen.append(tuple(piece.coords))
+    def recording_fill(self, piece, target):
+        read_chunks.append(tuple(piece.coords))
         fill(self, piece, target)
 
-    monkeypatch.setattr(FileReader, "fill", noted)
-    return seen
+    monkeypatch.setattr(FileReader, "fill", recording_fill)
+    return read_chunks
 
 
 @pytest.mark.parametrize("chunks", [(100, 1), (250, 5), (1500, 12)])
-def test_only_chunks_that_hold_chosen_columns_are_read(tmp_path, monkeypatch, chunks):
+def test_only_chunks_with_selected_columns_are_read(tmp_path, monkeypatch, chunks):
     path = stored(tmp_path / "x.zarr", ROWS, chunks)
     model = fit("forward", path).model
-    seen = opened(monkeypatch)
+    read_chunks = recorded_chunks(monkeypatch)
     target = tmp_path / "z.zarr"
     done = fitting.transform(model, open_source(path), target, Execution(workers=2), attributes={})
     np.testing.assert_array_equal(store.open_embedding(target)[:], ROWS[:, model.reads])
     bands = {column // chunks[1] for column in model.reads}
     wanted = {(row, band) for row in range(-(-N // chunks[0])) for band in bands}
-    assert {*seen} == wanted
-    assert len(seen) == len(wanted), "each of them once"
+    assert {*read_chunks} == wanted
+    assert len(read_chunks) == len(wanted), "each chunk is read once"
     columns = sum(min(chunks[1], D - band * chunks[1]) for band in bands)
-    assert done.bytes_read == N * columns * 4, "of whole chunks"
+    assert done.bytes_read == N * columns * 4, "whole chunks are counted"
 
 
-def test_damage_in_other_columns_does_no_harm(tmp_path):
+def test_damaged_chunks_of_other_columns_are_not_read(tmp_path):
     rows = ROWS.copy()
     path = stored(tmp_path / "x.zarr", ROWS, (100, 1))
     model = fit("forward", path).model
@@ -177,7 +177,7 @@ def test_damage_in_other_columns_does_no_harm(tmp_path):
         fitting.transform(model, open_source(path), tmp_path / "y.zarr", Execution(), attributes={})
 
 
-def test_picked_columns_are_a_matrix_of_their_own(path):
+def test_a_subset_of_columns_is_a_source(path):
     columns = np.array([1, 4, 5, 11])
     source = ColumnSubset(open_source(path), columns)
     np.testing.assert_array_equal(source.read(Span(30, 90), Span(0, 4)), ROWS[30:90, columns])
@@ -186,7 +186,7 @@ def test_picked_columns_are_a_matrix_of_their_own(path):
     assert source.fingerprint() == open_source(path).fingerprint()
 
 
-def test_a_transform_is_planned_for_the_columns_that_are_read(tmp_path):
+def test_a_transform_is_planned_for_the_selected_columns(tmp_path):
     path = stored(tmp_path / "x.zarr", np.tile(ROWS, (1, 50)), (40, 10))
     labels = TARGETS["numbers"]
     model = fitting.fit(SelectFScore(3), open_source(path, labels=labels), Execution()).model
@@ -241,9 +241,9 @@ def large(tmp_path_factory):
         ("SelectMutualInfo", {"k": 5, "task": "regression"}, 480),
     ],
 )
-def test_fits_and_transforms_keep_to_the_memory_that_was_planned(large, tmp_path, name, parameters, limit):
-    words = [sys.executable, "-c", FIT, str(large), name, json.dumps(parameters), str(limit * MIB)]
-    done = subprocess.run([*words, str(tmp_path / "z.zarr")], capture_output=True, text=True, check=False)
+def test_fits_and_transforms_stay_within_the_planned_memory(large, tmp_path, name, parameters, limit):
+    arguments = [sys.executable, "-c", FIT, str(large), name, json.dumps(parameters), str(limit * MIB)]
+    done = subprocess.run([*arguments, str(tmp_path / "z.zarr")], capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr[-2000:]
     report = json.loads(done.stdout)
     assert report["peak"] <= report["planned"] <= limit * MIB
