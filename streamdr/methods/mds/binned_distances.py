@@ -43,13 +43,13 @@ class BinnedDistances(AlignedArrays):
             values, numbers = block.values[tile], block.numbers[tile]
             if np.isinf(values).any() or (not self.allow_nan and np.isnan(values).any()):
                 block.locate_nonfinite()
-            unlike = self.distances.between(values)
-            weights = self.weights.of(unlike, numbers)
-            reached = cdist(self.embedding[numbers], self.embedding)
-            bins = self.bins.of(unlike.ravel())
+            dissimilarities = self.distances.between(values)
+            weights = self.weights.of(dissimilarities, numbers)
+            fitted = cdist(self.embedding[numbers], self.embedding)
+            bins = self.bins.of(dissimilarities.ravel())
             self.counts += np.bincount(bins, weights.ravel(), len(self.counts))
-            reached *= weights
-            self.totals += np.bincount(bins, reached.ravel(), len(self.counts))
+            fitted *= weights
+            self.totals += np.bincount(bins, fitted.ravel(), len(self.counts))
 
     def merge(self, later: Self) -> None:
         """Fold in the statistics of the rows that follow."""

@@ -28,41 +28,47 @@ from streamdr.methods.mds.parameters import (
 from streamdr.methods.mds.scaling_model import ScalingModel, scaling_outline
 from streamdr.methods.mds.tiles import TILE_BYTES, tile_rows
 from streamdr.methods.mds.torgerson import ClassicalSolution, projection_of, require_positive, scaled
-from streamdr.methods.mds.validation import check_distances, require_symmetric, with_distance_check
+from streamdr.methods.mds.validation import (
+    check_distances,
+    gathered_phase,
+    require_symmetric,
+    with_distance_check,
+)
 from streamdr.statistics.composite import Composite
 from streamdr.statistics.moments import Moments
 from streamdr.statistics.sample import Sample
-from streamdr.statistics.sampling import gather_phase
 from streamdr.statistics.validation import require, require_products
 
 _SHEPARD_ROWS = 120
-_SHOWN = 10
+"""The number of rows whose pairs are in the Shepard diagram of the covariance solver."""
+_MAX_NEGATIVE = 10
+"""The largest number of negative eigenvalues that a model keeps."""
 
 
 @dataclass(eq=False)
 class ClassicalMDS:
-    """Classical multidimensional scaling (Torgerson's, or principal coordinates), of points or of distances.
+    """Classical multidimensional scaling of points or distances (Torgerson; principal coordinates).
 
     Parameters
     ----------
     n_components : int
-        How many dimensions the coordinates have.
+        The number of dimensions of the coordinates.
     metric : "euclidean", "cityblock", "cosine" or "precomputed"
-        How far apart two rows are; `"precomputed"` if the data is the square matrix of distances itself. In
-        Python a function of two rows, or of two blocks of rows, too.
+        The distance between two rows; `"precomputed"` if the data is the square matrix of distances. In
+        Python, a function of two rows, or of two blocks of rows, is possible too.
     solver : "auto", "covariance", "exact" or "krylov"
-        `"covariance"` finds the same coordinates from the covariance of the features, in one pass over any
-        number of rows, for Euclidean distances of points; `"exact"` takes all distances into memory and finds
-        every eigenvalue; `"krylov"` reads the matrix, or computes it again, a few times and keeps none of it.
-        `"auto"` picks by shape, cost and memory limit.
+        `"covariance"` is for Euclidean distances of points: it computes the coordinates from the covariance
+        of the features, in one pass over any number of rows. `"exact"` keeps all distances in memory, and
+        computes all eigenvalues. `"krylov"` reads or computes the distances a few times, and keeps none.
+        `"auto"` chooses by shape, cost and memory limit.
     n_oversamples : int
-        Extra vectors that `"krylov"` iterates beside the wanted ones.
+        The number of vectors that `"krylov"` iterates in addition to `n_components`.
     max_passes : int
-        How often `"krylov"` goes through all distances at most.
+        The largest number of passes of `"krylov"` over all distances.
     tol : float
-        `"krylov"` stops early when each residual |B v - lambda v| is below tol times the largest eigenvalue.
+        `"krylov"` stops when each residual |B v - lambda v| is below tol times the largest eigenvalue.
     random_state : int
-        Seeds the start of `"krylov"`, and which pairs a Shepard diagram shows.
+        Seeds the start of `"krylov"`, and the pairs of the Shepard diagram.
 
     References
     ----------
@@ -132,7 +138,7 @@ class ClassicalMDS:
         return [route(data) for name, route in every.items() if self.solver in ("auto", name)]
 
     def outlines(self, data: MatrixSpec) -> Sequence[Model]:
-        """A model by axes, or by all points."""
+        """An outline of the model: with axes, or with all points as landmarks."""
         linear = self.solver == "covariance"
         landmarks = None if linear else data.n_rows
         return [scaling_outline(data, self.n_components, self.metric, landmarks, linear=linear)]
@@ -149,8 +155,9 @@ class ClassicalMDS:
         return self.metric == "precomputed"
 
     def _covariance(self, data: MatrixSpec) -> Passes:
-        shown = Sample(data.n_cols, _SHEPARD_ROWS, self.random_state, allow_nan=False)
-        both = Composite([shown, Moments(data.n_cols)])
+        """The solution by the covariance of the features."""
+        shepard_rows = Sample(data.n_cols, _SHEPARD_ROWS, self.random_state, allow_nan=False)
+        both = Composite([shepard_rows, Moments(data.n_cols)])
         full = cast(Composite, (yield Pass(both, label="moments")))
         sample, moments = cast(Sample, full.parts[0]), cast(Moments, full.parts[1])
         require_products(moments.scatter)
@@ -166,13 +173,14 @@ class ClassicalMDS:
         return self._model(
             data,
             ClassicalSolution(values, axes),
-            wanted=pair_distances("euclidean", rows, pairs),
-            reached=_pair_lengths(rows @ axes.T, pairs),
+            targets=pair_distances("euclidean", rows, pairs),
+            fitted=_pair_lengths(rows @ axes.T, pairs),
             origin=moments.mean,
             axes=axes,
         )
 
     def _exact(self, data: MatrixSpec) -> Passes:
+        """The solution by all distances in memory."""
         n = data.n_rows
         gather = Sample(data.n_cols, n, self.random_state, allow_nan=False)
         pairs = some_pairs(n, self.random_state)
@@ -183,14 +191,15 @@ class ClassicalMDS:
             points = in_order(cast(Sample, (yield Pass(gather, label="points"))))
             distances = point_distances(self.metric, points).between(points)
             require_symmetric(distances)
-        wanted = distances[pairs[:, 0], pairs[:, 1]]
+        targets = distances[pairs[:, 0], pairs[:, 1]]
         np.multiply(distances, distances, out=distances)
         means = distances.mean(axis=0)
         found = scaled(distances, self.n_components)
         require_positive(found.values, self.n_components)
-        return self._placed(data, found, points, means, pairs, wanted)
+        return self._all_pairs_model(data, found, points, means, pairs, targets)
 
     def _krylov(self, data: MatrixSpec) -> Passes:
+        """The solution by block Krylov iterations."""
         n, k = data.n_rows, self.n_components
         pairs = some_pairs(n, self.random_state)
         basis = random_basis(n, min(k + self.n_oversamples, n - 1), self.random_state)
@@ -199,11 +208,11 @@ class ClassicalMDS:
         if self.stored:
             first = DistanceProducts(StoredDistances(n), vectors)
             check, full = yield from check_distances(data, pairs, self.random_state, first)
-            wanted = check.found
+            targets = check.found
         else:
             gather = Sample(data.n_cols, n, self.random_state, allow_nan=False)
             points = in_order(cast(Sample, (yield Pass(gather, label="points"))))
-            wanted = pair_distances(self.metric, points, pairs)
+            targets = pair_distances(self.metric, points, pairs)
             first = DistanceProducts(point_distances(self.metric, points), vectors)
             full = yield Pass(first, label="block Krylov 1", cost_factor=self._cost_factor(data))
         products = cast(DistanceProducts, full)
@@ -212,7 +221,7 @@ class ClassicalMDS:
         squares = float(products.squares) - 2 * n * float(means @ means) + (n * float(means.mean())) ** 2
         found, residuals = yield from self._iterated(data, first, basis, products.products[:, 1:])
         require_positive(found.values, k)
-        model = self._placed(data, found, points, means, pairs, wanted)
+        model = self._all_pairs_model(data, found, points, means, pairs, targets)
         explained = min(float(np.sum(found.values[:k] ** 2)) / (squares / 4), 1.0) if squares > 0 else 1.0
         return replace(model, explained_squares=explained, goodness_of_fit=None, residuals=residuals)
 
@@ -242,24 +251,24 @@ class ClassicalMDS:
         vectors = fix_signs((basis @ inner[:, :k]).T.copy())
         return ClassicalSolution(values, vectors), residuals
 
-    def _placed(
+    def _all_pairs_model(
         self,
         data: MatrixSpec,
         found: ClassicalSolution,
         points: Array | None,
         means: Array,
         pairs: Array,
-        wanted: Array,
+        targets: Array,
     ) -> ScalingModel:
-        """The model from all pairs: every point is a landmark."""
+        """The model of the solvers that use all pairs: every point is a landmark."""
         k = self.n_components
         values, vectors = found.values[:k], found.vectors
         embedding = (vectors * np.sqrt(values)[:, None]).T
         return self._model(
             data,
             found,
-            wanted=wanted,
-            reached=_pair_lengths(embedding, pairs),
+            targets=targets,
+            fitted=_pair_lengths(embedding, pairs),
             embedding=np.ascontiguousarray(embedding),
             projection=projection_of(values, vectors),
             mean_squares=means,
@@ -267,19 +276,20 @@ class ClassicalMDS:
         )
 
     def _model(
-        self, data: MatrixSpec, found: ClassicalSolution, *, wanted: Array, reached: Array, **fields: Any
+        self, data: MatrixSpec, found: ClassicalSolution, *, targets: Array, fitted: Array, **fields: Any
     ) -> ScalingModel:
+        """The model of a solution, with its stress on the sampled pairs."""
         k, values = self.n_components, found.values
         rounding = len(values) * float(np.finfo(np.float64).eps) * float(np.abs(values).max())
-        negative = np.sort(values[values < -8 * rounding])[:_SHOWN]
+        negative = np.sort(values[values < -8 * rounding])[:_MAX_NEGATIVE]
         return ScalingModel(
             eigenvalues=values[:k].copy(),
             metric=self.metric,
             n_features=data.n_cols,
             solver=self.solver,
-            stress=kruskal(wanted, reached),
-            shepard_dissimilarities=wanted,
-            shepard_distances=reached,
+            stress=kruskal(targets, fitted),
+            shepard_dissimilarities=targets,
+            shepard_distances=fitted,
             negative_eigenvalues=negative,
             goodness_of_fit=float(values[:k].sum() / np.abs(values).sum()),
             explained_squares=float(np.sum(values[:k] ** 2) / np.sum(values**2)),
@@ -287,10 +297,12 @@ class ClassicalMDS:
         )
 
     def _cost_factor(self, data: MatrixSpec) -> int:
+        """The cost of a block, relative to reading it: distances have to be computed from points."""
         return 1 if self.stored else max(1, data.n_rows // (4 * data.n_cols))
 
     def _by_covariance(self, data: MatrixSpec) -> Route:
-        square, shown = 8 * data.n_cols**2, 8 * _SHEPARD_ROWS * data.n_cols
+        """The route of the covariance solver."""
+        square, sample_bytes = 8 * data.n_cols**2, 8 * _SHEPARD_ROWS * data.n_cols
         return Route(
             method=self.using("covariance"),
             name="covariance",
@@ -299,15 +311,16 @@ class ClassicalMDS:
             flops=float(data.n_rows) * data.n_cols**2 + 9.0 * float(data.n_cols) ** 3,
             phases=(
                 Phase(
-                    square + shown,
-                    scratch_bytes=square + 2 * shown + (4 << 20),
+                    square + sample_bytes,
+                    scratch_bytes=square + 2 * sample_bytes + (4 << 20),
                     # Of two accumulators only the last may overwrite the block.
-                    solve_bytes=5 * square + 2 * shown + (8 << 20),
+                    solve_bytes=5 * square + 2 * sample_bytes + (8 << 20),
                 ),
             ),
         )
 
     def _by_all_pairs(self, data: MatrixSpec) -> Route:
+        """The route of the exact solver."""
         n = data.n_rows
         rows, square = 8 * n * data.n_cols, 8 * n * n
         return Route(
@@ -316,11 +329,12 @@ class ClassicalMDS:
             exact=True,
             passes=1,
             flops=9.0 * float(n) ** 3 + float(n) * n * data.n_cols,
-            phases=(self._gather_phase(data, 6 * square + 2 * rows),),
+            phases=(gathered_phase(data, 6 * square + 2 * rows + (8 << 20), self.stored),),
             advice="or set solver: krylov, which keeps no distances",
         )
 
     def _by_products(self, data: MatrixSpec) -> Route:
+        """The route of the Krylov solver."""
         n, width = data.n_rows, self.n_components + self.n_oversamples + 1
         points = 0 if self.stored else 8 * n * data.n_cols
         thin = 8 * n * width
@@ -340,23 +354,16 @@ class ClassicalMDS:
             method=self.using("krylov"),
             name="krylov",
             exact=False,
-            passes=self.max_passes + (0 if self.stored else 1),  # points are gathered in a pass of their own
+            passes=self.max_passes + (0 if self.stored else 1),  # a separate pass gathers points
             flops=float(n) * n * each * self.max_passes,
             phases=(with_distance_check(products, data),)
             if self.stored
-            else (self._gather_phase(data, 3 * points), products),
+            else (gathered_phase(data, 3 * points + (8 << 20), self.stored), products),
         )
-
-    def _gather_phase(self, data: MatrixSpec, solve_bytes: int) -> Phase:
-        """The memory of gathering all rows, with the distance check where these are distances."""
-        gather = gather_phase(data, data.n_rows, solve_bytes=solve_bytes + (8 << 20))
-        if not self.stored:
-            return gather
-        return with_distance_check(gather, data)
 
 
 def in_order(sample: Sample) -> Array:
-    """All gathered rows, in the order of the data."""
+    """All gathered rows, sorted by row number."""
     if (sample.weights != 1).any() or len(sample.rows) < sample.size:
         raise DataError("classical MDS does not support weights: leave them out")
     return sample.rows[np.argsort(sample.numbers)]
@@ -368,8 +375,10 @@ def _centred(products: Array) -> Array:
 
 
 def _symmetric(matrix: Array) -> Array:
+    """The symmetric part of a matrix."""
     return np.asarray((matrix + matrix.T) / 2)
 
 
 def _pair_lengths(embedding: Array, pairs: Array) -> Array:
+    """The distance of each pair in a configuration."""
     return lengths(embedding[pairs[:, 0]], embedding[pairs[:, 1]])

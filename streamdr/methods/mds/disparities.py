@@ -22,7 +22,7 @@ class StepFunction(AlignedArrays):
         self.edges = aligned(edges)
         self.values = aligned(values)
 
-    def wanted(self, dissimilarities: Array) -> Array:
+    def distances(self, dissimilarities: Array) -> Array:
         """The value of the bin of each dissimilarity; NaN where it is missing."""
         values: Array
         if self.bins is None:  # one step for all
@@ -39,10 +39,10 @@ class StepFunction(AlignedArrays):
 
 def rising(means: Array, weights: Array) -> Array:
     """Isotonic regression; bins of weight zero take the value of the bin before them."""
-    there = weights > 0
+    positive = weights > 0
     fitted = np.zeros(len(means))
-    fitted[there] = isotonic_regression(means[there], weights=weights[there]).x
-    last = np.maximum.accumulate(np.where(there, np.arange(len(means)), 0))
+    fitted[positive] = isotonic_regression(means[positive], weights=weights[positive]).x
+    last = np.maximum.accumulate(np.where(positive, np.arange(len(means)), 0))
     return fitted[last]
 
 

@@ -29,6 +29,7 @@ class Bins(AlignedArrays):
         self._table = np.searchsorted(self.edges, starts.view(np.float64)).astype(np.int32)
 
     def _cell(self, bits: int, kept: int) -> int:
+        """The leading bits of a value: the exponent, and `kept` bits of the mantissa."""
         return bits >> (_MANTISSA - kept)
 
     def of(self, values: Array) -> Array:

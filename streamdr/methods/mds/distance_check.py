@@ -13,11 +13,11 @@ from streamdr.methods.mds.tiles import row_tiles
 
 
 class DistanceCheck:
-    """Checks every stored distance: invalid ones are refused, with their pair.
+    """A check of every stored distance, which refuses invalid distances and names their pair.
 
-    Symmetry is checked with one random vector: the products of the matrix and of its transpose with it differ
-    in the rows where they differ. The distances of `pairs` of points (two columns of indices) are kept, and
-    for every point its weight and its connected component in the graph of observed distances.
+    Symmetry is checked with one random vector: its products with the matrix and with the transpose differ in
+    the rows in which the two matrices differ. The distances of `pairs` of points (two columns of indices) are
+    kept, and for every point its weight and its connected component in the graph of observed distances.
     """
 
     kind: ClassVar[str] = "survey"
@@ -46,40 +46,42 @@ class DistanceCheck:
         self.weights[numbers] += 1.0 if block.weights is None else block.weights
         for tile in row_tiles(len(block.values), self.n_points):
             rows, here = block.values[tile].astype(np.float64), numbers[tile]
-            there = ~np.isnan(rows)
-            self._refuse(rows, there, here, block)
-            values = np.where(there, rows, 0.0)
+            observed = ~np.isnan(rows)
+            self._require_valid(rows, observed, here, block)
+            values = np.where(observed, rows, 0.0)
             self.across[here] += values @ self._signs
             self.along += self._signs[here] @ values
             self.sizes[here] += np.abs(values) @ np.abs(self._signs)
-            self.known += there.sum()
-            self._connect(there, here)
+            self.known += observed.sum()
+            self._connect(observed, here)
             # Pairs are sorted by their first point.
             first, last = np.searchsorted(self.pairs[:, 0], [here[0], here[-1] + 1])
-            mine = slice(int(first), int(last))
-            places = np.searchsorted(here, self.pairs[mine, 0])
-            self.found[mine] += rows[places, self.pairs[mine, 1]]
+            selected = slice(int(first), int(last))
+            indices = np.searchsorted(here, self.pairs[selected, 0])
+            self.found[selected] += rows[indices, self.pairs[selected, 1]]
 
-    def _refuse(self, rows: Array, there: Array, numbers: Array, block: Block) -> None:
-        if not self.allow_nan and not there.all():
+    def _require_valid(self, rows: Array, observed: Array, numbers: Array, block: Block) -> None:
+        """Refuse distances that are not finite, negative distances, and diagonals that are not zero."""
+        if not self.allow_nan and not observed.all():
             block.locate_nonfinite()
         if np.isinf(rows).any():
             block.locate_nonfinite()
         require_distances(rows, numbers, self._columns)
 
-    def _connect(self, there: Array, numbers: Array) -> None:
-        for known, number in zip(there, numbers, strict=True):
+    def _connect(self, observed: Array, numbers: Array) -> None:
+        """Join the connected components of points with an observed distance."""
+        for row_observed, number in zip(observed, numbers, strict=True):
             if not self.parts.any():  # all are connected
                 return
-            known[number] = True
-            joined = np.unique(self.parts[known])
+            row_observed[number] = True
+            joined = np.unique(self.parts[row_observed])
             if len(joined) > 1:
                 self.parts[np.isin(self.parts, joined)] = joined[0]
 
     def merge(self, later: Self) -> None:
         """Fold in the statistics of the rows that follow."""
-        for mine, others in zip(self._sums(), later._sums(), strict=True):
-            mine += others
+        for own, other in zip(self._sums(), later._sums(), strict=True):
+            own += other
         parts, sizes = np.unique(later.parts, return_counts=True)
         for part in parts[sizes > 1]:
             joined = np.unique(self.parts[later.parts == part])
@@ -87,6 +89,7 @@ class DistanceCheck:
                 self.parts[np.isin(self.parts, joined)] = joined[0]
 
     def _sums(self) -> list[Array]:
+        """The arrays that are added when accumulators merge."""
         return [self.across, self.along, self.sizes, self.weights, self.found, self.known]
 
     def asymmetric_row(self) -> int | None:

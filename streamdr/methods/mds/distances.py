@@ -15,7 +15,7 @@ from streamdr.errors import DataError
 METRICS = ("euclidean", "cityblock", "cosine")
 _PAIR_BYTES = 1 << 20
 """Bytes of the points of pairs that are processed together."""
-_LARGEST = 1e150
+_MAX_DISTANCE = 1e150
 """The largest distance whose squares can be summed without overflow."""
 ROUNDING = 1e-12
 """Distances below this share of the largest are rounding, and count as zero."""
@@ -26,7 +26,7 @@ class Distances(Protocol):
 
     @property
     def n_points(self) -> int:
-        """How many points there are."""
+        """The number of points."""
 
     def between(self, rows: Array) -> Array:
         """The distance of each row to each point, in double precision; the caller may overwrite the array."""
@@ -36,7 +36,7 @@ class Distances(Protocol):
 
 
 class StoredDistances:
-    """Rows that are distances already."""
+    """Distances that are stored: each row holds the distances of a point to all points."""
 
     def __init__(self, n_points: int) -> None:
         self.n_points = n_points
@@ -52,7 +52,7 @@ class StoredDistances:
 
 
 class PointDistances(AlignedArrays):
-    """By one of the metrics. Differences are taken before they are squared: equal rows are at distance zero.
+    """Distances by one of the metrics. Differences are squared, so that equal rows have the distance zero.
 
     The cosine distance of unit rows is half the square of their Euclidean distance. A row of zeros has the
     cosine distance one to all others.
@@ -64,21 +64,21 @@ class PointDistances(AlignedArrays):
 
     @property
     def n_points(self) -> int:
-        """How many points there are."""
+        """The number of points."""
         return len(self.points)
 
     def between(self, rows: Array) -> Array:
-        """The distances, by scipy."""
+        """The distance of each row to each point, computed by scipy."""
         rows = rows.astype(np.float64, copy=False)
         found: Array
         if self.metric != "cosine":
             found = cdist(rows, self.points, self.metric)
             _require_squares(found, rows)
             return found
-        left, right = _units(rows), _units(self.points)
+        left, right = _unit_rows(rows), _unit_rows(self.points)
         found = cdist(left, right, "sqeuclidean")
         found /= 2.0
-        found += 0.5 * (_empty(left)[:, None] != _empty(right))
+        found += 0.5 * (_is_zero(left)[:, None] != _is_zero(right))
         return found
 
     def parameters(self) -> Mapping[str, Any]:
@@ -87,7 +87,7 @@ class PointDistances(AlignedArrays):
 
 
 class FunctionDistances(AlignedArrays):
-    """By a user's function of two rows, or of two blocks of rows."""
+    """Distances by a user's function of two rows, or of two blocks of rows."""
 
     def __init__(self, function: RowFunction, points: Array) -> None:
         self.function = function
@@ -95,14 +95,17 @@ class FunctionDistances(AlignedArrays):
 
     @property
     def n_points(self) -> int:
-        """How many points there are."""
+        """The number of points."""
         return len(self.points)
 
     def between(self, rows: Array) -> Array:
-        """Call the function."""
+        """The distance of each row to each point, computed by the function."""
         found = function_matrix(self.function, rows.astype(np.float64, copy=False), self.points, "metric")
         if not (found >= 0).all():  # not a number, or negative
-            raise DataError(f"the metric function returns the distance {found[~(found >= 0)][0]}")
+            raise DataError(
+                f"the metric function returns the distance {found[~(found >= 0)][0]}: distances must be "
+                "numbers of at least 0"
+            )
         return found.copy()
 
     def parameters(self) -> Mapping[str, Any]:
@@ -140,15 +143,15 @@ def _row_distances(metric: str | RowFunction, left: Array, right: Array) -> Arra
             found = np.asarray(np.sqrt(np.einsum("ij,ij->i", difference, difference)))
         _require_squares(found, left, right)
         return found
-    left, right = _units(left), _units(right)
+    left, right = _unit_rows(left), _unit_rows(right)
     difference = left - right
     halves = np.einsum("ij,ij->i", difference, difference) / 2.0
-    return np.asarray(halves + 0.5 * (_empty(left) != _empty(right)))
+    return np.asarray(halves + 0.5 * (_is_zero(left) != _is_zero(right)))
 
 
 def _require_squares(found: Array, *points: Array) -> None:
-    """Refuse distances whose squares overflow, unless it is the points that are not finite."""
-    if not found.max(initial=0.0) < _LARGEST and all(np.isfinite(each).all() for each in points):
+    """Refuse distances whose squares overflow. Points that are not finite are located elsewhere."""
+    if not found.max(initial=0.0) < _MAX_DISTANCE and all(np.isfinite(each).all() for each in points):
         raise DataError("the squares of distances between points overflow: rescale the data")
 
 
@@ -162,19 +165,21 @@ def require_distances(values: Array, rows: Array, columns: Array) -> None:
             f"the distance between points {rows[row]} and {columns[column]} is {values[row, column]:g}: "
             "distances must not be negative; convert similarities to distances"
         )
-    away = np.argwhere((rows[:, None] == columns) & (values > rounding))
-    if len(away):
-        row, column = away[0]
+    nonzero = np.argwhere((rows[:, None] == columns) & (values > rounding))
+    if len(nonzero):
+        row, column = nonzero[0]
         raise DataError(
             f"point {rows[row]} is at distance {values[row, column]:g} from itself: the diagonal of a "
             "distance matrix must be zero"
         )
 
 
-def _units(rows: Array) -> Array:
+def _unit_rows(rows: Array) -> Array:
+    """Rows scaled to length one; rows of zeros are kept."""
     lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     return np.asarray(rows / np.where(lengths > 0, lengths, 1.0)[:, None])
 
 
-def _empty(units: Array) -> Array:
+def _is_zero(units: Array) -> Array:
+    """The mask of rows of zeros."""
     return np.asarray(~units.any(axis=1))

@@ -31,7 +31,7 @@ class Initialisation:
     start: Array
     """The initial configuration, by landmark MDS."""
     pairs: Array
-    unlike: Array
+    dissimilarities: Array
     """The dissimilarities of these pairs."""
     points: Array | None = None
     """The points; None where only distances are given."""
@@ -44,7 +44,7 @@ class Initialisation:
 
     @property
     def n_points(self) -> int:
-        """How many points there are."""
+        """The number of points."""
         return len(self.start)
 
     def starts(self, number: int, seed: int) -> list[Array]:
@@ -71,7 +71,7 @@ def initialise(
         distances=some.distances,
         start=start,
         pairs=some.pairs,
-        unlike=some.unlike,
+        dissimilarities=some.dissimilarities,
         points=some.points,
         weights=None if (some.weights == 1).all() else some.weights,
         complete=some.complete,
@@ -81,13 +81,15 @@ def initialise(
 
 @dataclass(frozen=True, eq=False)
 class _InitialData:
+    """What the first pass reads: distances from landmarks, sampled pairs, and all points or distances."""
+
     distances: Distances
     numbers: Array
     """The row numbers of the landmarks."""
     rows: Array
     """Distances from landmarks to all points."""
     pairs: Array
-    unlike: Array
+    dissimilarities: Array
     weights: Array
     complete: bool = True
     points: Array | None = None
@@ -97,6 +99,7 @@ class _InitialData:
 def _points(
     metric: Any, data: MatrixSpec, seed: int, *, keep: bool
 ) -> Generator[Pass, Accumulator, _InitialData]:
+    """The initial data of points."""
     n = data.n_rows
     sample = cast(Sample, (yield Pass(Sample(data.n_cols, n, seed, allow_nan=False), label="points")))
     if len(sample.rows) < n:
@@ -107,21 +110,29 @@ def _points(
     order = np.argsort(sample.numbers)
     points, weights = sample.rows[order], sample.weights[order]
     pairs, numbers = some_pairs(n, seed), landmark_numbers(n, seed)
-    unlike = pair_distances(metric, points, pairs)
+    dissimilarities = pair_distances(metric, points, pairs)
     between = point_distances(metric, points)
     if not keep:
         rows = between.between(points[numbers])
-        return _InitialData(between, numbers, rows, pairs, unlike, weights, points=points)
+        return _InitialData(between, numbers, rows, pairs, dissimilarities, weights, points=points)
     matrix = between.between(points)
     if callable(metric):
         require_symmetric(matrix)
     block = Block(Span(0, n), matrix)
     return _InitialData(
-        StoredDistances(n), numbers, matrix[numbers], pairs, unlike, weights, points=points, in_memory=block
+        StoredDistances(n),
+        numbers,
+        matrix[numbers],
+        pairs,
+        dissimilarities,
+        weights,
+        points=points,
+        in_memory=block,
     )
 
 
 def _stored(data: MatrixSpec, seed: int, *, keep: bool) -> Generator[Pass, Accumulator, _InitialData]:
+    """The initial data of a stored distance matrix."""
     n = data.n_rows
     pairs, numbers = some_pairs(n, seed), landmark_numbers(n, seed)
     if keep:

@@ -25,7 +25,9 @@ from streamdr.statistics.sampling import draw_sample, sample_phases
 from streamdr.statistics.validation import require
 
 _SAMPLE_ROWS = 2_000
+"""The smallest number of rows that landmarks are chosen from."""
 _PER_LANDMARK = 4
+"""The smallest number of these rows for each landmark."""
 
 
 class CandidatePool(NamedTuple):
@@ -50,15 +52,15 @@ class LandmarkMDS:
     Parameters
     ----------
     n_components : int
-        How many dimensions the coordinates have.
+        The number of dimensions of the coordinates.
     metric : "euclidean", "cityblock", "cosine" or "precomputed"
-        How far apart two rows are; `"precomputed"` if the data is the square matrix of distances itself. In
-        Python a function of two rows, or of two blocks of rows, too.
+        The distance between two rows; `"precomputed"` if the data is the square matrix of distances. In
+        Python, a function of two rows, or of two blocks of rows, is possible too.
     n_landmarks : int
-        How many rows are scaled; all others are placed by their distances to these.
+        The number of landmarks: rows that are scaled. Other rows are placed by their distances to them.
     landmarks : "maxmin" or "random"
-        `"maxmin"` takes again and again the row of a sample that is farthest from all taken before;
-        `"random"` any.
+        How landmarks are chosen from a sample of the rows: `"maxmin"` takes the row that is farthest from all
+        landmarks so far, one after the other; `"random"` takes random rows.
     random_state : int
         Seeds the sample.
 
@@ -105,8 +107,8 @@ class LandmarkMDS:
             f"{self.n_components} dimensions need more than {self.n_landmarks} landmarks: set n_components "
             f"to less, or n_landmarks to at least {self.n_components + 1}",
         )
-        known = self.landmarks in ("maxmin", "random")
-        require(known, "landmarks", f"{self.landmarks!r} is neither 'maxmin' nor 'random'")
+        valid = self.landmarks in ("maxmin", "random")
+        require(valid, "landmarks", f"{self.landmarks!r} is neither 'maxmin' nor 'random'")
 
     def using(self, route: str) -> Self:
         """The method itself: there is one route only."""
@@ -147,7 +149,7 @@ class LandmarkMDS:
         return data.n_rows // (2 * self.sample_rows(data))
 
     def outlines(self, data: MatrixSpec) -> Sequence[Model]:
-        """A model of landmarks, with axes where distances are Euclidean."""
+        """An outline of the model: landmarks, and axes where distances are Euclidean."""
         landmarks, linear = min(self.n_landmarks, data.n_rows), self.metric == "euclidean"
         return [scaling_outline(data, self.n_components, self.metric, landmarks, linear=linear)]
 
@@ -158,6 +160,7 @@ class LandmarkMDS:
         return self._with_stress(pool, model)
 
     def _pool(self, data: MatrixSpec) -> Generator[Pass, Accumulator, CandidatePool]:
+        """Read the rows from which landmarks are chosen."""
         rows, seed = self.sample_rows(data), self.random_state
         if self.metric == "precomputed":
             numbers = np.sort(np.random.default_rng(seed).permutation(data.n_rows)[:rows])
@@ -186,6 +189,7 @@ class LandmarkMDS:
         return np.sort(chosen)
 
     def _scaled(self, data: MatrixSpec, pool: CandidatePool) -> ScalingModel:
+        """The model by classical scaling of the landmarks, without its stress."""
         chosen, k = self._chosen(pool), self.n_components
         distances = pool.between(self.metric, chosen)[chosen]
         if callable(self.metric):
@@ -230,22 +234,23 @@ class LandmarkMDS:
         if pool.points is None:
             assert pool.distances is not None
             assert model.landmark_rows is not None
-            wanted = pool.distances[left, right]
-            places = np.searchsorted(pool.numbers, model.landmark_rows)
-            columns = replace(model, landmark_rows=places)
+            targets = pool.distances[left, right]
+            landmark_columns = np.searchsorted(pool.numbers, model.landmark_rows)
+            columns = replace(model, landmark_rows=landmark_columns)
             placed = columns.transform(pool.distances)
         else:
-            wanted = pair_distances(self.metric, pool.points, pairs)
+            targets = pair_distances(self.metric, pool.points, pairs)
             placed = model.transform(pool.points)
-        reached = lengths(placed[left], placed[right])
+        fitted = lengths(placed[left], placed[right])
         return replace(
             model,
-            stress=kruskal(wanted, reached),
-            shepard_dissimilarities=wanted,
-            shepard_distances=reached,
+            stress=kruskal(targets, fitted),
+            shepard_dissimilarities=targets,
+            shepard_distances=fitted,
         )
 
 
 def _require_unweighted(weights: Array) -> None:
+    """Refuse weights."""
     if (weights != 1).any():
         raise DataError("landmark MDS does not support weights: leave them out")

@@ -28,15 +28,15 @@ from streamdr.methods.mds.stresses import STRESSES, StressName, norm_of, weights
 from streamdr.statistics.concurrent import with_shared_passes
 from streamdr.statistics.validation import require
 
-MANY = 5_000
-"""With more points, `auto` chooses the stochastic algorithm."""
+MAX_SMACOF_POINTS = 5_000
+"""The largest number of points for which `auto` chooses SMACOF."""
 ROUNDS = 150
-"""Matchings of an epoch."""
+"""The number of matchings in an epoch."""
 STORED_ROUNDS = 200
-"""Matchings whose distances are read from a stored matrix."""
-_JUDGED = 10
-"""Matchings that estimate the stress after an epoch."""
-_ALL_JUDGED = 10_000
+"""The number of matchings whose distances are read from a stored matrix."""
+_STRESS_MATCHINGS = 10
+"""The number of matchings from which the stress after an epoch is estimated."""
+_ALL_PAIRS_POINTS = 10_000
 """Up to this many points, and for a stored matrix, the final stress is that of all pairs."""
 
 if TYPE_CHECKING:
@@ -52,31 +52,33 @@ class MetricMDS:
     Parameters
     ----------
     n_components : int
-        How many dimensions the configuration has.
+        The number of dimensions of the configuration.
     metric : "euclidean", "cityblock", "cosine" or "precomputed"
-        How far apart two rows are; `"precomputed"` if the data is the square matrix of distances itself,
-        where NaN stands for a pair that is not known. In Python a function of two rows, or of two blocks of
-        rows, too.
+        The distance between two rows; `"precomputed"` if the data is the square matrix of distances, in which
+        NaN is a missing distance. In Python, a function of two rows, or of two blocks of rows, is possible
+        too.
     stress : "normalized", "relative" or "sammon"
-        What is made small: with a for wanted distances and b for those of the configuration, `"normalized"`
-        is sum (a-b)^2 / sum a^2, `"relative"` sum ((a-b)/a)^2, `"sammon"` sum (a-b)^2/a divided by sum a.
+        The stress that is minimised. With a the given distances and b those of the configuration,
+        `"normalized"` is sum (a-b)^2 / sum a^2, `"relative"` is sum ((a-b)/a)^2, and `"sammon"` is
+        sum (a-b)^2/a divided by sum a.
     algorithm : "auto", "smacof", "gradient" or "stochastic"
-        `"smacof"` is accelerated majorization, `"gradient"` descent along the gradient; both use all
-        pairs in every iteration. `"stochastic"` uses some at a time, for many points. `"auto"` is smacof
-        up to 5,000 points.
+        `"smacof"` is accelerated majorization, and `"gradient"` is gradient descent; both use all pairs in
+        every iteration. `"stochastic"` is stochastic gradient descent on random pairs, for many points.
+        `"auto"` is smacof up to 5,000 points, and stochastic beyond.
     storage : "auto", "memory" or "stream"
-        Where smacof and gradient have all distances: in memory, or read (or computed) again in every
+        Whether smacof and gradient keep all distances in memory, or read (or compute) them again in every
         iteration.
     n_init : int
-        How many starts are made: the first by landmarks, the others at random. The best is kept.
+        The number of starts: the first from landmark MDS, the others random. The best result is kept.
     max_iter : int
-        The most iterations of a start.
+        The largest number of iterations of a start.
     tol : float
-        A start ends when iterations, several in a row, lower the stress by less than this part of it.
+        A start has converged when several consecutive iterations each lower the stress by less than this
+        fraction of it.
     n_epochs : int
-        How many rounds through its pairs stochastic descent makes.
+        The number of epochs of stochastic descent.
     pair_weights : list of lists or None
-        How much each pair counts: a symmetric matrix. A weight of a row counts for all its pairs besides.
+        The weights of the pairs: a symmetric matrix. The weight of a row multiplies those of all its pairs.
     random_state : int
         Seeds the starts, and the pairs of stochastic descent.
 
@@ -128,9 +130,13 @@ class MetricMDS:
         check_common(self.n_components, self.metric)
         require(self.stress in STRESSES, "stress", f"{self.stress!r} is not one of {', '.join(STRESSES)}")
         algorithms = ("auto", "smacof", "gradient", "stochastic")
-        require(self.algorithm in algorithms, "algorithm", f"{self.algorithm!r} is not an algorithm")
-        places = ("auto", "memory", "stream")
-        require(self.storage in places, "storage", f"{self.storage!r} is neither 'memory' nor 'stream'")
+        require(
+            self.algorithm in algorithms,
+            "algorithm",
+            f"{self.algorithm!r} is not one of {', '.join(algorithms)}",
+        )
+        storages = ("auto", "memory", "stream")
+        require(self.storage in storages, "storage", f"{self.storage!r} is neither 'memory' nor 'stream'")
         for name in ("n_init", "max_iter", "n_epochs"):
             require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is not at least 1")
         require(self.tol >= 0, "tol", f"{self.tol} is negative")
@@ -155,10 +161,11 @@ class MetricMDS:
         self.check()
         require_enough(data, self.n_components, self.metric)
         self._matrix(data.n_rows)
-        many = data.n_rows > MANY and self.pair_weights is None
+        many = data.n_rows > MAX_SMACOF_POINTS and self.pair_weights is None
         if self.algorithm == "stochastic":
             return [stochastic_route(self, data, ROUNDS, STORED_ROUNDS)]
-        if self.algorithm == "auto" and many:  # all pairs only where the stochastic route does not fit
+        if self.algorithm == "auto" and many:
+            # All pairs are streamed only if the stochastic route does not fit into memory.
             streamed = iterative_routes(
                 replace(self, storage="stream"), data, "smacof", passes_per_iteration=1
             )
@@ -167,56 +174,58 @@ class MetricMDS:
         return iterative_routes(self, data, algorithm, passes_per_iteration=1)
 
     def outlines(self, data: MatrixSpec) -> Sequence[Model]:
-        """A model of all points."""
+        """An outline of the model of all points."""
         return [stress_outline(data, self.n_components, self.metric)]
 
     def passes(self, data: MatrixSpec, start: StressModel | None = None) -> Passes:
-        """A pass over the points or their distances, and one an evaluation where pairs are streamed."""
+        """A pass over the points or their distances, and one per evaluation where pairs are streamed."""
         keep = self.storage == "memory" and self.algorithm != "stochastic"
-        setting = yield from initialise(
+        initial = yield from initialise(
             self.metric, data, self.n_components, self.random_state, start, keep=keep
         )
         if self.algorithm == "stochastic":
-            runs = yield from self._stochastic(setting, data)
+            runs = yield from self._stochastic(initial, data)
         else:
             descend = smacof if self.algorithm == "smacof" else gradient_descent
-            evaluate = self._evaluator(setting, data)
-            starts = setting.starts(self.n_init, self.random_state)
+            evaluate = self._evaluator(initial, data)
+            starts = initial.starts(self.n_init, self.random_state)
             descents: Any = [descend(each, evaluate, self.max_iter, self.tol) for each in starts]
             runs = cast(list[Descent], (yield from with_shared_passes(descents)))
-        return self._model(data, setting, runs)
+        return self._model(data, initial, runs)
 
-    def _evaluator(self, setting: Initialisation, data: MatrixSpec) -> Any:
-        matrix = self._matrix(setting.n_points)
-        weights = PairWeights(self.stress, setting.weights, matrix)
-        plain = setting.weights is None and matrix is None
-        uniform = plain and setting.complete and self.stress == "normalized"
-        allow_nan = not setting.complete
+    def _evaluator(self, initial: Initialisation, data: MatrixSpec) -> Any:
+        """The function that evaluates a configuration over all pairs."""
+        matrix = self._matrix(initial.n_points)
+        weights = PairWeights(self.stress, initial.weights, matrix)
+        plain = initial.weights is None and matrix is None
+        uniform = plain and initial.complete and self.stress == "normalized"
+        allow_nan = not initial.complete
         cost_factor = 1 if self.allows_nan else max(1, data.n_rows // (4 * data.n_cols))
 
         def evaluate(embedding: Array, label: str) -> Generator[Pass, Accumulator, Evaluation]:
-            empty = Stress(setting.distances, embedding, weights, allow_nan=allow_nan)
-            request = Pass(empty, label=label, cost_factor=cost_factor, in_memory=setting.in_memory)
+            empty = Stress(initial.distances, embedding, weights, allow_nan=allow_nan)
+            request = Pass(empty, label=label, cost_factor=cost_factor, in_memory=initial.in_memory)
             full = cast(Stress, (yield request))
             if not full.degree.any():
                 raise DataError("no pair has an observed distance above zero: there is nothing to scale")
-            norm = norm_of(self.stress, full.wanted) or 1.0
+            norm = norm_of(self.stress, full.target_squares) or 1.0
             return Evaluation(full.residual / norm, majorized(full, uniform=uniform), 2.0 * full.pull / norm)
 
         return evaluate
 
     def _stochastic(
-        self, setting: Initialisation, data: MatrixSpec
+        self, initial: Initialisation, data: MatrixSpec
     ) -> Generator[Pass, Accumulator, list[Descent]]:
-        n, seed = setting.n_points, self.random_state
-        weigh = _weigher(self.stress, setting.weights)
-        if setting.points is not None:
-            points, metric = setting.points, self.metric
+        """The results of stochastic descent from each start."""
+        n, seed = initial.n_points, self.random_state
+        weigh = _weigher(self.stress, initial.weights)
+        if initial.points is not None:
+            points, metric = initial.points, self.metric
 
             def pairs(epoch: int, number: int) -> tuple[Array, Array, Array, Array]:
                 left, right = matching(n, np.random.default_rng([seed, epoch, number]))
-                wanted = pair_distances(metric, points, np.stack([left, right], axis=1))
-                return left, right, wanted, weigh(wanted, left, right)
+                targets = pair_distances(metric, points, np.stack([left, right], axis=1))
+                return left, right, targets, weigh(targets, left, right)
         else:
             matchings = round_robin(n, STORED_ROUNDS, np.random.default_rng([seed, 6]))
             partners = np.tile(np.arange(n, dtype=np.int32)[:, None], (1, len(matchings)))
@@ -229,37 +238,38 @@ class MetricMDS:
                 rounds = np.random.default_rng([seed, epoch]).permutation(len(matchings))
                 chosen = int(rounds[number % len(matchings)])
                 left, right = matchings[chosen]
-                wanted = found[left, chosen]
-                weights = weigh(wanted, left, right)
-                return left, right, np.where(weights > 0, wanted, 0.0), weights
+                targets = found[left, chosen]
+                weights = weigh(targets, left, right)
+                return left, right, np.where(weights > 0, targets, 0.0), weights
 
-        samples = [pairs(self.n_epochs, number) for number in range(min(_JUDGED, ROUNDS))]
+        samples = [pairs(self.n_epochs, number) for number in range(min(_STRESS_MATCHINGS, ROUNDS))]
         sampled_pairs = np.concatenate([np.stack(each[:2], axis=1) for each in samples])
-        wanted, weights = (np.concatenate([each[part] for each in samples]) for part in (2, 3))
+        targets, weights = (np.concatenate([each[part] for each in samples]) for part in (2, 3))
         if not weights.any():
             raise DataError("no sampled pair has a distance above zero: there is nothing to scale")
-        norm = norm_of(self.stress, float(np.sum(weights * wanted**2))) or 1.0
+        norm = norm_of(self.stress, float(np.sum(weights * targets**2))) or 1.0
         if self.stress == "relative":  # scaled to the sum over all pairs
             norm = len(sampled_pairs) / (n * (n - 1) / 2)
         extremes = float(weights[weights > 0].min()), float(weights.max())
 
-        def judge(embedding: Array) -> float:
-            return stress_of(embedding, sampled_pairs, wanted, weights, norm)
+        def sampled_stress(embedding: Array) -> float:
+            return stress_of(embedding, sampled_pairs, targets, weights, norm)
 
-        evaluate = self._evaluator(setting, data)
+        evaluate = self._evaluator(initial, data)
         runs = []
-        for begin in setting.starts(self.n_init, seed):
-            embedding, history = pair_descent(begin, pairs, ROUNDS, self.n_epochs, extremes, judge)
-            if setting.points is None or n <= _ALL_JUDGED:
+        for start in initial.starts(self.n_init, seed):
+            embedding, history = pair_descent(start, pairs, ROUNDS, self.n_epochs, extremes, sampled_stress)
+            if initial.points is None or n <= _ALL_PAIRS_POINTS:
                 final = yield from evaluate(embedding, "the stress of all pairs")
                 history[-1] = final.stress
             runs.append(Descent(embedding, history, converged=True))
         return runs
 
-    def _model(self, data: MatrixSpec, setting: Initialisation, runs: Sequence[Descent]) -> StressModel:
+    def _model(self, data: MatrixSpec, initial: Initialisation, runs: Sequence[Descent]) -> StressModel:
+        """The model of the best start."""
         best = min(runs, key=lambda run: run.stress)
         embedding = best.embedding - best.embedding.mean(axis=0)
-        left, right = setting.pairs[:, 0], setting.pairs[:, 1]
+        left, right = initial.pairs[:, 0], initial.pairs[:, 1]
         return StressModel(
             embedding=embedding,
             stress=best.stress,
@@ -270,9 +280,9 @@ class MetricMDS:
             algorithm=self.algorithm,
             metric=self.metric,
             n_features=data.n_cols,
-            shepard_dissimilarities=setting.unlike,
+            shepard_dissimilarities=initial.dissimilarities,
             shepard_distances=lengths(embedding[left], embedding[right]),
-            points=setting.points,
+            points=initial.points,
         )
 
     def _matrix(self, n_points: int) -> Array | None:
@@ -287,8 +297,8 @@ class MetricMDS:
         square = matrix.shape == (n_points, n_points)
         message = f"weights of shape {matrix.shape} for {n_points} points: a weight for each pair is needed"
         require(square, "pair_weights", message)
-        fine = bool((matrix >= 0).all()) and bool(np.isfinite(matrix).all())
-        require(fine, "pair_weights", "weights must be finite and not negative")
+        valid = bool((matrix >= 0).all()) and bool(np.isfinite(matrix).all())
+        require(valid, "pair_weights", "weights must be finite and not negative")
         asymmetric = np.argwhere(matrix != matrix.T)
         if len(asymmetric):
             row, column = asymmetric[0]
@@ -304,8 +314,10 @@ class MetricMDS:
 
 
 def _weigher(stress: str, points: Array | None) -> Any:
-    def weigh(wanted: Array, left: Array, right: Array) -> Array:
-        weights = weights_of(stress, wanted)
+    """The function that weights pairs by their target distances and the weights of their points."""
+
+    def weigh(targets: Array, left: Array, right: Array) -> Array:
+        weights = weights_of(stress, targets)
         return weights if points is None else weights * points[left] * points[right]
 
     return weigh

@@ -1,4 +1,4 @@
-"""Nonmetric multidimensional scaling: distances that follow the order of the dissimilarities."""
+"""Nonmetric multidimensional scaling: distances that preserve the order of the dissimilarities."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from streamdr.methods.mds.stress_model import StressModel, stress_outline
 from streamdr.statistics.concurrent import with_shared_passes
 from streamdr.statistics.validation import require
 
-_FEW_STEPS = 10_000
+_MAX_STEPS = 10_000
+"""The largest number of steps of the disparities in a model."""
 
 
 @dataclass(eq=False)
@@ -36,24 +37,26 @@ class NonmetricMDS:
     Parameters
     ----------
     n_components : int
-        How many dimensions the configuration has.
+        The number of dimensions of the configuration.
     metric : "euclidean", "cityblock", "cosine" or "precomputed"
-        How unlike two rows are; `"precomputed"` if the data is the square matrix of dissimilarities itself,
-        where NaN stands for a pair that is not known. In Python a function of two rows, or of two blocks of
-        rows, too.
+        The dissimilarity of two rows; `"precomputed"` if the data is the square matrix of dissimilarities, in
+        which NaN is a missing one. In Python, a function of two rows, or of two blocks of rows, is possible
+        too.
     ties : "secondary" or "primary"
-        Whether pairs that are equally unlike should be equally far apart, or may be in any order.
+        Whether pairs of equal dissimilarity get equal disparities (`"secondary"`), or may differ
+        (`"primary"`).
     storage : "auto", "memory" or "stream"
-        Where all pairs are: in memory, each with a disparity of its own, or read (or computed) again twice in
-        every iteration, with a disparity for each of `n_bins` bins of dissimilarities.
+        `"memory"` keeps all pairs in memory, with a disparity for each pair. `"stream"` reads (or computes)
+        the pairs twice in every iteration, with a disparity for each of `n_bins` bins of dissimilarities.
     n_bins : int
-        How many bins there are when pairs are streamed; those of a bin count as equally unlike.
+        The number of bins when pairs are streamed. The pairs of a bin are tied.
     n_init : int
-        How many starts are made: the first by landmarks, the others at random. The best is kept.
+        The number of starts: the first from landmark MDS, the others random. The best result is kept.
     max_iter : int
-        The most iterations of a start.
+        The largest number of iterations of a start.
     tol : float
-        A start ends when iterations, several in a row, lower the stress by less than this part of it.
+        A start has converged when several consecutive iterations each lower the stress by less than this
+        fraction of it.
     random_state : int
         Seeds the starts.
 
@@ -96,10 +99,10 @@ class NonmetricMDS:
         """Refuse impossible parameter values."""
         require_types(self)
         check_common(self.n_components, self.metric)
-        known = self.ties in ("secondary", "primary")
-        require(known, "ties", f"{self.ties!r} is neither 'secondary' nor 'primary'")
-        places = ("auto", "memory", "stream")
-        require(self.storage in places, "storage", f"{self.storage!r} is neither 'memory' nor 'stream'")
+        valid = self.ties in ("secondary", "primary")
+        require(valid, "ties", f"{self.ties!r} is neither 'secondary' nor 'primary'")
+        storages = ("auto", "memory", "stream")
+        require(self.storage in storages, "storage", f"{self.storage!r} is neither 'memory' nor 'stream'")
         require(
             self.storage != "stream" or self.ties == "secondary",
             "ties",
@@ -126,23 +129,23 @@ class NonmetricMDS:
         return [route for route in routes if self.ties == "secondary" or route.name.endswith("memory")]
 
     def outlines(self, data: MatrixSpec) -> Sequence[Model]:
-        """A model of all points."""
+        """An outline of the model of all points."""
         return [stress_outline(data, self.n_components, self.metric)]
 
     def passes(self, data: MatrixSpec, start: StressModel | None = None) -> Passes:
-        """A pass over the points or their dissimilarities, and two an iteration where pairs are streamed."""
+        """A pass over the points or their dissimilarities, and two per iteration where pairs are streamed."""
         keep = self.storage == "memory"
-        setting = yield from initialise(
+        initial = yield from initialise(
             self.metric, data, self.n_components, self.random_state, start, keep=keep
         )
-        pairs = _InMemory(self, setting) if keep else _Streamed(self, setting, data)
-        starts = setting.starts(self.n_init, self.random_state)
+        pairs = _InMemory(self, initial) if keep else _Streamed(self, initial, data)
+        starts = initial.starts(self.n_init, self.random_state)
         descents: Any = [smacof(_sized(each), pairs.evaluate, self.max_iter, self.tol) for each in starts]
         runs = cast(list[Descent], (yield from with_shared_passes(descents)))
         best = min(runs, key=lambda run: run.stress)
         embedding = best.embedding - best.embedding.mean(axis=0)
-        steps, disparities = yield from pairs.curve(embedding, setting)
-        left, right = setting.pairs[:, 0], setting.pairs[:, 1]
+        steps, disparities = yield from pairs.curve(embedding, initial)
+        left, right = initial.pairs[:, 0], initial.pairs[:, 1]
         return StressModel(
             embedding=embedding,
             stress=best.stress,
@@ -153,9 +156,9 @@ class NonmetricMDS:
             algorithm="smacof",
             metric=self.metric,
             n_features=data.n_cols,
-            shepard_dissimilarities=setting.unlike,
+            shepard_dissimilarities=initial.dissimilarities,
             shepard_distances=lengths(embedding[left], embedding[right]),
-            points=setting.points,
+            points=initial.points,
             shepard_disparities=disparities,
             disparity_edges=steps.edges,
             disparity_values=steps.values,
@@ -165,64 +168,67 @@ class NonmetricMDS:
 class _InMemory:
     """All pairs in memory, each with its own disparity."""
 
-    def __init__(self, method: NonmetricMDS, setting: Initialisation) -> None:
-        assert setting.in_memory is not None
-        matrix = setting.in_memory.values
-        self._n = setting.n_points
-        unlike = squareform(matrix, checks=False)
-        self._there = ~np.isnan(unlike)
-        self._unlike = unlike[self._there]
-        points = np.ones(self._n) if setting.weights is None else setting.weights
+    def __init__(self, method: NonmetricMDS, initial: Initialisation) -> None:
+        assert initial.in_memory is not None
+        matrix = initial.in_memory.values
+        self._n = initial.n_points
+        dissimilarities = squareform(matrix, checks=False)
+        self._observed = ~np.isnan(dissimilarities)
+        self._dissimilarities = dissimilarities[self._observed]
+        points = np.ones(self._n) if initial.weights is None else initial.weights
         left, right = np.triu_indices(self._n, 1)
-        self._weights = (points[left] * points[right])[self._there]
-        if not self._weights.any() or not np.ptp(self._unlike) > 0:
+        self._weights = (points[left] * points[right])[self._observed]
+        if not self._weights.any() or not np.ptp(self._dissimilarities) > 0:
             raise DataError("all dissimilarities are equal: there is no order to preserve")
-        self._ranking = Ranking.of(self._unlike, self._weights, primary=method.ties == "primary")
-        self._pairs = PairWeights("normalized", setting.weights)
-        self._uniform = setting.weights is None and setting.complete
-        self._complete = setting.complete
-        self._block = setting.in_memory
+        self._ranking = Ranking.of(self._dissimilarities, self._weights, primary=method.ties == "primary")
+        self._pairs = PairWeights("normalized", initial.weights)
+        self._uniform = initial.weights is None and initial.complete
+        self._complete = initial.complete
+        self._block = initial.in_memory
 
     def evaluate(self, embedding: Array, label: str) -> Generator[Pass, Accumulator, Evaluation]:
         """The stress of a configuration, and a step of majorization towards its disparities."""
-        reached = pdist(embedding)[self._there]
-        hats = self._ranking.disparities(reached)
-        stress = _kruskal(reached, hats, self._weights)
-        wanted = np.full(len(self._there), np.nan)
-        wanted[self._there] = hats * _scale(hats, self._weights)
+        fitted = pdist(embedding)[self._observed]
+        disparities = self._ranking.disparities(fitted)
+        stress = _kruskal(fitted, disparities, self._weights)
+        targets = np.full(len(self._observed), np.nan)
+        targets[self._observed] = disparities * _scale(disparities, self._weights)
         empty = Stress(StoredDistances(self._n), embedding, self._pairs, allow_nan=not self._complete)
-        matrix = Block(self._block.span, squareform(wanted, checks=False))
+        matrix = Block(self._block.span, squareform(targets, checks=False))
         full = cast(Stress, (yield Pass(empty, label=label, in_memory=matrix)))
         return Evaluation(stress, majorized(full, uniform=self._uniform), full.pull)
 
     def curve(
-        self, embedding: Array, setting: Initialisation
+        self, embedding: Array, initial: Initialisation
     ) -> Generator[Pass, Accumulator, tuple[StepFunction, Array]]:
-        """The disparities of a configuration as a step function of few steps, and those of some pairs."""
+        """The disparities of a configuration as a step function, and those of the sampled pairs."""
         yield from ()
-        reached = pdist(embedding)[self._there]
-        every = np.full(len(self._there), np.nan)
-        every[self._there] = self._ranking.disparities(reached)
-        shown = squareform(every, checks=False)[setting.pairs[:, 0], setting.pairs[:, 1]]
+        fitted = pdist(embedding)[self._observed]
+        every = np.full(len(self._observed), np.nan)
+        every[self._observed] = self._ranking.disparities(fitted)
+        sampled = squareform(every, checks=False)[initial.pairs[:, 0], initial.pairs[:, 1]]
         # A function has one value for tied pairs, even in the primary approach.
         order = self._ranking.order
-        unlike, hats = self._unlike[order], self._ranking._replace(primary=False).disparities(reached)[order]
-        ends = np.flatnonzero(np.append(np.diff(hats) > 0, True))
-        if len(ends) > _FEW_STEPS:
-            ends = np.append(ends[:-1][np.linspace(0, len(ends) - 2, _FEW_STEPS - 1).astype(int)], ends[-1])
-        return StepFunction(unlike[ends[:-1]], hats[ends]), shown
+        dissimilarities, disparities = (
+            self._dissimilarities[order],
+            self._ranking._replace(primary=False).disparities(fitted)[order],
+        )
+        ends = np.flatnonzero(np.append(np.diff(disparities) > 0, True))
+        if len(ends) > _MAX_STEPS:
+            ends = np.append(ends[:-1][np.linspace(0, len(ends) - 2, _MAX_STEPS - 1).astype(int)], ends[-1])
+        return StepFunction(dissimilarities[ends[:-1]], disparities[ends]), sampled
 
 
 class _Streamed:
-    """Pairs that are read twice an iteration, with a disparity for each bin."""
+    """Pairs that are read twice in every iteration, with a disparity for each bin."""
 
-    def __init__(self, method: NonmetricMDS, setting: Initialisation, data: MatrixSpec) -> None:
-        self._setting = setting
-        self._allow_nan = not setting.complete
+    def __init__(self, method: NonmetricMDS, initial: Initialisation, data: MatrixSpec) -> None:
+        self._initial = initial
+        self._allow_nan = not initial.complete
         self._cost_factor = 1 if method.allows_nan else max(1, data.n_rows // (4 * data.n_cols))
-        self._weights = PairWeights("normalized", setting.weights)
-        self._uniform = setting.weights is None and setting.complete
-        observed = np.sort(setting.unlike[~np.isnan(setting.unlike)])
+        self._weights = PairWeights("normalized", initial.weights)
+        self._uniform = initial.weights is None and initial.complete
+        observed = np.sort(initial.dissimilarities[~np.isnan(initial.dissimilarities)])
         if not len(observed) or not np.ptp(observed) > 0:
             raise DataError("all sampled dissimilarities are equal: there is no order to preserve")
         quantiles = np.quantile(observed, np.linspace(0, 1, method.n_bins + 1)[1:-1])
@@ -230,48 +236,53 @@ class _Streamed:
 
     def evaluate(self, embedding: Array, label: str) -> Generator[Pass, Accumulator, Evaluation]:
         """The stress of a configuration, and a step of majorization towards its disparities."""
-        hats, binned = yield from self._regressed(embedding, f"{label}, disparities")
-        target = StepFunction(self._edges, hats * _scale(hats, binned.counts))
-        empty = Stress(self._setting.distances, embedding, self._weights, target, allow_nan=self._allow_nan)
+        disparities, binned = yield from self._regressed(embedding, f"{label}, disparities")
+        target = StepFunction(self._edges, disparities * _scale(disparities, binned.counts))
+        empty = Stress(self._initial.distances, embedding, self._weights, target, allow_nan=self._allow_nan)
         full = cast(Stress, (yield Pass(empty, label=label, cost_factor=self._cost_factor)))
-        # The sum of (d - dhat)^2: of squares of distances, of products by bins, of squares of disparities.
-        squares = 2 * full.reached - 2 * float(hats @ binned.totals) + float(binned.counts @ hats**2)
-        stress = float(np.sqrt(max(squares, 0.0) / (2 * full.reached)))
+        # The sum of (d - dhat)^2 from squared distances, products by bins, and squared disparities.
+        squares = (
+            2 * full.fitted_squares
+            - 2 * float(disparities @ binned.totals)
+            + float(binned.counts @ disparities**2)
+        )
+        stress = float(np.sqrt(max(squares, 0.0) / (2 * full.fitted_squares)))
         return Evaluation(stress, majorized(full, uniform=self._uniform), full.pull)
 
     def _regressed(
         self, embedding: Array, label: str
     ) -> Generator[Pass, Accumulator, tuple[Array, BinnedDistances]]:
+        """The disparity of each bin, and the sums that it was computed from."""
         empty = BinnedDistances(
-            self._setting.distances, embedding, self._weights, self._edges, allow_nan=self._allow_nan
+            self._initial.distances, embedding, self._weights, self._edges, allow_nan=self._allow_nan
         )
         full = cast(BinnedDistances, (yield Pass(empty, label=label, cost_factor=self._cost_factor)))
         means = np.divide(full.totals, full.counts, out=np.zeros(len(full.counts)), where=full.counts > 0)
         return rising(means, full.counts), full
 
     def curve(
-        self, embedding: Array, setting: Initialisation
+        self, embedding: Array, initial: Initialisation
     ) -> Generator[Pass, Accumulator, tuple[StepFunction, Array]]:
-        """The disparities of a configuration as a step function, and those of some pairs."""
-        hats, _ = yield from self._regressed(embedding, "disparities")
-        steps = StepFunction(self._edges, hats)
-        return steps, steps.wanted(setting.unlike)
+        """The disparities of a configuration as a step function, and those of the sampled pairs."""
+        disparities, _ = yield from self._regressed(embedding, "disparities")
+        steps = StepFunction(self._edges, disparities)
+        return steps, steps.distances(initial.dissimilarities)
 
 
 def _sized(embedding: Array) -> Array:
-    """A configuration scaled to a mean squared distance of one, as that of disparities."""
+    """A configuration scaled to a mean squared distance of one, like the disparities."""
     centred = embedding - embedding.mean(axis=0)
     size = float(np.sqrt(2.0 * np.sum(centred**2) / max(len(centred) - 1, 1)))
     return np.asarray(centred / size) if size else centred
 
 
-def _kruskal(reached: Array, hats: Array, weights: Array) -> float:
+def _kruskal(fitted: Array, disparities: Array, weights: Array) -> float:
     """sqrt(sum (d - dhat)^2 / sum d^2)."""
-    size = float(weights @ reached**2)
-    return float(np.sqrt(weights @ (reached - hats) ** 2 / size)) if size else 1.0
+    size = float(weights @ fitted**2)
+    return float(np.sqrt(weights @ (fitted - disparities) ** 2 / size)) if size else 1.0
 
 
-def _scale(hats: Array, weights: Array) -> float:
+def _scale(disparities: Array, weights: Array) -> float:
     """The factor that gives disparities a mean square of one, so that configurations do not collapse."""
-    size = float(weights @ hats**2)
+    size = float(weights @ disparities**2)
     return float(np.sqrt(weights.sum() / size)) if size else 1.0

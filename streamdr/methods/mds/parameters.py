@@ -25,12 +25,12 @@ N_PAIRS = 5_000
 def check_common(n_components: int, metric: Any) -> None:
     """Refuse impossible values of the shared parameters."""
     whole = isinstance(n_components, (int, np.integer)) and not isinstance(n_components, bool)
-    fine = whole and n_components >= 1
-    require(fine, "n_components", f"{n_components!r} is not a whole number of at least 1")
+    valid = whole and n_components >= 1
+    require(valid, "n_components", f"{n_components!r} is not a whole number of at least 1")
     known = (*METRICS, "precomputed")
-    fine = callable(metric) or metric in known
-    named = ", ".join(repr(name) for name in known)
-    require(fine, "metric", f"{metric!r} is not one of {named}, nor a function")
+    valid = callable(metric) or metric in known
+    names = ", ".join(repr(name) for name in known)
+    require(valid, "metric", f"{metric!r} is not one of {names}, nor a function")
 
 
 def require_enough(data: MatrixSpec, n_components: int, metric: Any) -> None:
@@ -67,11 +67,11 @@ def lengths(left: Array, right: Array) -> Array:
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", difference, difference)))
 
 
-def kruskal(wanted: Array, reached: Array) -> float:
+def kruskal(targets: Array, fitted: Array) -> float:
     """Kruskal's stress-1, sqrt(sum (d - a)^2 / sum d^2), of pairs whose target distance a is observed."""
-    there = ~np.isnan(wanted)
-    size = float(np.sum(reached[there] ** 2))
-    return float(np.sqrt(np.sum((wanted - reached)[there] ** 2) / size)) if size else 0.0
+    observed = ~np.isnan(targets)
+    size = float(np.sum(fitted[observed] ** 2))
+    return float(np.sqrt(np.sum((targets - fitted)[observed] ** 2) / size)) if size else 0.0
 
 
 def random_basis(n_points: int, width: int, seed: int) -> Array:

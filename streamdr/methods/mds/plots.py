@@ -1,4 +1,4 @@
-"""Pictures of multidimensional scaling: the Shepard diagram, and how fast the stress fell."""
+"""Plots of multidimensional scaling: the Shepard diagram, and the stress by iteration."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Pairs(Protocol):
-    """A model that keeps some pairs of rows; one that goes by order alone has `shepard_disparities`, too."""
+    """A model with sampled pairs of rows. A nonmetric model also has `shepard_disparities`."""
 
     @property
     def shepard_dissimilarities(self) -> Array:
-        """How far apart the rows of each pair are."""
+        """The dissimilarity of the rows of each pair."""
 
     @property
     def shepard_distances(self) -> Array:
-        """How far apart their points are."""
+        """The distance of each pair in the configuration."""
 
     @property
     def stress(self) -> float:
-        """How badly all distances fit."""
+        """The stress of the configuration."""
 
 
 def shepard(model: Pairs, path: Path | str | None = None) -> Figure:
-    """Draw the distance of points against the dissimilarity of rows, pair by pair, and where they would be.
+    """Draw the Shepard diagram: the distance of each pair against its dissimilarity.
 
-    That is the diagonal; where only the order of dissimilarities counts it is the disparities, in steps. Of
-    many pairs every k-th is drawn.
+    A line shows a perfect fit: the diagonal, or the disparities as steps for nonmetric scaling. If there are
+    many pairs, every k-th is drawn.
 
     Parameters
     ----------
     model : model or estimator
-        One of multidimensional scaling.
+        A model of multidimensional scaling.
     path : str, Path or None
-        Where to save the picture, if anywhere.
+        The file to save the plot in; None to save nothing.
 
     Returns
     -------
     figure : Figure
-        A figure of matplotlib.
+        The figure of matplotlib.
 
     Examples
     --------
@@ -60,21 +60,22 @@ def shepard(model: Pairs, path: Path | str | None = None) -> Figure:
     >>> len(figure.axes) > 0
     True
     """
-    wanted, found = np.asarray(model.shepard_dissimilarities), np.asarray(model.shepard_distances)
-    there = np.isfinite(wanted) & np.isfinite(found)
-    if not there.any():
-        raise DataError("the model keeps no pair of rows that are apart: there is nothing to draw")
+    dissimilarities = np.asarray(model.shepard_dissimilarities)
+    distances = np.asarray(model.shepard_distances)
+    finite = np.isfinite(dissimilarities) & np.isfinite(distances)
+    if not finite.any():
+        raise DataError("the model has no pair of rows with a finite distance: there is nothing to draw")
     figure = new_figure()
     axes = figure.add_subplot()
-    step = ceil(int(there.sum()) / MOST_POINTS)
-    shown = np.flatnonzero(there)[::step]
-    axes.scatter(wanted[shown], found[shown], s=8, color=BLUE, alpha=0.35, linewidths=0)
-    fitted = getattr(model, "shepard_disparities", None)
-    if fitted is None:
-        far = float(max(wanted[there].max(), found[there].max()))
-        axes.plot([0.0, far], [0.0, far], color=ORANGE, linewidth=1.5, label="as they should be")
+    step = ceil(int(finite.sum()) / MOST_POINTS)
+    shown = np.flatnonzero(finite)[::step]
+    axes.scatter(dissimilarities[shown], distances[shown], s=8, color=BLUE, alpha=0.35, linewidths=0)
+    disparities = getattr(model, "shepard_disparities", None)
+    if disparities is None:
+        largest = float(max(dissimilarities[finite].max(), distances[finite].max()))
+        axes.plot([0.0, largest], [0.0, largest], color=ORANGE, linewidth=1.5, label="perfect fit")
     else:
-        _draw_steps(axes, wanted[there], np.asarray(fitted)[there])
+        _draw_steps(axes, dissimilarities[finite], np.asarray(disparities)[finite])
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("dissimilarity of the rows")
@@ -86,22 +87,22 @@ def shepard(model: Pairs, path: Path | str | None = None) -> Figure:
     return figure
 
 
-def _draw_steps(axes: Any, wanted: Array, fitted: Array) -> None:
-    """Disparities never fall as dissimilarities rise: pairs that are tied are drawn from below."""
-    order = np.lexsort((fitted, wanted))
+def _draw_steps(axes: Any, dissimilarities: Array, disparities: Array) -> None:
+    """Draw disparities as steps. They rise with dissimilarities; tied pairs are sorted by disparity."""
+    order = np.lexsort((disparities, dissimilarities))
     axes.step(
-        wanted[order],
-        fitted[order],
+        dissimilarities[order],
+        disparities[order],
         where="post",
         color=ORANGE,
         linewidth=1.5,
-        label="in order (disparities)",
+        label="disparities",
     )
 
 
 @runtime_checkable
 class Stresses(Protocol):
-    """A model of points that were moved step by step, each of which made distances fit better."""
+    """A model with the stress of each iteration."""
 
     @property
     def stress_history(self) -> Array:
@@ -109,19 +110,19 @@ class Stresses(Protocol):
 
 
 def stress(model: Stresses, path: Path | str | None = None) -> Figure:
-    """Draw the stress after each iteration on a log scale, with a mark and a line at the last.
+    """Draw the stress after each iteration on a log scale, with a marker and a line at the last one.
 
     Parameters
     ----------
     model : model or estimator
-        One of metric or nonmetric scaling.
+        A model of metric or nonmetric scaling.
     path : str, Path or None
-        Where to save the picture, if anywhere.
+        The file to save the plot in; None to save nothing.
 
     Returns
     -------
     figure : Figure
-        A figure of matplotlib.
+        The figure of matplotlib.
 
     Examples
     --------
@@ -132,19 +133,21 @@ def stress(model: Stresses, path: Path | str | None = None) -> Figure:
     True
     """
     history = np.asarray(model.stress_history)
-    above = history > 0  # a log scale has no place for a perfect fit
-    if not above.any():
+    positive = history > 0  # a log scale cannot show zero
+    if not positive.any():
         raise DataError("the model has no stress above zero: there is nothing to draw")
     figure = new_figure()
     from matplotlib.ticker import MaxNLocator
 
     axes = figure.add_subplot()
-    number = np.arange(1, len(history) + 1)
+    iterations = np.arange(1, len(history) + 1)
     marker = "o" if len(history) <= 60 else ""
-    axes.semilogy(number[above], history[above], color=BLUE, marker=marker, markersize=4, linewidth=1.5)
-    if above[-1]:
+    axes.semilogy(
+        iterations[positive], history[positive], color=BLUE, marker=marker, markersize=4, linewidth=1.5
+    )
+    if positive[-1]:
         axes.axhline(history[-1], color=ORANGE, linewidth=0.8, linestyle="--")
-        axes.semilogy(number[-1:], history[-1:], color=ORANGE, marker="o", markersize=7)
+        axes.semilogy(iterations[-1:], history[-1:], color=ORANGE, marker="o", markersize=7)
     axes.set_xlabel("iteration")
     axes.set_ylabel("stress")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

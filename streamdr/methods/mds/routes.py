@@ -10,15 +10,14 @@ from streamdr.core.byte_sizes import format_bytes
 from streamdr.core.method import Phase, Route
 from streamdr.methods.mds.initialisation import LANDMARKS
 from streamdr.methods.mds.tiles import TILE_BYTES, tile_rows
-from streamdr.methods.mds.validation import with_distance_check
-from streamdr.statistics.sampling import gather_phase
+from streamdr.methods.mds.validation import gathered_phase, with_distance_check
 
 if TYPE_CHECKING:
     from streamdr.methods.mds.metric import MetricMDS
     from streamdr.methods.mds.nonmetric import NonmetricMDS
 
 _STEPS = 20.0
-"""Operations on a pair, besides its distances."""
+"""The number of operations on a pair, without the computation of its distance."""
 _USUAL_ITERATIONS = 50
 
 
@@ -30,7 +29,7 @@ def iterative_routes(
     passes_per_iteration: int,
     copies: int = 3,
 ) -> list[Route]:
-    """All distances in memory; or read, or computed, again: `passes_per_iteration` times an iteration."""
+    """Routes with all distances in memory, and with `passes_per_iteration` passes over them per iteration."""
     n, d, k = data.n_rows, data.n_cols, method.n_components
     stored = method.metric == "precomputed"
     matrix, rows = 8 * n * n, 8 * n * d
@@ -47,7 +46,7 @@ def iterative_routes(
         passes=1,
         flops=each * method.max_iter * method.n_init + computed,
         phases=(
-            gathered(data, 2 * rows + copies * matrix + landmarks + 20 * state + weights, stored),
+            gathered_phase(data, 2 * rows + copies * matrix + landmarks + 20 * state + weights, stored),
             # Blocks in memory are processed by twice as many threads as there are workers.
             Phase(
                 6 * state,
@@ -73,7 +72,7 @@ def iterative_routes(
             replace(beginning, solve_bytes=2 * landmarks + 20 * state + weights), data
         )
     else:
-        first = gathered(data, 2 * rows + 2 * landmarks + 20 * state + weights, stored)
+        first = gathered_phase(data, 2 * rows + 2 * landmarks + 20 * state + weights, stored)
     stream = Route(
         method=method.using(f"{algorithm}/stream"),
         name=f"{algorithm}/stream",
@@ -94,7 +93,7 @@ def stochastic_route(method: MetricMDS, data: MatrixSpec, rounds: int, stored_ro
     landmarks = 5 * 8 * LANDMARKS * n
     table = 8 * n * min(stored_rounds, n) if stored else 0
     state = 8 * n * (20 * k + 60)
-    # The final stress of all pairs takes one more pass; for points only where they are few.
+    # The final stress of all pairs takes one more pass; for points, only if there are few.
     evaluating = Phase(
         table + 8 * n * (2 * k + 2) * 3,
         scratch_bytes=10 * max(TILE_BYTES, 8 * n) + (0 if stored else 16 * d * tile_rows(n)),
@@ -107,7 +106,7 @@ def stochastic_route(method: MetricMDS, data: MatrixSpec, rounds: int, stored_ro
         beginning = Phase(landmarks // 5, scratch_per_block=0.5, scratch_bytes=landmarks // 5)
         phases = (with_distance_check(replace(beginning, solve_bytes=landmarks + state), data), evaluating)
     else:
-        phases = (gathered(data, 2 * rows + landmarks + state, stored), evaluating)
+        phases = (gathered_phase(data, 2 * rows + landmarks + state, stored), evaluating)
     return Route(
         method=method.using("stochastic"),
         name="stochastic",
@@ -116,9 +115,3 @@ def stochastic_route(method: MetricMDS, data: MatrixSpec, rounds: int, stored_ro
         flops=float(n) * rounds * method.n_epochs * method.n_init * (d + 4 * k + _STEPS) * 4,
         phases=phases,
     )
-
-
-def gathered(data: MatrixSpec, solve_bytes: int, stored: bool) -> Phase:
-    """The memory of gathering all rows, with the distance check where they are distances."""
-    phase = gather_phase(data, data.n_rows, solve_bytes=solve_bytes)
-    return with_distance_check(phase, data) if stored else phase

@@ -21,10 +21,10 @@ from streamdr.methods.mds.tiles import TILE_BYTES, row_tiles, tile_rows
 
 @dataclass(frozen=True, eq=False)
 class ScalingModel(AlignedArrays):
-    """Coordinates by classical scaling, for points that were there and for new ones.
+    """Coordinates by classical scaling, for fitted and for new points.
 
-    A point at squared distances s from the landmarks is at P (s - m), with m the landmarks' own mean squares.
-    For Euclidean distances that is a projection of the point itself, A (x - c).
+    A point with squared distances s to the landmarks has the coordinates P (s - m), with m the mean squared
+    distances of the landmarks. For Euclidean distances, this is a projection of the point, A (x - c).
     """
 
     pictures: ClassVar[tuple[Picture, ...]] = (SHEPARD,)
@@ -32,45 +32,45 @@ class ScalingModel(AlignedArrays):
     outputs_are_features: ClassVar[bool] = False
 
     eigenvalues: Array = field(metadata={"dims": ("component",)})
-    """Of the matrix of inner products B that the distances stand for: the largest ones."""
+    """The largest eigenvalues of B, the matrix of inner products that corresponds to the distances."""
     metric: str | Callable[[Any, Any], Any]
-    """How far apart two rows are."""
+    """The metric: the distance between two rows."""
     n_features: int
-    """How many columns `transform` takes."""
+    """The number of columns that `transform` takes."""
     solver: str
-    """How the coordinates were found."""
+    """The solver that computed the coordinates."""
     stress: float
-    """Kruskal's stress-1 of some pairs."""
+    """Kruskal's stress-1 of the sampled pairs."""
     shepard_dissimilarities: Array = field(metadata={"dims": ("pair",)})
-    """How far apart some pairs of points should be."""
+    """The given distances of the sampled pairs."""
     shepard_distances: Array = field(metadata={"dims": ("pair",)})
-    """How far apart they are."""
+    """The distances of these pairs in the configuration."""
     origin: Array | None = field(default=None, metadata={"dims": ("feature",)})
     """The mean of the rows, or of the landmarks, for Euclidean distances of points."""
     axes: Array | None = field(default=None, metadata={"dims": ("component", "feature")})
-    """What takes rows less `origin` to coordinates, for Euclidean distances of points."""
+    """The projection of rows minus `origin` to coordinates, for Euclidean distances of points."""
     projection: Array | None = field(default=None, metadata={"dims": ("component", "landmark")})
-    """What takes squared distances to coordinates."""
+    """The linear map from centred squared distances to coordinates."""
     mean_squares: Array | None = field(default=None, metadata={"dims": ("landmark",)})
     """The mean squared distance of each landmark to all landmarks."""
     landmarks: Array | None = field(default=None, metadata={"dims": ("landmark", "feature")})
-    """The rows that new rows are placed by."""
+    """The landmarks: new rows are placed by their distances to these rows."""
     landmark_rows: Array | None = field(default=None, metadata={"dims": ("landmark",)})
-    """The numbers of the landmarks' rows."""
+    """The row numbers of the landmarks."""
     embedding: Array | None = field(default=None, metadata={"dims": ("sample", "component")})
-    """The coordinates of the rows that it was fitted to, where all their pairs were used."""
+    """The coordinates of the fitted rows, if all their pairs were used."""
     negative_eigenvalues: Array | None = field(default=None, metadata={"dims": ("negative",)})
-    """The most negative ones that were found: what no real space can show."""
+    """The most negative eigenvalues that were found: the part of the distances that is not Euclidean."""
     goodness_of_fit: float | None = None
-    """The sum of the eigenvalues that are kept, as a part of the sum of the sizes of all."""
+    """The sum of the kept eigenvalues, divided by the sum of the absolute values of all."""
     explained_squares: float | None = None
-    """The sum of their squares, as a part of that of all."""
+    """The sum of the squares of the kept eigenvalues, divided by that of all."""
     residuals: Array | None = field(default=None, metadata={"dims": ("component",)})
-    """|B v - lambda v| of each eigenvector, when it was found iteratively."""
+    """The residual |B v - lambda v| of each eigenvector, for the iterative solver."""
 
     @property
     def n_outputs(self) -> int:
-        """How many columns `transform` returns."""
+        """The number of columns that `transform` returns."""
         return len(self.eigenvalues)
 
     def summary(self) -> dict[str, Any]:
@@ -106,10 +106,11 @@ class ScalingModel(AlignedArrays):
         return (*found, *notes(self._notes()))
 
     def tables(self) -> tuple[Table, ...]:
-        """None."""
+        """No tables."""
         return ()
 
     def _notes(self) -> list[str]:
+        """A note if the distances are not Euclidean."""
         if self.negative_eigenvalues is None or not len(self.negative_eigenvalues):
             return []
         lowest = float(self.negative_eigenvalues[0])
@@ -120,7 +121,7 @@ class ScalingModel(AlignedArrays):
         ]
 
     def transform(self, values: Array) -> Array:
-        """Map points, or rows of distances to the points that it was fitted to, to coordinates."""
+        """Map points, or rows of distances to the fitted points, to coordinates."""
         rows = widen(values)
         if self.axes is not None and self.origin is not None:
             near = self.origin.astype(rows.dtype)
@@ -140,6 +141,7 @@ class ScalingModel(AlignedArrays):
         return mapped
 
     def _distances(self, rows: Array) -> Array:
+        """The distance of each row to each landmark."""
         if self.landmarks is not None:
             return point_distances(self.metric, self.landmarks).between(rows)
         if self.landmark_rows is not None:

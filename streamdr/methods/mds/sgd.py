@@ -16,7 +16,8 @@ from streamdr.methods.mds.parameters import lengths
 PairSampler = Callable[[int, int], tuple[Array, Array, Array, Array]]
 """For an epoch and a round: the two points of each pair, their target distances and their weights."""
 
-_LAST = 0.01
+_LAST_STEP = 0.01
+"""The last step size, relative to 1 / the largest weight."""
 
 
 def matching(n_points: int, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -29,19 +30,19 @@ def matching(n_points: int, rng: np.random.Generator) -> tuple[Array, Array]:
 def round_robin(n_points: int, rounds: int, rng: np.random.Generator) -> list[tuple[Array, Array]]:
     """Disjoint matchings: the rounds of a round-robin tournament of all points.
 
-    In round r of n - 1 (n even) the points whose places sum to r meet; the one that would meet itself meets
-    the last.
+    In round r of n - 1 (n even), the points whose positions sum to r modulo n - 1 are paired. The point that
+    would be paired with itself is paired with the last one.
     """
-    seats = n_points + n_points % 2
-    names = rng.permutation(n_points)
-    chosen = rng.permutation(seats - 1)[:rounds]
-    places = np.arange(seats - 1)
+    n_even = n_points + n_points % 2
+    order = rng.permutation(n_points)
+    chosen = rng.permutation(n_even - 1)[:rounds]
+    positions = np.arange(n_even - 1)
     matchings = []
     for number in chosen:
-        others = (number - places) % (seats - 1)
-        others[others == places] = seats - 1
-        once = (places < others) & (others < n_points)
-        matchings.append((names[places[once]], names[others[once]]))
+        others = (number - positions) % (n_even - 1)
+        others[others == positions] = n_even - 1
+        once = (positions < others) & (others < n_points)
+        matchings.append((order[positions[once]], order[others[once]]))
     return matchings
 
 
@@ -51,7 +52,7 @@ def pair_descent(
     rounds: int,
     epochs: int,
     extremes: tuple[float, float],
-    judge: Callable[[Array], float],
+    stress: Callable[[Array], float],
 ) -> tuple[Array, Array]:
     """The final configuration and the stress after every epoch.
 
@@ -60,25 +61,25 @@ def pair_descent(
     """
     embedding, history = start.copy(), []
     smallest, largest = extremes
-    steps = np.geomspace(1.0 / smallest, _LAST / largest, epochs)
+    steps = np.geomspace(1.0 / smallest, _LAST_STEP / largest, epochs)
     for epoch, step in enumerate(steps):
         for number in range(rounds):
-            left, right, wanted, weights = pairs(epoch, number)
+            left, right, targets, weights = pairs(epoch, number)
             difference = embedding[left] - embedding[right]
-            reached = np.sqrt(np.einsum("ij,ij->i", difference, difference))
+            fitted = np.sqrt(np.einsum("ij,ij->i", difference, difference))
             share = np.minimum(step * weights, 1.0) / 2.0
-            share *= reached - wanted
-            np.divide(share, reached, out=share, where=reached > 0)
-            share[(reached == 0) | (weights == 0)] = 0.0
+            share *= fitted - targets
+            np.divide(share, fitted, out=share, where=fitted > 0)
+            share[(fitted == 0) | (weights == 0)] = 0.0
             difference *= share[:, None]
             embedding[left] -= difference
             embedding[right] += difference
-        history.append(judge(embedding))
+        history.append(stress(embedding))
     return embedding, np.array(history)
 
 
-def stress_of(embedding: Array, pairs: Array, wanted: Array, weights: Array, norm: float) -> float:
+def stress_of(embedding: Array, pairs: Array, targets: Array, weights: Array, norm: float) -> float:
     """The stress of some pairs, normalised by `norm`."""
-    reached = lengths(embedding[pairs[:, 0]], embedding[pairs[:, 1]])
-    there = weights > 0
-    return float(np.sum(weights[there] * (wanted - reached)[there] ** 2)) / norm
+    fitted = lengths(embedding[pairs[:, 0]], embedding[pairs[:, 1]])
+    positive = weights > 0
+    return float(np.sum(weights[positive] * (targets - fitted)[positive] ** 2)) / norm

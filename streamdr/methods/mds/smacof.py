@@ -14,8 +14,10 @@ from streamdr.methods.mds.stress import Stress
 from streamdr.statistics.anderson import Anderson
 
 _PATIENCE = 3
+"""The number of consecutive iterations without progress after which a descent has converged."""
 _ROUNDING = 1e-12
 _MEMORY = 5
+"""The number of recent stresses that a step of gradient descent must not exceed."""
 
 
 class Evaluation(NamedTuple):
@@ -113,6 +115,7 @@ def gradient_descent(start: Array, evaluate: Evaluate, max_iter: int, tol: float
 
 
 def _step(point: Array, evaluation: Evaluation, last: tuple[Array, Evaluation] | None) -> float:
+    """The step size of Barzilai and Borwein, or one that is as long as a step of majorization."""
     if last is not None:
         moved, bent = (point - last[0]).ravel(), (evaluation.gradient - last[1].gradient).ravel()
         along = float(moved @ bent)

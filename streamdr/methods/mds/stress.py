@@ -17,7 +17,7 @@ from streamdr.methods.mds.tiles import row_tiles
 class Target(Protocol):
     """The map from dissimilarities to target distances."""
 
-    def wanted(self, dissimilarities: Array) -> Array:
+    def distances(self, dissimilarities: Array) -> Array:
         """The target distance for each dissimilarity; NaN where it is missing."""
 
     def parameters(self) -> Mapping[str, Any]:
@@ -27,7 +27,7 @@ class Target(Protocol):
 class IdentityTarget:
     """Dissimilarities are the target distances."""
 
-    def wanted(self, dissimilarities: Array) -> Array:
+    def distances(self, dissimilarities: Array) -> Array:
         """The dissimilarities themselves."""
         return dissimilarities
 
@@ -45,7 +45,7 @@ class PairWeights(AlignedArrays):
         self.pairs = None if pairs is None else aligned(pairs)
 
     @property
-    def alike(self) -> bool:
+    def uniform(self) -> bool:
         """Whether all observed pairs have the weight one."""
         return self.stress == "normalized" and self.points is None and self.pairs is None
 
@@ -69,8 +69,9 @@ class PairWeights(AlignedArrays):
 class Stress(AlignedArrays):
     """Sums over all pairs of a configuration Y. Each pair is visited from both ends.
 
-    `pull` holds for each point i the sum over j of w (1 - a / b) (y_i - y_j), half the gradient of the sum of
-    w (a - b)^2, `degree` the sum of its weights; `residual` is sum w (a - b)^2, `wanted` sum w a^2, `reached`
+    Let a be the target distance of a pair, b its distance in Y, and w its weight. For each point i, `pull`
+    holds the sum over j of w (1 - a / b) (y_i - y_j), half the gradient of the sum of w (a - b)^2, and
+    `degree` the sum of w. `residual` is sum w (a - b)^2, `target_squares` sum w a^2, and `fitted_squares`
     sum w b^2.
     """
 
@@ -100,56 +101,58 @@ class Stress(AlignedArrays):
         return float(self.sums[0]) / 2
 
     @property
-    def wanted(self) -> float:
+    def target_squares(self) -> float:
         """The sum of w a^2 over pairs."""
         return float(self.sums[1]) / 2
 
     @property
-    def reached(self) -> float:
+    def fitted_squares(self) -> float:
         """The sum of w b^2 over pairs."""
         return float(self.sums[2]) / 2
 
     def update(self, block: Block) -> None:
         """Fold one block of rows in."""
-        everywhere = self.embedding
+        embedding = self.embedding
         for tile in row_tiles(len(block.values), self.distances.n_points):
             values, numbers = block.values[tile], block.numbers[tile]
             if np.isinf(values).any() or (not self.allow_nan and np.isnan(values).any()):
                 block.locate_nonfinite()
-            unlike = self.distances.between(values)
-            reached = cdist(everywhere[numbers], everywhere)
-            if self.weights.alike and not self.allow_nan:
-                self._add_alike(self.target.wanted(unlike), reached, numbers)
+            dissimilarities = self.distances.between(values)
+            fitted = cdist(embedding[numbers], embedding)
+            if self.weights.uniform and not self.allow_nan:
+                self._add_uniform(self.target.distances(dissimilarities), fitted, numbers)
             else:
-                weights = self.weights.of(unlike, numbers)
-                self._add(self.target.wanted(unlike), weights, reached, numbers)
+                weights = self.weights.of(dissimilarities, numbers)
+                self._add(self.target.distances(dissimilarities), weights, fitted, numbers)
 
-    def _add(self, wanted: Array, weights: Array, reached: Array, numbers: Array) -> None:
-        wanted[weights == 0] = 0.0  # missing values are NaN
-        products = weights * wanted
-        ratio = np.divide(products, reached, out=np.zeros_like(reached), where=reached > 0)
-        self.sums[1] += np.einsum("ij,ij->", products, wanted)
-        np.multiply(weights, reached, out=products)
-        self.sums[2] += np.einsum("ij,ij->", products, reached)
-        wanted -= reached
-        np.multiply(weights, wanted, out=products)
-        self.sums[0] += np.einsum("ij,ij->", products, wanted)
+    def _add(self, targets: Array, weights: Array, fitted: Array, numbers: Array) -> None:
+        """Add the pairs of some points with all points."""
+        targets[weights == 0] = 0.0  # missing values are NaN
+        products = weights * targets
+        ratio = np.divide(products, fitted, out=np.zeros_like(fitted), where=fitted > 0)
+        self.sums[1] += np.einsum("ij,ij->", products, targets)
+        np.multiply(weights, fitted, out=products)
+        self.sums[2] += np.einsum("ij,ij->", products, fitted)
+        targets -= fitted
+        np.multiply(weights, targets, out=products)
+        self.sums[0] += np.einsum("ij,ij->", products, targets)
         self.degree[numbers] += weights.sum(axis=1)
         weights -= ratio
         self._add_pull(weights.sum(axis=1), weights @ self.embedding, numbers)
 
-    def _add_alike(self, wanted: Array, reached: Array, numbers: Array) -> None:
+    def _add_uniform(self, targets: Array, fitted: Array, numbers: Array) -> None:
         """`_add` for weights of one, with a third of the work."""
-        ratio = np.divide(wanted, reached, out=np.zeros_like(reached), where=reached > 0)
-        self.sums[1] += np.einsum("ij,ij->", wanted, wanted)
-        self.sums[2] += np.einsum("ij,ij->", reached, reached)
-        wanted -= reached
-        self.sums[0] += np.einsum("ij,ij->", wanted, wanted)
+        ratio = np.divide(targets, fitted, out=np.zeros_like(fitted), where=fitted > 0)
+        self.sums[1] += np.einsum("ij,ij->", targets, targets)
+        self.sums[2] += np.einsum("ij,ij->", fitted, fitted)
+        targets -= fitted
+        self.sums[0] += np.einsum("ij,ij->", targets, targets)
         self.degree[numbers] += len(self.embedding) - 1
         shares, others = ratio.sum(axis=1), ratio @ self.embedding
         self._add_pull(len(self.embedding) - shares, self.embedding.sum(axis=0) - others, numbers)
 
     def _add_pull(self, shares: Array, others: Array, numbers: Array) -> None:
+        """Add to the pull of some points."""
         self.pull[numbers] += shares[:, None] * self.embedding[numbers] - others
 
     def merge(self, later: Self) -> None:

@@ -23,15 +23,15 @@ from streamdr.methods.mds.stresses import weights_of
 from streamdr.methods.mds.tiles import TILE_BYTES, row_tiles
 
 _ANCHORS = 2_000
-"""The largest number of fitted points that a new point is placed by."""
+"""The largest number of fitted points against which a new point is placed."""
 
 
 @dataclass(frozen=True, eq=False)
 class StressModel(AlignedArrays):
-    """A configuration of points whose distances are near the given ones, or rise with them.
+    """A configuration of points whose distances approximate the given ones, or their order.
 
-    A row that was there when it was fitted is where it was put. A new one is put where its stress against
-    those is least.
+    A fitted row keeps its coordinates. A new row is placed where its stress against the fitted points is
+    least.
     """
 
     pictures: ClassVar[tuple[Picture, ...]] = (SHEPARD, STRESS)
@@ -39,35 +39,35 @@ class StressModel(AlignedArrays):
     outputs_are_features: ClassVar[bool] = False
 
     embedding: Array = field(metadata={"dims": ("sample", "component")})
-    """The configuration: the coordinates of the rows that it was fitted to."""
+    """The configuration: the coordinates of the fitted rows."""
     stress: float
-    """By the measure that was asked for, of all pairs, or of some where there are too many."""
+    """The stress by `measure`, of all pairs, or of sampled pairs if there are too many."""
     measure: str
-    """Which stress that is."""
+    """The name of the stress."""
     stress_history: Array = field(metadata={"dims": ("iteration",)})
-    """The lowest stress after each iteration, of the best start."""
+    """The lowest stress so far after each iteration of the best start."""
     start_stresses: Array = field(metadata={"dims": ("start",)})
-    """Where each start led."""
+    """The final stress of each start."""
     converged: bool
-    """Whether the best start ended by its tolerance."""
+    """Whether the best start converged."""
     algorithm: str
-    """How the stress was made small."""
+    """The algorithm that minimised the stress."""
     metric: str | Callable[[Any, Any], Any]
-    """How unlike two rows are."""
+    """The metric: the dissimilarity of two rows."""
     n_features: int
-    """How many columns `transform` takes."""
+    """The number of columns that `transform` takes."""
     shepard_dissimilarities: Array = field(metadata={"dims": ("pair",)})
-    """How unlike some pairs of points are."""
+    """The dissimilarities of the sampled pairs."""
     shepard_distances: Array = field(metadata={"dims": ("pair",)})
-    """How far apart they are."""
+    """The distances of these pairs in the configuration."""
     points: Array | None = field(default=None, metadata={"dims": ("sample", "feature")})
-    """The rows that it was fitted to, unless they are distances."""
+    """The fitted rows, unless they are distances."""
     shepard_disparities: Array | None = field(default=None, metadata={"dims": ("pair",)})
-    """How far apart these pairs should be, by the order of their dissimilarities."""
+    """The disparities of these pairs: the isotonic regression of the distances."""
     disparity_edges: Array | None = field(default=None, metadata={"dims": ("edge",)})
-    """The dissimilarities at which the wanted distance changes."""
+    """The dissimilarities at which the disparity changes."""
     disparity_values: Array | None = field(default=None, metadata={"dims": ("step",)})
-    """The distances that are wanted for dissimilarities up to each edge, and beyond the last."""
+    """The disparities for dissimilarities up to each edge, and beyond the last."""
 
     @property
     def allow_nan(self) -> bool:
@@ -76,12 +76,12 @@ class StressModel(AlignedArrays):
 
     @property
     def n_outputs(self) -> int:
-        """How many columns `transform` returns."""
+        """The number of columns that `transform` returns."""
         return int(self.embedding.shape[1])
 
     @property
     def n_iter(self) -> int:
-        """How many iterations the best start took."""
+        """The number of iterations of the best start."""
         return len(self.stress_history)
 
     def summary(self) -> dict[str, Any]:
@@ -108,10 +108,11 @@ class StressModel(AlignedArrays):
         )
 
     def tables(self) -> tuple[Table, ...]:
-        """None."""
+        """No tables."""
         return ()
 
     def _notes(self) -> list[str]:
+        """A note if the stress has not converged."""
         if self.converged:
             return []
         return [f"stopped after {self.n_iter} iterations, before the stress had converged"]
@@ -121,45 +122,48 @@ class StressModel(AlignedArrays):
         rows = widen(values)
         mapped = np.empty((len(rows), self.n_outputs), rows.dtype)
         for tile in row_tiles(len(rows), max(len(self._anchors), self.n_features)):
-            mapped[tile] = self._placed(rows[tile].astype(np.float64))
+            mapped[tile] = self._coordinates(rows[tile].astype(np.float64))
         return mapped
 
-    def _placed(self, rows: Array) -> Array:
-        known = self._fitted_index(rows)
-        where = np.full((len(rows), self.n_outputs), np.nan)
-        there = known >= 0
-        where[there] = self.embedding[known[there]]
-        if not there.all():
-            new = rows[~there]
+    def _coordinates(self, rows: Array) -> Array:
+        """The coordinates of a tile of rows."""
+        indices = self._fitted_index(rows)
+        coordinates = np.full((len(rows), self.n_outputs), np.nan)
+        fitted = indices >= 0
+        coordinates[fitted] = self.embedding[indices[fitted]]
+        if not fitted.all():
+            new = rows[~fitted]
             anchors = self._anchors
             if self.points is None:
-                unlike = new[:, anchors]
+                dissimilarities = new[:, anchors]
             else:
-                unlike = point_distances(self.metric, self.points[anchors]).between(new)
+                dissimilarities = point_distances(self.metric, self.points[anchors]).between(new)
             measure = self.measure if self.disparity_edges is None else "normalized"
-            weights = weights_of(measure, unlike)
-            wanted = np.where(weights > 0, self._wanted(unlike), 0.0)
-            where[~there] = place_points(wanted, weights, self.embedding[anchors])
-        return where
+            weights = weights_of(measure, dissimilarities)
+            targets = np.where(weights > 0, self._targets(dissimilarities), 0.0)
+            coordinates[~fitted] = place_points(targets, weights, self.embedding[anchors])
+        return coordinates
 
-    def _wanted(self, unlike: Array) -> Array:
+    def _targets(self, dissimilarities: Array) -> Array:
+        """The target distance for each dissimilarity."""
         if self.disparity_edges is None or self.disparity_values is None:
-            return unlike
-        return StepFunction(self.disparity_edges, self.disparity_values).wanted(unlike)
+            return dissimilarities
+        return StepFunction(self.disparity_edges, self.disparity_values).distances(dissimilarities)
 
     def _fitted_index(self, rows: Array) -> Array:
         """The index of the fitted point that equals each row, or -1."""
         if self.points is None:  # a point at distance zero
-            at = np.argmin(np.where(np.isnan(rows), np.inf, rows), axis=1)
+            nearest = np.argmin(np.where(np.isnan(rows), np.inf, rows), axis=1)
             rounding = ROUNDING * np.nanmax(rows, axis=1, initial=0.0)
-            return np.where(rows[np.arange(len(rows)), at] <= rounding, at, -1)
+            return np.where(rows[np.arange(len(rows)), nearest] <= rounding, nearest, -1)
         keys, order = self._index
-        mine = _keys(rows)
-        places = np.minimum(np.searchsorted(keys, mine), len(keys) - 1)
-        return np.where(keys[places] == mine, order[places], -1)
+        row_keys = _keys(rows)
+        positions = np.minimum(np.searchsorted(keys, row_keys), len(keys) - 1)
+        return np.where(keys[positions] == row_keys, order[positions], -1)
 
     @cached_property
     def _index(self) -> tuple[Array, Array]:
+        """The sorted keys of the fitted points, and their order."""
         assert self.points is not None
         keys = _keys(self.points)
         order = np.argsort(keys, kind="stable")
@@ -167,6 +171,7 @@ class StressModel(AlignedArrays):
 
     @cached_property
     def _anchors(self) -> Array:
+        """The indices of the fitted points against which new points are placed."""
         n = len(self.embedding)
         return np.arange(n) if n <= _ANCHORS else np.sort(np.random.default_rng(0).permutation(n)[:_ANCHORS])
 

@@ -21,14 +21,14 @@ STRESSES: tuple[str, ...] = get_args(StressName)
 _POWER = {"normalized": 0, "relative": 2, "sammon": 1}
 
 
-def weights_of(stress: str, wanted: Array) -> Array:
+def weights_of(stress: str, targets: Array) -> Array:
     """The weight of each pair by its target distance; 0 where that is missing, or zero and a divisor."""
     power = _POWER[stress]
-    there = ~np.isnan(wanted)
+    observed = ~np.isnan(targets)
     if power == 0:
-        return there.astype(np.float64)
-    usable = there & (wanted > 0)
-    weights: Array = np.divide(1.0, wanted, out=np.zeros(wanted.shape), where=usable)
+        return observed.astype(np.float64)
+    usable = observed & (targets > 0)
+    weights: Array = np.divide(1.0, targets, out=np.zeros(targets.shape), where=usable)
     return weights * weights if power == 2 else weights
 
 

@@ -24,13 +24,13 @@ class Submatrix(AlignedArrays):
     def update(self, block: Block) -> None:
         """Fold one block of rows in."""
         numbers = block.numbers
-        places = np.searchsorted(self.rows, numbers)
-        mine = np.flatnonzero(self.rows[np.minimum(places, len(self.rows) - 1)] == numbers)
-        picked = block.values[np.ix_(mine, self.columns)].astype(np.float64)
+        indices = np.searchsorted(self.rows, numbers)
+        selected = np.flatnonzero(self.rows[np.minimum(indices, len(self.rows) - 1)] == numbers)
+        picked = block.values[np.ix_(selected, self.columns)].astype(np.float64)
         values = block.values
         if np.isinf(values).any() or (not self.allow_nan and np.isnan(values).any()):
             block.locate_nonfinite()
-        self.found[places[mine]] += picked
+        self.found[indices[selected]] += picked
 
     def merge(self, later: Self) -> None:
         """Fold in the statistics of the rows that follow."""

@@ -11,7 +11,8 @@ from streamdr.core.linalg import eigenpairs, fix_signs
 from streamdr.errors import DataError, ParameterError
 from streamdr.statistics.validation import require_products
 
-_NOTHING = 1e-12
+_ROUNDING = 1e-12
+"""Eigenvalues below this fraction of the largest count as zero."""
 
 
 class ClassicalSolution(NamedTuple):
@@ -41,7 +42,7 @@ def scaled(squares: Array, n_components: int) -> ClassicalSolution:
 def require_positive(values: Array, n_components: int, rounding: float = 0.0) -> None:
     """Refuse more dimensions than positive eigenvalues; `rounding` is relative to the largest."""
     largest = float(np.abs(values).max(initial=0.0))
-    positive = int(np.count_nonzero(values[:n_components] > max(_NOTHING, rounding) * largest))
+    positive = int(np.count_nonzero(values[:n_components] > max(_ROUNDING, rounding) * largest))
     if not positive:
         raise DataError("all points are the same: there is no distance to scale")
     if positive < n_components:

@@ -1,4 +1,4 @@
-"""The check of a stored distance matrix, and errors that name the pair."""
+"""The check of a stored distance matrix. Errors name the pair of points."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from streamdr.methods.mds.parameters import N_PAIRS
 from streamdr.methods.mds.submatrix import Submatrix
 from streamdr.methods.mds.tiles import TILE_BYTES
 from streamdr.statistics.composite import Composite
+from streamdr.statistics.sampling import gather_phase
 
 _TILES = 8
-"""Copies of a tile of distances during the check."""
+"""The number of copies of a tile of distances during the check."""
 _MAX_ACCUMULATORS = 40
 """An upper bound of the accumulators that exist at a time in any plan."""
 
 
 def check_distances(
-    data: MatrixSpec, pairs: Array, seed: int, besides: Accumulator | None = None, *, allow_nan: bool = False
-) -> Generator[Pass, Accumulator, tuple[DistanceCheck, Accumulator | None]]:
-    """Check all distances, and update another accumulator in the same pass."""
+    data: MatrixSpec, pairs: Array, seed: int, other: Accumulator, *, allow_nan: bool = False
+) -> Generator[Pass, Accumulator, tuple[DistanceCheck, Accumulator]]:
+    """Check all distances, update another accumulator in the same pass, and return both."""
     check = DistanceCheck(data.n_rows, pairs, seed, single=data.working == np.float32, allow_nan=allow_nan)
-    both = Composite([check] if besides is None else [check, besides])
+    both = Composite([check, other])
     full = cast(Composite, (yield Pass(both, label="distances")))
     check = cast(DistanceCheck, full.parts[0])
     row = check.asymmetric_row()
     if row is not None:
         yield from _locate_asymmetry(data, row)
     _require_connected(check)
-    return check, None if besides is None else full.parts[1]
+    return check, full.parts[1]
 
 
 def with_distance_check(phase: Phase, data: MatrixSpec) -> Phase:
@@ -51,6 +52,12 @@ def with_distance_check(phase: Phase, data: MatrixSpec) -> Phase:
         scratch_bytes=phase.scratch_bytes + tiles,
         max_scratch_bytes=None if most is None else most + tiles,
     )
+
+
+def gathered_phase(data: MatrixSpec, solve_bytes: int, stored: bool) -> Phase:
+    """The memory of gathering all rows, with the distance check where they are distances."""
+    phase = gather_phase(data, data.n_rows, solve_bytes=solve_bytes)
+    return with_distance_check(phase, data) if stored else phase
 
 
 def _locate_asymmetry(data: MatrixSpec, row: int) -> Generator[Pass, Accumulator, None]:
@@ -88,6 +95,6 @@ def _require_connected(check: DistanceCheck) -> None:
     if len(apart):
         raise DataError(
             f"no chain of observed distances connects point {check.parts[0]} with point {apart[0]}: "
-            f"{len(apart)} of {check.n_points} points are cut off by missing pairs; leave them out, or fill "
-            "some pairs in"
+            f"{len(apart)} of {check.n_points} points are disconnected by missing pairs; leave them out, or "
+            "add distances that connect them"
         )

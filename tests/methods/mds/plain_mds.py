@@ -1,4 +1,4 @@
-"""Multidimensional scaling as plainly as it can be written: whole matrices in float64, a pair at a time."""
+"""A plain reference for multidimensional scaling: whole matrices in float64, and loops over pairs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 POWERS = {"normalized": 0, "relative": 2, "sammon": 1}
-"""A pair at distance a weighs one, 1 / a^2 and 1 / a."""
+"""The weight of a pair at distance a is a to the power of minus this."""
 
 
 def distance(x: Array, y: Array, metric: str) -> float:
-    """Of two rows."""
+    """The distance of two rows."""
     if metric == "euclidean":
         return float(np.sqrt(np.sum((x - y) ** 2)))
     if metric == "cityblock":
@@ -27,17 +27,17 @@ def distance(x: Array, y: Array, metric: str) -> float:
 
 
 def distances(x: Array, y: Array | None = None, metric: str = "euclidean") -> Array:
-    """Of all rows to all rows."""
+    """The distances of all rows to all rows."""
     x = np.asarray(x, dtype=np.float64)
     others = x if y is None else np.asarray(y, dtype=np.float64)
     found = np.array([[distance(one, other, metric) for other in others] for one in x])
     if y is None:
-        np.fill_diagonal(found, 0.0)  # 1 - cos is that but for rounding
+        np.fill_diagonal(found, 0.0)  # 1 - cos is zero up to rounding
     return np.maximum(found, 0.0)
 
 
 def double_centred(wanted: Array) -> Array:
-    """-J D2 J / 2, with J = I - 11'/n written out."""
+    """-J D2 J / 2, with J = I - 11'/n."""
     n = len(wanted)
     centre = np.eye(n) - np.ones((n, n)) / n
     found: Array = -0.5 * centre @ wanted**2 @ centre
@@ -68,7 +68,7 @@ def landmark(among: Array, between: Array, k: int) -> tuple[Array, Array]:
 
 
 def pairs(n: int) -> list[tuple[int, int]]:
-    """All of them, each once."""
+    """All pairs, each once."""
     return [(i, j) for i in range(n) for j in range(i + 1, n)]
 
 
@@ -77,15 +77,15 @@ def of_pairs(matrix: Array) -> Array:
     return np.array([matrix[i, j] for i, j in pairs(len(matrix))])
 
 
-def weighed(kind: str, a: float, w: float) -> float:
-    """How much a pair counts: not at all where it is missing, or where one would divide by zero."""
+def weight_of(kind: str, a: float, w: float) -> float:
+    """The weight of a pair: zero if its distance is missing, or zero and a divisor."""
     if np.isnan(a) or (a == 0 and POWERS[kind]):
         return 0.0
     return w / a ** POWERS[kind]
 
 
 def stress(kind: str, wanted: Array, points: Array, weights: Array | None = None) -> float:
-    """One of the three, straight from its formula."""
+    """One of the three stresses, by its definition."""
     total = size = 0.0
     for i, j in pairs(len(wanted)):
         a, b = wanted[i, j], float(np.sqrt(np.sum((points[i] - points[j]) ** 2)))
@@ -102,11 +102,11 @@ def stress(kind: str, wanted: Array, points: Array, weights: Array | None = None
 
 
 def gradient(kind: str, wanted: Array, points: Array, weights: Array | None = None) -> Array:
-    """Of a stress by each coordinate: the derivative of (a - b)^2 is -2 (a - b) times that of b."""
+    """The gradient of a stress: the derivative of (a - b)^2 is -2 (a - b) times that of b."""
     found, size = np.zeros(points.shape), 0.0
     for i, j in pairs(len(wanted)):
         a, b = wanted[i, j], float(np.sqrt(np.sum((points[i] - points[j]) ** 2)))
-        w = weighed(kind, a, 1.0 if weights is None else float(weights[i, j]))
+        w = weight_of(kind, a, 1.0 if weights is None else float(weights[i, j]))
         if w == 0:
             continue
         size += w * a**2
@@ -130,17 +130,17 @@ def slope(function: Callable[[Array], float], at: Array, step: float = 1e-6) -> 
 def smacof(
     kind: str, wanted: Array, start: Array, weights: Array | None = None, steps: int = 300, tol: float = 0.0
 ) -> tuple[Array, list[float]]:
-    """Guttman's transform over and over: V+ B(X) X. The points, and the stress before each step and after."""
+    """Iterated Guttman transforms, V+ B(X) X: the points, and the stress before and after each step."""
     n, now = len(wanted), np.array(start, dtype=np.float64)
     w = np.zeros((n, n))
     for i, j in pairs(n):
-        w[i, j] = w[j, i] = weighed(kind, wanted[i, j], 1.0 if weights is None else float(weights[i, j]))
-    known = np.where(w > 0, wanted, 0.0)
+        w[i, j] = w[j, i] = weight_of(kind, wanted[i, j], 1.0 if weights is None else float(weights[i, j]))
+    targets = np.where(w > 0, wanted, 0.0)
     inverse = np.linalg.pinv(np.diag(w.sum(axis=1)) - w)
     history = [stress(kind, wanted, now, weights)]
     for _ in range(steps):
         apart = distances(now)
-        ratio = np.where(apart > 0, w * known / np.where(apart > 0, apart, 1.0), 0.0)
+        ratio = np.where(apart > 0, w * targets / np.where(apart > 0, apart, 1.0), 0.0)
         now = inverse @ (np.diag(ratio.sum(axis=1)) - ratio) @ now
         history.append(stress(kind, wanted, now, weights))
         if history[-2] - history[-1] <= tol * history[-1]:
@@ -149,9 +149,9 @@ def smacof(
 
 
 def pava(values: Array, weights: Array | None = None) -> Array:
-    """The closest sequence that never falls: neighbours that violate that are pooled, one after the other."""
+    """The closest non-decreasing sequence, by pooling adjacent violators."""
     weights = np.ones(len(values)) if weights is None else weights
-    pools: list[tuple[float, float, int]] = []  # mean, weight, how many
+    pools: list[tuple[float, float, int]] = []  # mean, weight, count
     for value, weight in zip(values, weights, strict=True):
         pools.append((float(value), float(weight), 1))
         while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
@@ -162,19 +162,19 @@ def pava(values: Array, weights: Array | None = None) -> Array:
 
 
 def disparities(
-    unlike: Array, reached: Array, ties: str = "secondary", weights: Array | None = None
+    dissimilarities: Array, reached: Array, ties: str = "secondary", weights: Array | None = None
 ) -> Array:
-    """What is closest to the distances reached among all that never falls as pairs become less alike.
+    """The disparities: the isotonic regression of distances on dissimilarities.
 
-    Pairs that are equally unlike may differ in their disparities (primary), or may not (secondary).
+    Pairs of equal dissimilarity may have different disparities (primary), or not (secondary).
     """
-    weights = np.ones(len(unlike)) if weights is None else weights
-    found = np.empty(len(unlike))
+    weights = np.ones(len(dissimilarities)) if weights is None else weights
+    found = np.empty(len(dissimilarities))
     if ties == "primary":
-        order = np.lexsort((reached, unlike))
+        order = np.lexsort((reached, dissimilarities))
         found[order] = pava(reached[order], weights[order])
         return found
-    levels, members = np.unique(unlike, return_inverse=True)
+    levels, members = np.unique(dissimilarities, return_inverse=True)
     sums = np.zeros(len(levels))
     sizes = np.zeros(len(levels))
     for level, distance_, weight in zip(members, reached, weights, strict=True):
@@ -190,26 +190,26 @@ def stress_one(reached: Array, wanted: Array, weights: Array | None = None) -> f
 
 
 def nonmetric_stress(
-    unlike: Array, points: Array, ties: str = "secondary", weights: Array | None = None
+    dissimilarities: Array, points: Array, ties: str = "secondary", weights: Array | None = None
 ) -> float:
-    """Kruskal's stress-1 of a configuration, with the disparities that suit it best; NaN is missing."""
-    wanted, reached = of_pairs(unlike), of_pairs(distances(points))
-    there = ~np.isnan(wanted)
+    """Kruskal's stress-1 of a configuration, with its best disparities; NaN is missing."""
+    wanted, reached = of_pairs(dissimilarities), of_pairs(distances(points))
+    observed = ~np.isnan(wanted)
     w = np.ones(len(wanted)) if weights is None else of_pairs(weights)
-    wanted, reached, w = wanted[there], reached[there], w[there]
+    wanted, reached, w = wanted[observed], reached[observed], w[observed]
     return stress_one(reached, disparities(wanted, reached, ties, w), w)
 
 
 def aligned(points: Array, to: Array) -> Array:
-    """The points moved, turned and mirrored to lie as close to others as they can; nothing is scaled."""
-    middle, there = points.mean(axis=0), to.mean(axis=0)
-    left, _, right = np.linalg.svd((points - middle).T @ (to - there))
-    moved: Array = (points - middle) @ left @ right + there
+    """The points after the translation, rotation and reflection that bring them closest to others."""
+    middle, observed = points.mean(axis=0), to.mean(axis=0)
+    left, _, right = np.linalg.svd((points - middle).T @ (to - observed))
+    moved: Array = (points - middle) @ left @ right + observed
     return moved
 
 
 def shortest_paths(links: Array) -> Array:
-    """Distances along a graph (Floyd and Warshall): a metric that no plane has."""
+    """Distances along a graph (Floyd and Warshall): a metric that is not Euclidean."""
     found = np.array(links, dtype=np.float64)
     for middle in range(len(found)):
         found = np.minimum(found, found[:, middle, None] + found[middle])

@@ -1,4 +1,4 @@
-"""Classical scaling against the notes' table, PCA, and eigenvalues of whole matrices."""
+"""Classical scaling against published values, PCA, and eigenvalues of whole matrices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from streamdr.testing import hostile_data
 N, D = 60, 5
 SOLVERS: list[Literal["exact", "krylov"]] = ["exact", "krylov"]
 WIDTHS = np.array([4.0, 2.5, 1.5, 0.8, 0.3])
-"""No two eigenvalues are near each other."""
+"""Standard deviations of the columns, such that no two eigenvalues are close."""
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ def new():
 
 
 @pytest.fixture(scope="module")
-def roads():
-    """Distances along a few roads between places: a metric, and far from Euclidean."""
+def road_distances():
+    """Distances along roads between places: a metric that is far from Euclidean."""
     rng = np.random.default_rng(2)
     links = np.full((N, N), np.inf)
     np.fill_diagonal(links, 0.0)
@@ -50,12 +50,12 @@ def roads():
 
 
 def chebyshev(x, y):
-    """A metric of one's own, of two rows."""
+    """A user-defined metric of two rows."""
     return np.abs(x - y).max()
 
 
 def chebyshev_blocks(x, y):
-    """The same of two blocks of rows."""
+    """The same metric for two blocks of rows."""
     return np.abs(np.asarray(x)[:, None] - np.asarray(y)[None]).max(axis=2)
 
 
@@ -67,7 +67,7 @@ def by_hand(rows, metric, other=None):
 
 
 def fit_source(values, **parameters):
-    """As a store would be fitted, not as scikit-learn checks what it is given."""
+    """Fit without the input checks of scikit-learn, as for a store."""
     return fitting.fit(mds.ClassicalMDS(**parameters), open_source(values), Execution()).model
 
 
@@ -79,7 +79,7 @@ def same_up_to_sign(got, want, tolerance=1e-9):
     same_points(got * np.sign(np.sum(got * want, axis=0)), want, tolerance)
 
 
-# The cities of the notes
+# Published values
 
 CITIES = np.array(
     [
@@ -93,7 +93,7 @@ CITIES = np.array(
 
 
 @pytest.mark.parametrize("solver", ["auto", *SOLVERS])
-def test_danish_cities(solver):
+def test_published_coordinates_of_danish_cities(solver):
     ours = ClassicalMDS(2, metric="precomputed", solver=solver).fit(CITIES)
     np.testing.assert_allclose(ours.eigenvalues_, [9724.168, 3160.986], atol=5e-4)
     table = np.array([(-62.831, -32.974), (18.403, 12.027), (-24.960, 39.711), (69.388, -18.763)])
@@ -105,7 +105,7 @@ def test_danish_cities(solver):
     same_points(ours.fit_transform(CITIES), coordinates)
 
 
-def test_danish_cities_from_all_their_pairs():
+def test_the_stress_of_danish_cities_is_that_of_all_pairs():
     ours = ClassicalMDS(2, metric="precomputed").fit(CITIES)
     np.testing.assert_allclose(np.sort(ours.shepard_dissimilarities_), np.sort(plain.of_pairs(CITIES)))
     reached = plain.distances(present(ours.embedding_))
@@ -137,7 +137,7 @@ def test_stored_distances_give_the_scores_of_pca(solver, rows, new):
 
 
 @pytest.mark.parametrize("solver", ["auto", *SOLVERS])
-def test_all_dimensions_show_all_distances(solver, rows):
+def test_all_dimensions_reproduce_all_distances(solver, rows):
     ours = ClassicalMDS(D, solver=solver, tol=1e-12, max_passes=30).fit(rows)
     same_points(plain.distances(ours.transform(rows)), plain.distances(rows), 1e-8)
     assert ours.stress_ == pytest.approx(0.0, abs=1e-8)
@@ -158,12 +158,12 @@ def test_solvers_have_the_same_signs(rows):
     assert (embedding[largest, [0, 1, 2]] > 0).all()
 
 
-# Any metric
+# All metrics
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cityblock", "cosine", chebyshev, chebyshev_blocks])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_any_metric_is_the_plain_one(solver, metric, rows, new):
+def test_any_metric_equals_the_plain_reference(solver, metric, rows, new):
     k = 3
     wanted = by_hand(rows, metric)
     values, coordinates = plain.classical(wanted, k)
@@ -179,7 +179,7 @@ def test_any_metric_is_the_plain_one(solver, metric, rows, new):
 
 
 @pytest.mark.parametrize("metric", ["cityblock", "cosine", chebyshev])
-def test_a_matrix_is_as_good_as_the_rows(metric, rows, new):
+def test_a_distance_matrix_gives_the_same_result_as_the_rows(metric, rows, new):
     wanted, between = by_hand(rows, metric), by_hand(new, metric, rows)
     for solver in SOLVERS:
         given: dict[str, Any] = {"solver": solver, "tol": 1e-12, "max_passes": 30}
@@ -191,11 +191,11 @@ def test_a_matrix_is_as_good_as_the_rows(metric, rows, new):
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_distances_that_no_space_has(solver, roads):
-    """Negative eigenvalues are told, and the eigenvalues that are kept are the largest, not the longest."""
-    values, coordinates = plain.classical(roads, 3)
+def test_negative_eigenvalues_of_distances_that_are_not_euclidean(solver, road_distances):
+    """Negative eigenvalues are reported, and the largest positive ones are kept."""
+    values, coordinates = plain.classical(road_distances, 3)
     assert values[-1] < -0.05 * values[0]
-    ours = ClassicalMDS(3, metric="precomputed", solver=solver, tol=1e-12, max_passes=30).fit(roads)
+    ours = ClassicalMDS(3, metric="precomputed", solver=solver, tol=1e-12, max_passes=30).fit(road_distances)
     np.testing.assert_allclose(ours.eigenvalues_, values[:3], rtol=1e-9)
     same_points(ours.embedding_, coordinates, 1e-8)
     negative = present(ours.negative_eigenvalues_)
@@ -214,7 +214,7 @@ def test_distances_that_no_space_has(solver, roads):
 
 
 def test_a_large_negative_eigenvalue_is_not_kept():
-    """The largest in size is negative: three groups, each point nearer to other groups than to its own."""
+    """Points are closer to other groups than to their own, so a negative eigenvalue dominates."""
     groups = np.arange(24) % 3
     wanted = np.where(groups[:, None] == groups, 2.0, 1.0)
     np.fill_diagonal(wanted, 0.0)
@@ -226,15 +226,17 @@ def test_a_large_negative_eigenvalue_is_not_kept():
         negative = present(ours.negative_eigenvalues_)
         if solver == "exact":
             assert negative[0] == pytest.approx(values[-1], rel=1e-9)
-        else:  # as far down as it saw
+        else:  # the smallest Ritz value is an upper bound
             assert values[-1] * (1 + 1e-9) <= negative[0] < 0
 
 
-def test_krylov_is_as_close_as_it_was_asked_to_be(roads):
-    """By its own measure: |B v - lambda v| against the largest eigenvalue."""
-    inner = plain.double_centred(roads)
+def test_the_residuals_of_krylov_are_below_the_tolerance(road_distances):
+    """The residual is |B v - lambda v| relative to the largest eigenvalue."""
+    inner = plain.double_centred(road_distances)
     for tol in (1e-2, 1e-6, 1e-10):
-        ours = ClassicalMDS(3, metric="precomputed", solver="krylov", tol=tol, max_passes=40).fit(roads)
+        ours = ClassicalMDS(3, metric="precomputed", solver="krylov", tol=tol, max_passes=40).fit(
+            road_distances
+        )
         vectors = ours.embedding_ / np.sqrt(ours.eigenvalues_)
         np.testing.assert_allclose(vectors.T @ vectors, np.eye(3), atol=1e-9)
         left = np.linalg.norm(inner @ vectors - vectors * ours.eigenvalues_, axis=0)
@@ -253,19 +255,21 @@ def test_cosine_distances_of_rows_of_zeros(rows):
         same_points(embedding[3], embedding[17])
 
 
-def test_fixed_seed_and_other_seeds(roads):
+def test_seeds_of_krylov(road_distances):
     given: dict[str, Any] = {"metric": "precomputed", "solver": "krylov", "tol": 1e-12, "max_passes": 40}
-    one, again, other = (ClassicalMDS(2, random_state=seed, **given).fit(roads) for seed in (0, 0, 5))
+    one, again, other = (
+        ClassicalMDS(2, random_state=seed, **given).fit(road_distances) for seed in (0, 0, 5)
+    )
     np.testing.assert_array_equal(one.embedding_, again.embedding_)
     same_points(one.embedding_, other.embedding_, 1e-8)
 
 
-# Rows that were there, and new ones
+# Fitted and new rows
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cityblock", "cosine", chebyshev, "precomputed"])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_training_rows_go_where_they_are(solver, metric, rows):
+def test_training_rows_keep_their_coordinates(solver, metric, rows):
     given = plain.distances(rows, metric="cityblock") if metric == "precomputed" else rows
     ours = ClassicalMDS(2, metric=metric, solver=solver, tol=1e-12, max_passes=30).fit(given)
     same_points(ours.transform(given), ours.embedding_, 1e-9)
@@ -285,7 +289,7 @@ def test_a_saved_model_maps_the_same(metric, rows, tmp_path):
     assert again.get_params() == ours.get_params()
 
 
-def test_by_the_name_of_its_kind(rows):
+def test_the_kind_classical_of_the_mds_factory(rows):
     same = MDS(3, kind="classical", metric="cityblock").fit(rows)
     assert isinstance(same, ClassicalMDS)
     np.testing.assert_array_equal(same.embedding_, ClassicalMDS(3, metric="cityblock").fit(rows).embedding_)
@@ -294,7 +298,7 @@ def test_by_the_name_of_its_kind(rows):
     assert refused.value.parameter == "kind"
 
 
-def test_cross_validation_splits_distances_both_ways():
+def test_precomputed_distances_have_the_pairwise_tag():
     assert ClassicalMDS(metric="precomputed").__sklearn_tags__().input_tags.pairwise
     assert not ClassicalMDS().__sklearn_tags__().input_tags.pairwise
 
@@ -306,7 +310,7 @@ def test_cross_validation_splits_distances_both_ways():
 @pytest.mark.parametrize("solver", ["auto", *SOLVERS])
 def test_a_large_offset_changes_nothing(solver, metric, rows):
     shifted = rows + 1e8
-    kept = shifted - 1e8  # what float64 has left of the rows
+    kept = shifted - 1e8  # the rows after rounding in float64
     given: dict[str, Any] = {"metric": metric, "solver": solver, "tol": 1e-12, "max_passes": 30}
     ours, want = (ClassicalMDS(3, **given).fit(some) for some in (shifted, kept))
     np.testing.assert_allclose(ours.eigenvalues_, want.eigenvalues_, rtol=1e-9)
@@ -328,7 +332,7 @@ def test_single_precision(solver, rows):
 
 @pytest.mark.parametrize("metric", ["euclidean", "cityblock", "cosine"])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_bytes_do_not_wrap(solver, metric):
+def test_unsigned_bytes_do_not_overflow(solver, metric):
     rng = np.random.default_rng(4)
     small = rng.integers(180, 256, size=(40, 6), dtype=np.uint8)
     values, coordinates = plain.classical(plain.distances(small, metric=metric), 2)
@@ -337,7 +341,7 @@ def test_bytes_do_not_wrap(solver, metric):
     same_points(ours.embedding_, coordinates, 1e-6)
 
 
-def test_distances_as_whole_numbers_and_single_precision():
+def test_distances_of_other_dtypes():
     rng = np.random.default_rng(5)
     places = rng.integers(0, 100, size=(30, 2))
     whole = plain.distances(places, metric="cityblock")
@@ -351,7 +355,7 @@ def test_distances_as_whole_numbers_and_single_precision():
 
 
 def test_single_precision_distances_are_symmetric_enough(rows):
-    """They may differ in the last digit that single precision has."""
+    """Both distances of a pair may differ in the last digit of single precision."""
     wanted = plain.distances(rows)
     nearly = wanted.astype(np.float32)
     nearly[np.tril_indices(N, -1)] = np.nextafter(nearly[np.tril_indices(N, -1)], np.float32(np.inf))
@@ -360,7 +364,7 @@ def test_single_precision_distances_are_symmetric_enough(rows):
 
 
 @pytest.mark.parametrize("solver", ["auto", *SOLVERS])
-def test_points_that_are_there_twice(solver, rows):
+def test_duplicate_points(solver, rows):
     double = np.concatenate([rows, rows, rows[:7]])
     wanted = plain.classical(plain.distances(double), 3)
     ours = ClassicalMDS(3, solver=solver, tol=1e-12, max_passes=30).fit(double)
@@ -372,18 +376,18 @@ def test_points_that_are_there_twice(solver, rows):
 
 @pytest.mark.parametrize("scale", [1e-60, 1e-8, 1e8, 1e60])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_scale_does_not_matter(solver, scale, roads):
+def test_the_scale_of_distances_does_not_matter(solver, scale, road_distances):
     given: dict[str, Any] = {"metric": "precomputed", "solver": solver, "tol": 1e-12, "max_passes": 30}
-    ours = ClassicalMDS(2, **given).fit(roads * scale)
-    want = ClassicalMDS(2, **given).fit(roads)
+    ours = ClassicalMDS(2, **given).fit(road_distances * scale)
+    want = ClassicalMDS(2, **given).fit(road_distances)
     same_points(ours.embedding_ / scale, want.embedding_, 1e-9)
     assert ours.stress_ == pytest.approx(want.stress_, rel=1e-9)
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "precomputed"])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_a_long_direction_beside_short_ones(solver, metric):
-    """What all squares share must not leak into coordinates that are a hundred thousandth as long."""
+def test_one_large_variance_does_not_hide_small_ones(solver, metric):
+    """The common part of all squares must not leak into coordinates that are 100,000 times smaller."""
     rows = hostile_data("drifting", N, 8)
     given = plain.distances(rows) if metric == "precomputed" else rows
     ours = ClassicalMDS(2, metric=metric, solver=solver, tol=1e-13, max_passes=30).fit(given)
@@ -394,21 +398,21 @@ def test_a_long_direction_beside_short_ones(solver, metric):
 
 @pytest.mark.parametrize("chunks", [(7, 60), (1, 60), (60, 11), (13, 17)])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_however_a_store_is_cut(solver, chunks, roads, tmp_path, monkeypatch):
+def test_any_chunks_of_a_store(solver, chunks, road_distances, tmp_path, monkeypatch):
     monkeypatch.setattr("streamdr.core.blocks.BLOCK_BYTES", 1 << 12)
     monkeypatch.setattr("streamdr.core.blocks.LARGEST_BLOCK_BYTES", 1 << 12)
     monkeypatch.setattr("streamdr.core.blocks.SEGMENT_BYTES", 1 << 13)
-    array = zarr.create_array(tmp_path / "d.zarr", shape=roads.shape, chunks=chunks, dtype="f8")
-    array[:] = roads
+    array = zarr.create_array(tmp_path / "d.zarr", shape=road_distances.shape, chunks=chunks, dtype="f8")
+    array[:] = road_distances
     given: dict[str, Any] = {"metric": "precomputed", "solver": solver, "tol": 1e-12, "max_passes": 30}
     ours = ClassicalMDS(3, **given).fit(tmp_path / "d.zarr")
-    values, coordinates = plain.classical(roads, 3)
+    values, coordinates = plain.classical(road_distances, 3)
     np.testing.assert_allclose(ours.eigenvalues_, values[:3], rtol=1e-9)
     same_points(ours.embedding_, coordinates, 1e-8)
     same_points(np.asarray(ours.transform(array)), coordinates, 1e-8)
 
 
-# What is refused
+# Invalid parameters and data
 
 
 def broken(*places, value):
@@ -427,57 +431,59 @@ BAD: dict[str, tuple[np.ndarray, list[Any]]] = {
 }
 
 
-def says(error, *words):
-    """Whether a message has all of these words, or numbers by themselves."""
-    return all(re.search(rf"(?<![\w.]){re.escape(str(word))}\b", str(error.value)) for word in words)
+def mentions(error, *expected):
+    """Whether an error message contains all of these words and numbers."""
+    return all(re.search(rf"(?<![\w.]){re.escape(str(word))}\b", str(error.value)) for word in expected)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("what", BAD)
-def test_bad_distances_are_refused_by_their_pair(what, solver):
-    bad, words = BAD[what]
+@pytest.mark.parametrize("case", BAD)
+def test_errors_name_the_pair_of_an_invalid_distance(case, solver):
+    bad, expected = BAD[case]
     with pytest.raises(DataError) as refused:
         fit_source(bad, metric="precomputed", solver=solver)
-    assert says(refused, *words), refused.value
+    assert mentions(refused, *expected), refused.value
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_bad_distances_are_refused_by_the_estimator(what):
+@pytest.mark.parametrize("case", BAD)
+def test_the_estimator_refuses_invalid_distances(case):
     with pytest.raises(ValueError):
-        ClassicalMDS(metric="precomputed").fit(BAD[what][0])
+        ClassicalMDS(metric="precomputed").fit(BAD[case][0])
 
 
-def test_both_values_of_an_asymmetric_pair_are_told():
+def test_the_error_names_both_values_of_an_asymmetric_pair():
     bad = plain.distances(np.arange(9.0)[:, None] ** 1.5)
     bad[7, 2] = 100.5
     for solver in SOLVERS:
         with pytest.raises(DataError) as refused:
             fit_source(bad, metric="precomputed", solver=solver)
-        assert says(refused, 2, 7, 100.5, f"{bad[2, 7]:g}"), refused.value
+        assert mentions(refused, 2, 7, 100.5, f"{bad[2, 7]:g}"), refused.value
 
 
 @pytest.mark.parametrize("gap", [1e-6, 1e-3])
-def test_a_small_asymmetry_is_seen_in_double_precision(gap, roads):
-    bad = roads.copy()
+def test_a_small_asymmetry_is_found_in_double_precision(gap, road_distances):
+    bad = road_distances.copy()
     bad[50, 3] += gap
     for solver in SOLVERS:
         with pytest.raises(DataError, match="symmetric") as refused:
             fit_source(bad, metric="precomputed", solver=solver)
-        assert says(refused, 50, 3), refused.value
+        assert mentions(refused, 50, 3), refused.value
 
 
-def test_rounding_is_no_asymmetry(roads):
-    nearly = roads * (1 + 1e-15 * np.random.default_rng(0).normal(size=roads.shape))
-    same_points(fit_source(nearly, metric="precomputed").embedding, plain.classical(roads, 2)[1], 1e-9)
+def test_rounding_is_not_an_asymmetry(road_distances):
+    nearly = road_distances * (1 + 1e-15 * np.random.default_rng(0).normal(size=road_distances.shape))
+    same_points(
+        fit_source(nearly, metric="precomputed").embedding, plain.classical(road_distances, 2)[1], 1e-9
+    )
 
 
-def test_a_function_that_is_no_metric_is_refused(rows):
+def test_a_function_that_is_not_a_metric_is_refused(rows):
     for function in (lambda x, y: x[0] - y[0], lambda x, y: np.nan, lambda x, y: -1.0):
         with pytest.raises(DataError):
             fit_source(rows, metric=function)
 
 
-def test_a_function_that_tells_the_order_of_its_arguments_is_refused(rows):
+def test_an_asymmetric_function_is_refused(rows):
     with pytest.raises(DataError, match="symmetric"):
         fit_source(rows, metric=lambda x, y: abs(2 * x[0] - y[0]) * bool((x != y).any()))
 
@@ -487,12 +493,12 @@ def test_a_matrix_that_is_not_square_is_refused(shape):
     for solver in ("auto", *SOLVERS):
         with pytest.raises(DataError, match="square") as refused:
             fit_source(np.ones(shape), metric="precomputed", solver=solver)
-        assert says(refused, *shape)
+        assert mentions(refused, *shape)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_more_components_than_positive_eigenvalues(solver):
-    """The message says how many there are."""
+def test_more_components_than_positive_eigenvalues_are_refused(solver):
+    """The message contains the number of positive eigenvalues."""
     line = plain.distances(np.array([0.0, 1.0, 3.0, 7.0, 8.5, 20.0])[:, None])
     with pytest.raises(ParameterError, match=r"\b1\b") as refused:
         fit_source(line, n_components=2, metric="precomputed", solver=solver)
@@ -501,21 +507,23 @@ def test_more_components_than_positive_eigenvalues(solver):
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_how_many_positive_eigenvalues_there_are_of_distances_that_no_space_has(solver, roads):
-    values, _ = plain.classical(roads, 1)
+def test_the_error_names_the_number_of_positive_eigenvalues(solver, road_distances):
+    values, _ = plain.classical(road_distances, 1)
     positive = int(np.sum(values > 1e-9 * values[0]))
     with pytest.raises(ParameterError, match=rf"\b{positive}\b"):
-        fit_source(roads, n_components=positive + 1, metric="precomputed", solver=solver, max_passes=60)
+        fit_source(
+            road_distances, n_components=positive + 1, metric="precomputed", solver=solver, max_passes=60
+        )
 
 
-def test_more_components_than_features_or_points(rows):
+def test_more_components_than_features_or_points_are_refused(rows):
     for given in ({"n_components": D + 1}, {"n_components": D + 1, "solver": "exact"}, {"n_components": N}):
         with pytest.raises(ParameterError) as refused:
             fit_source(rows, **given)
         assert refused.value.parameter == "n_components"
 
 
-def test_all_points_in_one_place_are_refused():
+def test_identical_points_are_refused():
     for solver in ("auto", *SOLVERS):
         with pytest.raises((ParameterError, DataError)):
             fit_source(np.full((8, 3), 2.5), solver=solver)
@@ -536,7 +544,7 @@ def test_all_points_in_one_place_are_refused():
         ("tol", -1.0),
     ],
 )
-def test_impossible_parameters_are_refused(parameter, value, rows):
+def test_invalid_parameters_are_refused(parameter, value, rows):
     with pytest.raises(ParameterError) as refused:
         ClassicalMDS(**{parameter: value}).fit(rows)
     assert refused.value.parameter == parameter
@@ -548,7 +556,7 @@ def test_rows_of_another_length_are_refused(rows):
         ours.transform(plain.distances(rows)[:, :-1])
 
 
-def test_nothing_is_left_of_a_model_that_was_refused(tmp_path):
+def test_a_refused_fit_does_not_affect_later_ones(tmp_path):
     zarr.create_array(tmp_path / "d.zarr", data=BAD["asymmetric"][0])
     with pytest.raises(DataError):
         ClassicalMDS(metric="precomputed").fit(tmp_path / "d.zarr")
@@ -558,7 +566,7 @@ def test_nothing_is_left_of_a_model_that_was_refused(tmp_path):
 
 
 @pytest.mark.parametrize("solver", ["covariance", "exact", "krylov"])
-def test_rounding_of_single_precision_is_no_dimension(solver):
+def test_rounding_of_single_precision_is_not_a_dimension(solver):
     rng = np.random.default_rng(0)
     places = rng.integers(-50, 51, (300, 3)) * 8.0 + 1.0
     rows = (places @ rng.integers(-50, 51, (3, 12))).astype(np.float32)  # exact, of rank 3

@@ -1,4 +1,4 @@
-"""Bins found by a table are those that a search finds."""
+"""The bins from the lookup table equal those of a binary search."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ VALUES = {
 
 @pytest.mark.parametrize("kind", VALUES)
 @pytest.mark.parametrize("number", [2, 50, 3_000])
-def test_a_table_finds_what_a_search_finds(kind, number):
+def test_the_lookup_table_equals_a_binary_search(kind, number):
     values = VALUES[kind]
     edges = np.unique(np.quantile(values, np.linspace(0, 1, number + 1)[1:-1]))
-    asked = np.concatenate([values, edges, np.nextafter(edges, np.inf), np.nextafter(edges, 0), [0.0, 1e300]])
+    queries = np.concatenate(
+        [values, edges, np.nextafter(edges, np.inf), np.nextafter(edges, 0), [0.0, 1e300]]
+    )
     bins = Bins(edges)
-    np.testing.assert_array_equal(bins.of(asked), np.searchsorted(edges, asked))
+    np.testing.assert_array_equal(bins.of(queries), np.searchsorted(edges, queries))
     assert bins.of(np.array([np.nan]))[0] <= len(edges)

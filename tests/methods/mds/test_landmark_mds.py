@@ -1,4 +1,4 @@
-"""Landmark scaling: exact where distances are Euclidean, and elsewhere what the plain formula gives."""
+"""Landmark scaling is exact for Euclidean distances, and equals the plain formula for others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streamdr.methods import mds
 from streamdr.methods.mds import distances
 
 N, D, K = 90, 6, 3
-WAYS: list[Literal["maxmin", "random"]] = ["maxmin", "random"]
+CHOICES: list[Literal["maxmin", "random"]] = ["maxmin", "random"]
 
 
 def flat(n=N, rank=K, seed=0, offset=0.0):
@@ -34,7 +34,7 @@ def flat(n=N, rank=K, seed=0, offset=0.0):
 
 @pytest.fixture(scope="module")
 def rows():
-    """Points of six dimensions, of which three are wide."""
+    """Points of six features, with a large variance in three dimensions."""
     rng = np.random.default_rng(1)
     return flat() + 0.2 * rng.normal(size=(N, D)) + 1.0
 
@@ -58,14 +58,14 @@ def up_to_sign(got, want):
 
 
 def chebyshev(x, y):
-    """A metric of one's own."""
+    """A user-defined metric."""
     return np.abs(x - y).max()
 
 
 # Euclidean distances in few dimensions
 
 
-@pytest.mark.parametrize("landmarks", WAYS)
+@pytest.mark.parametrize("landmarks", CHOICES)
 @pytest.mark.parametrize("n_landmarks", [K + 1, 10, 40, N])
 def test_euclidean_distances_are_recovered(n_landmarks, landmarks):
     rows, new = flat(offset=2.0), flat(20, seed=5, offset=2.0)
@@ -77,7 +77,7 @@ def test_euclidean_distances_are_recovered(n_landmarks, landmarks):
     assert len(present(ours.landmark_rows_)) == n_landmarks
 
 
-@pytest.mark.parametrize("landmarks", WAYS)
+@pytest.mark.parametrize("landmarks", CHOICES)
 def test_stored_euclidean_distances_are_recovered(landmarks):
     rows, new = flat(), flat(20, seed=5)
     wanted = plain.distances(rows)
@@ -87,7 +87,7 @@ def test_stored_euclidean_distances_are_recovered(landmarks):
     assert ours.stress_ == pytest.approx(0.0, abs=1e-8)
 
 
-@pytest.mark.parametrize("landmarks", WAYS)
+@pytest.mark.parametrize("landmarks", CHOICES)
 def test_a_large_offset_changes_nothing(landmarks):
     rows = flat(offset=1e8)
     for metric in ("euclidean", "cityblock"):
@@ -101,9 +101,9 @@ def test_a_large_offset_changes_nothing(landmarks):
 # The plain formula
 
 
-@pytest.mark.parametrize("landmarks", WAYS)
+@pytest.mark.parametrize("landmarks", CHOICES)
 @pytest.mark.parametrize("metric", ["euclidean", "cityblock", "cosine", chebyshev, "precomputed"])
-def test_any_metric_is_the_plain_formula(metric, landmarks, rows, new):
+def test_any_metric_equals_the_plain_formula(metric, landmarks, rows, new):
     def between(x, y):
         if callable(metric):
             return np.array([[metric(a, b) for b in y] for a in x])
@@ -129,7 +129,7 @@ def test_any_metric_is_the_plain_formula(metric, landmarks, rows, new):
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cityblock"])
-def test_with_every_row_a_landmark_it_is_classical_scaling(metric, rows, new):
+def test_landmark_mds_of_all_rows_is_classical_mds(metric, rows, new):
     ours = LandmarkMDS(K, metric=metric, n_landmarks=N).fit(rows)
     whole = ClassicalMDS(K, metric=metric, solver="exact").fit(rows)
     np.testing.assert_allclose(ours.eigenvalues_, whole.eigenvalues_, rtol=1e-9)
@@ -138,26 +138,26 @@ def test_with_every_row_a_landmark_it_is_classical_scaling(metric, rows, new):
         same_points(up_to_sign(ours.transform(given), want), want)
 
 
-def test_with_every_row_a_landmark_it_is_pca(rows):
+def test_landmark_mds_of_all_rows_is_pca(rows):
     pca = sklearn.decomposition.PCA(K).fit(rows)
     ours = LandmarkMDS(K, n_landmarks=N).fit(rows)
     want = pca.transform(rows)
     same_points(up_to_sign(ours.transform(rows), want), want)
 
 
-def test_landmarks_go_where_classical_scaling_puts_them(rows):
+def test_landmarks_have_the_coordinates_of_classical_mds(rows):
     ours = LandmarkMDS(K, metric="cityblock", n_landmarks=20).fit(rows)
     chosen = rows[present(ours.landmark_rows_).astype(int)]
     _, want = plain.classical(plain.distances(chosen, metric="cityblock"), K)
     same_points(up_to_sign(ours.transform(chosen), want), want)
 
 
-# Which rows are landmarks
+# The choice of landmarks
 
 
-@pytest.mark.parametrize("landmarks", WAYS)
+@pytest.mark.parametrize("landmarks", CHOICES)
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "precomputed"])
-def test_landmarks_are_different_rows(metric, landmarks, rows):
+def test_landmarks_are_distinct_rows(metric, landmarks, rows):
     given = plain.distances(rows) if metric == "precomputed" else rows
     for n_landmarks in (4, 30, N):
         ours = LandmarkMDS(2, metric=metric, n_landmarks=n_landmarks, landmarks=landmarks).fit(given)
@@ -166,7 +166,7 @@ def test_landmarks_are_different_rows(metric, landmarks, rows):
 
 
 def test_maxmin_landmarks_are_far_from_each_other(rows):
-    """Each is at least as far from all taken before as any row is left from all: within that no two are."""
+    """No two landmarks are closer than the largest distance of any row to its nearest landmark."""
     wanted = plain.distances(rows)
     ours = LandmarkMDS(2, n_landmarks=15, landmarks="maxmin").fit(rows)
     chosen = present(ours.landmark_rows_).astype(int)
@@ -179,14 +179,14 @@ def test_maxmin_landmarks_are_far_from_each_other(rows):
     assert wanted[np.ix_(at_random, at_random)][~np.eye(15, dtype=bool)].min() < closest
 
 
-def test_maxmin_finds_what_stands_apart(rows):
+def test_maxmin_finds_outliers(rows):
     some = rows.copy()
     some[[7, 50]] += 1000.0
     some[50] *= -1
     assert {7, 50} <= set(present(LandmarkMDS(2, n_landmarks=4).fit(some).landmark_rows_).tolist())
 
 
-def test_seeds(rows):
+def test_seeds_of_random_landmarks(rows):
     one, again, other = (
         LandmarkMDS(2, n_landmarks=10, landmarks="random", random_state=seed).fit(rows) for seed in (0, 0, 1)
     )
@@ -194,27 +194,27 @@ def test_seeds(rows):
     assert set(present(one.landmark_rows_).tolist()) != set(present(other.landmark_rows_).tolist())
 
 
-def test_fewer_places_than_landmarks():
-    """Thirty rows on five places: five landmarks are all that can be told apart."""
+def test_fewer_distinct_points_than_landmarks():
+    """Thirty rows have five distinct values: there are at most five distinct landmarks."""
     places = flat(5)
     rows = places[np.arange(30) % 5]
     ours = LandmarkMDS(K, n_landmarks=20).fit(rows)
     same_points(plain.distances(ours.transform(rows)), plain.distances(rows))
 
 
-def test_duplicates_go_to_one_place(rows):
+def test_duplicates_have_the_same_coordinates(rows):
     double = np.concatenate([rows, rows])
     for metric in ("euclidean", "cityblock"):
         placed = LandmarkMDS(2, metric=metric, n_landmarks=20).fit(double).transform(double)
         same_points(placed[:N], placed[N:], 1e-12)
 
 
-# What is told of it
+# Stress and other attributes
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cityblock", "precomputed"])
-@pytest.mark.parametrize("landmarks", WAYS)
-def test_the_stress_is_that_of_all_pairs_where_they_are_few(metric, landmarks, rows):
+@pytest.mark.parametrize("landmarks", CHOICES)
+def test_the_stress_of_few_rows_is_that_of_all_pairs(metric, landmarks, rows):
     stored = metric == "precomputed"
     wanted = plain.distances(rows, metric="cityblock" if stored else metric)
     given = wanted if stored else rows
@@ -229,7 +229,7 @@ def test_the_stress_is_that_of_all_pairs_where_they_are_few(metric, landmarks, r
     np.testing.assert_allclose(ours.shepard_distances_[order], plain.of_pairs(reached)[best], atol=1e-9)
 
 
-def test_the_stress_of_many_rows_is_that_of_some_pairs():
+def test_the_stress_of_many_rows_is_that_of_sampled_pairs():
     rows = np.random.default_rng(4).normal(size=(3000, 5)) * [4, 3, 1, 0.5, 0.5]
     ours = LandmarkMDS(2, n_landmarks=50).fit(rows)
     placed = ours.transform(rows)
@@ -245,11 +245,11 @@ def test_the_stress_of_many_rows_is_that_of_some_pairs():
 def test_few_landmarks_are_nearly_as_good_as_all():
     rows = np.random.default_rng(4).normal(size=(400, 5)) * [4, 3, 1, 0.5, 0.5]
     best = ClassicalMDS(2, solver="exact").fit(rows).stress_
-    for landmarks in WAYS:
+    for landmarks in CHOICES:
         assert LandmarkMDS(2, n_landmarks=40, landmarks=landmarks).fit(rows).stress_ < 1.2 * best
 
 
-def test_by_the_name_of_its_kind(rows):
+def test_the_kind_landmark_of_the_mds_factory(rows):
     ours = MDS(kind="landmark", n_landmarks=10)
     assert isinstance(ours, LandmarkMDS)
     assert ours.get_params()["n_landmarks"] == 10
@@ -284,7 +284,7 @@ def test_single_precision(rows):
             same_points(placed.astype(float), want.transform(single.astype(np.float64)), tolerance)
 
 
-def test_bytes_do_not_wrap():
+def test_unsigned_bytes_do_not_overflow():
     small = np.random.default_rng(4).integers(180, 256, size=(40, 6), dtype=np.uint8)
     for metric in ("euclidean", "cityblock", "cosine"):
         ours = LandmarkMDS(2, metric=metric, n_landmarks=15).fit(small)
@@ -294,7 +294,7 @@ def test_bytes_do_not_wrap():
 
 
 @pytest.mark.parametrize("chunks", [(7, 6), (1, 6), (90, 1), (31, 4)])
-def test_however_a_store_is_cut(chunks, rows, tmp_path, monkeypatch):
+def test_any_chunks_of_a_store(chunks, rows, tmp_path, monkeypatch):
     monkeypatch.setattr("streamdr.core.blocks.BLOCK_BYTES", 1 << 10)
     monkeypatch.setattr("streamdr.core.blocks.LARGEST_BLOCK_BYTES", 1 << 10)
     monkeypatch.setattr("streamdr.core.blocks.SEGMENT_BYTES", 1 << 11)
@@ -308,7 +308,7 @@ def test_however_a_store_is_cut(chunks, rows, tmp_path, monkeypatch):
     same_points(up_to_sign(ours.transform(rows), want), want)
 
 
-# What is refused
+# Invalid parameters and data
 
 
 def broken(*places, value):
@@ -329,8 +329,8 @@ def broken(*places, value):
     ],
     ids=["negative", "diagonal", "asymmetric", "infinite", "missing"],
 )
-def test_bad_distances_are_refused_by_their_pair(bad, pair):
-    """Wherever they are: not just between landmarks."""
+def test_errors_name_the_pair_of_an_invalid_distance(bad, pair):
+    """Also where the pair is not a pair of landmarks."""
     for seed in range(3):
         with pytest.raises(DataError) as refused:
             fit_source(bad, metric="precomputed", n_landmarks=4, random_state=seed)
@@ -355,24 +355,24 @@ def test_a_matrix_that_is_not_square_is_refused():
         ("n_components", {"n_components": K + 1, "n_landmarks": 30}),
     ],
 )
-def test_impossible_parameters_are_refused(parameter, given):
+def test_invalid_parameters_are_refused(parameter, given):
     with pytest.raises(ParameterError) as refused:
         LandmarkMDS(**given).fit(flat())
     assert refused.value.parameter == parameter
 
 
-def test_more_landmarks_than_rows_are_all_rows(rows):
+def test_all_rows_are_landmarks_if_there_are_fewer_rows(rows):
     ours = LandmarkMDS(2, n_landmarks=500).fit(rows)
     assert len(present(ours.landmark_rows_)) == N
 
 
-def test_points_in_one_place_are_refused():
+def test_identical_points_are_refused():
     with pytest.raises((ParameterError, DataError)):
         LandmarkMDS(2, n_landmarks=5).fit(np.full((20, 4), 3.0))
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cityblock", "cosine"])
-def test_pairs_are_as_far_apart_however_few_are_looked_at_together(monkeypatch, metric):
+def test_distances_of_pairs_do_not_depend_on_the_batch_size(monkeypatch, metric):
     points = np.random.default_rng(0).standard_normal((50, 7))
     pairs = np.random.default_rng(1).integers(0, 50, (333, 2))
     whole = distances.pair_distances(metric, points, pairs)

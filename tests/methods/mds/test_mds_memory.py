@@ -1,4 +1,4 @@
-"""Multidimensional scaling keeps to the memory that was planned for it, in a fresh process."""
+"""Multidimensional scaling stays within the planned memory, in a new process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print(json.dumps(report | {"after": planner.peak_resident()}))
 """
 
 SIDE = 8_300
-"""Distances of so many points do not fit in what their scaling may take."""
+"""The number of points whose distance matrix does not fit into the memory limit."""
 SHAPES = {
     "tall": ((60_000, 32), (8192, 32)),
     "many": ((8_000, 16), (4096, 16)),
@@ -60,7 +60,7 @@ CASES = {
     "nonmetric streamed": ("small square", "nonmetric_mds", {**STORED, "max_iter": 2, "n_init": 1}, 290),
     "nonmetric of distances": ("square", "nonmetric_mds", {**STORED, "max_iter": 1, "n_init": 1}, 520),
 }
-LONG = ("nonmetric of distances",)
+SLOW = ("nonmetric of distances",)
 
 
 @pytest.fixture(scope="module")
@@ -83,15 +83,15 @@ def stores(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.slow) if case in LONG else case for case in CASES]
+    "case", [pytest.param(case, marks=pytest.mark.slow) if case in SLOW else case for case in CASES]
 )
-def test_a_fresh_process_keeps_the_promise(stores, tmp_path, case):
-    """Also where the matrix of distances is larger than what it may take."""
+def test_a_new_process_stays_within_the_planned_memory(stores, tmp_path, case):
+    """Also where the distance matrix is larger than the memory limit."""
     shape, name, parameters, limit = CASES[case]
     assert shape != "square" or limit * MIB < 8 * SIDE**2
-    words = [stores / shape, name, json.dumps(parameters), limit * MIB, tmp_path]
+    arguments = [stores / shape, name, json.dumps(parameters), limit * MIB, tmp_path]
     done = subprocess.run(
-        [sys.executable, "-c", FIT, *map(str, words)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", FIT, *map(str, arguments)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""Pictures of scaling: every pair where it is, where it should be, and how the stress fell."""
+"""Plots of MDS: the Shepard diagram, and the stress by iteration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pairs(n: int = 50, **more: Any) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("more", [{}, {"shepard_disparities": None}])
-def test_pairs_are_points_beside_the_diagonal(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_a_shepard_diagram_has_pairs_and_the_diagonal(tmp_path: Path, more: dict[str, Any]) -> None:
     model = pairs(**more)
     (axes,) = plots.shepard(model, tmp_path / "shepard.png").axes
     drawn = np.asarray(axes.collections[0].get_offsets())
@@ -37,7 +37,7 @@ def test_pairs_are_points_beside_the_diagonal(tmp_path: Path, more: dict[str, An
     assert image.imread(tmp_path / "shepard.png").std() > 0
 
 
-def test_disparities_are_steps_that_rise_with_dissimilarities() -> None:
+def test_disparities_are_drawn_as_steps() -> None:
     order = np.argsort(pairs().shepard_dissimilarities)
     fitted = np.empty(50)
     fitted[order] = np.repeat(np.arange(5.0), 10)
@@ -48,7 +48,7 @@ def test_disparities_are_steps_that_rise_with_dissimilarities() -> None:
     np.testing.assert_array_equal(line.get_xdata(), np.sort(pairs().shepard_dissimilarities))
 
 
-def test_of_many_pairs_some_are_drawn_and_all_of_the_steps() -> None:
+def test_some_of_many_pairs_are_drawn_with_all_steps() -> None:
     n = 3 * plots.MOST_POINTS
     model = pairs(n)
     (axes,) = plots.shepard(model).axes
@@ -60,7 +60,7 @@ def test_of_many_pairs_some_are_drawn_and_all_of_the_steps() -> None:
     assert len(axes.lines[0].get_xdata()) == n
 
 
-def test_pairs_that_are_missing_are_left_out() -> None:
+def test_missing_pairs_are_left_out() -> None:
     model = pairs()
     model.shepard_dissimilarities[3] = np.nan
     (axes,) = plots.shepard(model).axes
@@ -82,14 +82,14 @@ def test_the_stress_curve_has_every_iteration_and_marks_the_last(tmp_path: Path,
     assert (tmp_path / "stress.svg").stat().st_size > 0
 
 
-def test_a_stress_that_ends_at_zero_is_drawn_as_far_as_a_log_scale_goes() -> None:
+def test_a_stress_of_zero_is_left_out_of_the_log_scale() -> None:
     (axes,) = plots.stress(SimpleNamespace(stress_history=np.array([0.1, 0.01, 0.0]))).axes
     (curve,) = axes.lines
     np.testing.assert_array_equal(curve.get_ydata(), [0.1, 0.01])
     assert axes.get_title(loc="left") == "3 iterations: stress 0"
 
 
-def test_where_there_is_nothing_to_draw_it_says_so(tmp_path: Path) -> None:
+def test_models_without_pairs_or_stress_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no pair of rows"):
         plots.shepard(pairs(0))
     for history in ([], [0.0]):

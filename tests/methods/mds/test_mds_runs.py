@@ -1,4 +1,4 @@
-"""Runs of multidimensional scaling: what is refused, what is appended to, and what is another matrix."""
+"""Runs of multidimensional scaling: invalid input, appended rows, and changed distance matrices."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ROW = 8 * D
 
 
 def rows_of(n=N, seed=0):
-    """Rows about a bent sheet."""
+    """Noisy rows on a curved surface."""
     rng = np.random.default_rng(seed)
     u, v = rng.uniform(-2, 2, size=(2, n))
     sheet = np.column_stack([2 * u, v, u * v / 2, np.sin(2 * u), u**2 / 2])
     return sheet + 0.1 * rng.normal(size=(n, D)) + 5.0
 
 
-def apart(rows):
+def cityblock_distances(rows):
     return np.abs(rows[:, None] - rows).sum(axis=2)
 
 
@@ -37,7 +37,7 @@ def _small_blocks(blocks_of):
     blocks_of(1 << 11)
 
 
-def test_directions_of_rows_give_the_same_bits_on_any_number_of_threads_and_with_a_ledger(tmp_path):
+def test_cosine_landmarks_have_the_same_bits_with_any_threads_and_a_ledger(tmp_path):
     path = stored(tmp_path / "x.zarr", rows_of(), (8, 3))
     method = LandmarkMDS(2, metric="cosine", n_landmarks=30, landmarks="random")
     one = bits(fit(method, path, workers=1).model)
@@ -61,7 +61,7 @@ def test_directions_of_rows_give_the_same_bits_on_any_number_of_threads_and_with
     ],
     ids=str,
 )
-def test_bad_configurations_are_refused_in_a_line(tmp_path, method, words):
+def test_invalid_configurations_are_refused_without_a_traceback(tmp_path, method, words):
     stored(tmp_path / "x.zarr", rows_of(), (16, D))
     config = {"input": {"path": "x.zarr"}, "method": method, "output": {"model": "out/model.zarr"}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
@@ -78,8 +78,8 @@ def test_bad_configurations_are_refused_in_a_line(tmp_path, method, words):
     [((20, 7), 99.5), ((7, 20), -1.0), ((9, 9), 0.5)],
     ids=["asymmetric", "negative", "diagonal"],
 )
-def test_bad_distances_are_refused_by_their_pair(tmp_path, name, pair, value):
-    bad = apart(rows_of())
+def test_errors_name_the_pair_of_an_invalid_distance(tmp_path, name, pair, value):
+    bad = cityblock_distances(rows_of())
     bad[pair] = value
     stored(tmp_path / "d.zarr", bad, (16, 64))
     config = {
@@ -90,13 +90,13 @@ def test_bad_distances_are_refused_by_their_pair(tmp_path, name, pair, value):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     outcome = program("run", "config.yaml", cwd=tmp_path)
     assert outcome.code != 0
-    told = " ".join(outcome.errors).replace(":", " ").replace(",", " ").split()
-    assert {str(number) for number in pair} <= set(told), outcome.err
+    words = " ".join(outcome.errors).replace(":", " ").replace(",", " ").split()
+    assert {str(number) for number in pair} <= set(words), outcome.err
     assert "Traceback" not in outcome.err
     assert not (tmp_path / "out/model.zarr").exists()
 
 
-# More rows
+# Appended rows
 
 
 def nights(place, method, rows, **sections):
@@ -104,7 +104,7 @@ def nights(place, method, rows, **sections):
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cityblock"])
-def test_appended_rows_are_all_that_is_read_and_landmarks_stay(tmp_path, metric):
+def test_only_appended_rows_are_read_and_landmarks_are_kept(tmp_path, metric):
     rows = rows_of(6000)
     method = {"name": "landmark_mds", "metric": metric, "n_landmarks": 40}
     run = nights(tmp_path, method, rows, output={"embedding": str(tmp_path / "z.zarr")})
@@ -116,7 +116,7 @@ def test_appended_rows_are_all_that_is_read_and_landmarks_stay(tmp_path, metric)
         size += added
         run.grow(size)
         report = run.run()
-        # What was not a whole grain is read again, and what has become a larger one.
+        # Rows of an incomplete grain, and of grains that became a larger one, are read again.
         assert report.fit.bytes_read <= (added + max(size / 16, 200)) * ROW
         assert report.fit.n_rows == size
         np.testing.assert_array_equal(run.model()["landmarks"], landmarks)
@@ -128,7 +128,7 @@ def test_appended_rows_are_all_that_is_read_and_landmarks_stay(tmp_path, metric)
     assert run.run().fit.bytes_read == 0
 
 
-def test_classical_scaling_of_points_is_appended_to(tmp_path):
+def test_classical_scaling_of_points_reads_only_appended_rows(tmp_path):
     rows = rows_of(4000)
     run = nights(tmp_path, {"name": "classical_mds"}, rows)
     run.write(3000)
@@ -140,7 +140,7 @@ def test_classical_scaling_of_points_is_appended_to(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["metric_mds", "nonmetric_mds"])
-def test_iterative_scaling_goes_on_from_where_points_are(tmp_path, name):
+def test_iterative_scaling_continues_from_the_earlier_configuration(tmp_path, name):
     rows = rows_of(160)
     run = nights(tmp_path, {"name": name, "n_init": 1}, rows)
     run.write(140, chunks=(20, D))
@@ -154,9 +154,9 @@ def test_iterative_scaling_goes_on_from_where_points_are(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["classical_mds", "landmark_mds", "metric_mds", "nonmetric_mds"])
-def test_a_larger_matrix_of_distances_is_another_one(tmp_path, name):
-    """Rows of it are longer too: that is nothing that was appended, and the model stays as it was."""
-    wanted = apart(rows_of(120))
+def test_a_larger_distance_matrix_is_refused(tmp_path, name):
+    """Its rows are longer too, so this is not an append. The model is not changed."""
+    wanted = cityblock_distances(rows_of(120))
     run = nights(tmp_path, {"name": name, "metric": "precomputed"}, wanted)
     for size in (90, 120):
         array = zarr.create_array(
@@ -170,9 +170,9 @@ def test_a_larger_matrix_of_distances_is_another_one(tmp_path, name):
     assert store.load_model(tmp_path / "out/model.zarr").model.n_features == 90
 
 
-def test_a_distance_that_changes_is_noticed(tmp_path):
-    """The ledger does not answer for what is no longer there."""
-    wanted = apart(rows_of(90))
+def test_a_changed_distance_is_read_again(tmp_path):
+    """The ledger is not used for changed data."""
+    wanted = cityblock_distances(rows_of(90))
     run = nights(tmp_path, {"name": "metric_mds", "metric": "precomputed"}, wanted)
     run.write(90, chunks=(30, 90))
     run.run()

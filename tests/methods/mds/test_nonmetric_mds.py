@@ -30,23 +30,23 @@ N = 40
 TIES: list[Literal["secondary", "primary"]] = ["secondary", "primary"]
 
 
-def plane(n=N, seed=0):
+def points_2d(n=N, seed=0):
     return np.random.default_rng(seed).normal(size=(n, 2)) * [3.0, 2.0]
 
 
-def solid(n=N, d=5, seed=1):
+def points_5d(n=N, d=5, seed=1):
     return np.random.default_rng(seed).normal(size=(n, d)) * np.linspace(3, 0.5, d)
 
 
 def noisy(n=N, seed=2):
-    """A map whose distances were measured badly."""
+    """The distances of a map with multiplicative noise."""
     rng = np.random.default_rng(seed)
     upper = np.triu(rng.uniform(0.7, 1.3, (n, n)), 1)
-    return plain.distances(plane(n)) * (upper + upper.T)
+    return plain.distances(points_2d(n)) * (upper + upper.T)
 
 
 def coarse(n=N):
-    """A few different dissimilarities, and so many ties."""
+    """Few different dissimilarities, and therefore many ties."""
     wanted = np.ceil(2 * noisy(n) / 3)
     np.fill_diagonal(wanted, 0.0)
     return wanted
@@ -57,9 +57,9 @@ def data_sets():
     iris = load_iris().data[::3] + 1e-3 * rng.normal(size=(50, 4))
     return {
         "iris": plain.distances(iris),
-        "solid": plain.distances(solid()),
-        "city blocks": plain.distances(solid(d=8), metric="cityblock"),
-        "angles": plain.distances(solid(), metric="cosine"),
+        "solid": plain.distances(points_5d()),
+        "city blocks": plain.distances(points_5d(d=8), metric="cityblock"),
+        "angles": plain.distances(points_5d(), metric="cosine"),
         "noisy": noisy(),
         "coarse": coarse(),
     }
@@ -73,51 +73,53 @@ def fit_source(values, weights=None, **parameters):
     return fitting.fit(method, open_source(values, weights=weights), Execution()).model
 
 
-def says(error, *words):
-    return all(re.search(rf"(?<![\w.]){re.escape(str(word))}\b", str(error.value)) for word in words)
+def mentions(error, *expected):
+    return all(re.search(rf"(?<![\w.]){re.escape(str(word))}\b", str(error.value)) for word in expected)
 
 
-def resized(points, to):
-    """Aligned with others, and of their size: a nonmetric configuration has none of its own."""
-    spread = [np.sqrt(np.sum((some - some.mean(axis=0)) ** 2)) for some in (points, to)]
-    return plain.aligned(points * spread[1] / spread[0], to)
+def aligned_and_scaled(points, to):
+    """Points aligned with others and scaled to their size, which nonmetric scaling does not determine."""
+    sizes = [np.sqrt(np.sum((some - some.mean(axis=0)) ** 2)) for some in (points, to)]
+    return plain.aligned(points * sizes[1] / sizes[0], to)
 
 
 # Isotonic regression
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_plain_reference_is_scikit_learns_isotonic_regression(seed):
+def test_the_plain_reference_equals_the_isotonic_regression_of_scikit_learn(seed):
     rng = np.random.default_rng(seed)
     values, weights = rng.normal(size=60).cumsum(), rng.uniform(0.1, 3, 60)
     np.testing.assert_allclose(
         plain.pava(values, weights), isotonic_regression(values, sample_weight=weights)
     )
-    unlike = rng.integers(0, 15, 60).astype(float)
-    want = IsotonicRegression().fit_transform(unlike, values, sample_weight=weights)
-    np.testing.assert_allclose(plain.disparities(unlike, values, "secondary", weights), want)
+    dissimilarities = rng.integers(0, 15, 60).astype(float)
+    want = IsotonicRegression().fit_transform(dissimilarities, values, sample_weight=weights)
+    np.testing.assert_allclose(plain.disparities(dissimilarities, values, "secondary", weights), want)
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_disparities_are_scikit_learns_isotonic_regression(name):
+def test_disparities_equal_the_isotonic_regression_of_scikit_learn(name):
     ours = NonmetricMDS(metric="precomputed").fit(DATA[name])
-    unlike, reached = ours.shepard_dissimilarities_, ours.shepard_distances_
-    want = IsotonicRegression().fit_transform(unlike, reached)
+    dissimilarities, reached = ours.shepard_dissimilarities_, ours.shepard_distances_
+    want = IsotonicRegression().fit_transform(dissimilarities, reached)
     np.testing.assert_allclose(present(ours.shepard_disparities_), want, rtol=0, atol=1e-9 * reached.max())
 
 
 @pytest.mark.parametrize("ties", TIES)
 @pytest.mark.parametrize("name", ["solid", "coarse"])
-def test_disparities_are_the_plain_ones(name, ties):
+def test_disparities_equal_the_plain_reference(name, ties):
     ours = NonmetricMDS(metric="precomputed", ties=ties).fit(DATA[name])
-    unlike, reached = ours.shepard_dissimilarities_, ours.shepard_distances_
-    want = plain.disparities(unlike, reached, ties)
+    dissimilarities, reached = ours.shepard_dissimilarities_, ours.shepard_distances_
+    want = plain.disparities(dissimilarities, reached, ties)
     np.testing.assert_allclose(present(ours.shepard_disparities_), want, rtol=0, atol=1e-9 * reached.max())
-    assert (np.diff(present(ours.shepard_disparities_)[np.lexsort((reached, unlike))]) >= -1e-9).all()
+    assert (
+        np.diff(present(ours.shepard_disparities_)[np.lexsort((reached, dissimilarities))]) >= -1e-9
+    ).all()
 
 
-def test_ties():
-    """Pairs that are equally unlike have one disparity by the secondary approach, and any by the primary."""
+def test_tied_pairs_have_equal_disparities_only_in_the_secondary_approach():
+    """Pairs of equal dissimilarity have one disparity (secondary approach) or several (primary)."""
     wanted = DATA["coarse"]
     secondary, primary = (NonmetricMDS(metric="precomputed", ties=ties).fit(wanted) for ties in TIES)
     for level in np.unique(secondary.shepard_dissimilarities_):
@@ -130,7 +132,7 @@ def test_ties():
     assert NonmetricMDS().ties == "secondary"
 
 
-def test_ties_do_not_matter_where_there_are_none():
+def test_both_approaches_are_equal_without_ties():
     secondary, primary = (NonmetricMDS(metric="precomputed", ties=ties).fit(DATA["solid"]) for ties in TIES)
     assert primary.stress_ == pytest.approx(secondary.stress_, rel=1e-6)
 
@@ -160,7 +162,7 @@ def test_the_stress_does_not_rise(name):
 
 
 @pytest.mark.parametrize("name", ["solid", "noisy", "coarse"])
-def test_nothing_more_is_to_be_had_by_small_moves(name):
+def test_small_moves_do_not_lower_the_stress(name):
     wanted = DATA[name]
     ours = NonmetricMDS(metric="precomputed", tol=1e-12, max_iter=3000).fit(wanted)
     size, rng = np.abs(ours.embedding_).max(), np.random.default_rng(0)
@@ -173,7 +175,7 @@ def test_nothing_more_is_to_be_had_by_small_moves(name):
 # Against scikit-learn
 
 
-def theirs(wanted, n_init, init):
+def scikit_learn_mds(wanted, n_init, init):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = sklearn.manifold.MDS(
@@ -189,15 +191,15 @@ def theirs(wanted, n_init, init):
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_at_least_as_low_as_scikit_learns(name):
+def test_the_stress_is_at_most_that_of_scikit_learn(name):
     wanted = DATA[name]
     ours = NonmetricMDS(metric="precomputed").fit(wanted)
-    every = [theirs(wanted, 4, "random"), theirs(wanted, 1, "classical_mds")]
+    every = [scikit_learn_mds(wanted, 4, "random"), scikit_learn_mds(wanted, 1, "classical_mds")]
     want = min(plain.nonmetric_stress(wanted, points) for points in every)
     assert plain.nonmetric_stress(wanted, ours.embedding_) <= want * (1 + 1e-6)
 
 
-def test_lower_than_metric_scaling_has():
+def test_the_stress_is_lower_than_that_of_metric_scaling():
     for name, wanted in DATA.items():
         metric = streamdr.MetricMDS(metric="precomputed", n_init=2).fit(wanted)
         ours = NonmetricMDS(metric="precomputed").fit(wanted)
@@ -219,18 +221,18 @@ MONOTONE: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", MONOTONE)
-def test_a_monotone_function_of_the_distances_leads_to_the_same_map(name):
-    places = plane(30, seed=3)
+def test_a_monotone_function_of_distances_gives_the_same_map(name):
+    places = points_2d(30, seed=3)
     wanted = MONOTONE[name](plain.distances(places))
     ours = NonmetricMDS(metric="precomputed", tol=1e-10, max_iter=2000).fit(wanted)
     assert ours.stress_ < 5e-3
-    np.testing.assert_allclose(resized(ours.embedding_, places), places, atol=0.25)
+    np.testing.assert_allclose(aligned_and_scaled(ours.embedding_, places), places, atol=0.25)
 
 
 @pytest.mark.parametrize(
     ("data", "name"), [*(("noisy", name) for name in MONOTONE), ("solid", "large"), ("solid", "small")]
 )
-def test_a_monotone_function_of_dissimilarities_leads_to_the_same_stress(data, name):
+def test_a_monotone_function_of_dissimilarities_gives_the_same_stress(data, name):
     wanted = DATA[data]
     moved = MONOTONE[name](wanted)
     one, other = (
@@ -241,8 +243,8 @@ def test_a_monotone_function_of_dissimilarities_leads_to_the_same_stress(data, n
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cityblock", "cosine"])
-def test_points_are_as_good_as_their_distances(metric):
-    rows = solid()
+def test_points_give_the_same_result_as_their_distances(metric):
+    rows = points_5d()
     of_rows = NonmetricMDS(metric=metric, max_iter=40).fit(rows)
     of_matrix = NonmetricMDS(metric="precomputed", max_iter=40).fit(plain.distances(rows, metric=metric))
     assert of_rows.stress_ == pytest.approx(of_matrix.stress_, rel=1e-4)
@@ -254,14 +256,14 @@ def test_points_are_as_good_as_their_distances(metric):
 
 
 @pytest.mark.parametrize("metric", ["precomputed", "cityblock"])
-def test_bins_come_close_to_what_is_exact(metric):
-    """Distances that do not fit in memory are binned; the stress that counts is that of all pairs."""
-    rows = solid(60)
+def test_bins_are_close_to_the_exact_result(metric):
+    """Distances that do not fit into memory are binned. The exact stress is that of all pairs."""
+    rows = points_5d(60)
     wanted = plain.distances(rows, metric="cityblock")
     given = wanted if metric == "precomputed" else rows
     method = mds.NonmetricMDS(metric=metric, n_init=1, max_iter=80)
     routes = method.routes(MatrixSpec(given.shape[0], given.shape[1], given.dtype))
-    assert len(routes) > 1, "one that keeps all pairs, and one that does not"
+    assert len(routes) > 1, "one route keeps all pairs in memory, and one streams them"
     models = [checked(StressModel, in_memory(route.method, given)) for route in routes]
     for model in models:
         true = plain.nonmetric_stress(wanted, model.embedding)
@@ -270,9 +272,9 @@ def test_bins_come_close_to_what_is_exact(metric):
         assert present(model.shepard_disparities).shape == present(model.shepard_distances).shape
 
 
-def test_few_bins_are_coarse_and_many_are_fine():
-    """Pairs of a bin are tied: the stress that is told is never below what it is without these ties."""
-    wanted = plain.distances(solid(60))
+def test_more_bins_lower_the_stress():
+    """Pairs of a bin are tied: the reported stress is never below the stress without these ties."""
+    wanted = plain.distances(points_5d(60))
     spec = MatrixSpec(wanted.shape[0], wanted.shape[1], wanted.dtype)
     true = []
     for n_bins in (10, 100, 10_000):
@@ -293,23 +295,23 @@ def incomplete(n, share, seed=0):
 
 
 def test_a_map_is_recovered_from_the_order_of_some_of_its_distances():
-    places = plane()
+    places = points_2d()
     wanted = np.where(incomplete(N, 0.3), np.nan, plain.distances(places) ** 2)
     ours = NonmetricMDS(metric="precomputed", tol=1e-10, max_iter=2000).fit(wanted)
     assert ours.stress_ == pytest.approx(plain.nonmetric_stress(wanted, ours.embedding_), rel=1e-6, abs=1e-9)
     assert ours.stress_ < 5e-3
-    np.testing.assert_allclose(resized(ours.embedding_, places), places, atol=0.4)
+    np.testing.assert_allclose(aligned_and_scaled(ours.embedding_, places), places, atol=0.4)
 
 
 def test_disconnected_pairs_are_refused():
-    wanted = plain.distances(plane(12))
+    wanted = plain.distances(points_2d(12))
     wanted[:5, 5:] = wanted[5:, :5] = np.nan
     with pytest.raises(DataError) as refused:
         fit_source(wanted, metric="precomputed")
-    assert says(refused, 0, 5), refused.value
+    assert mentions(refused, 0, 5), refused.value
 
 
-def test_a_weight_is_a_point_that_is_there_so_often():
+def test_weights_equal_repeated_points():
     times = np.random.default_rng(5).integers(1, 4, 20)
     wanted = noisy(20)
     for storage in ("memory", "stream"):
@@ -318,12 +320,12 @@ def test_a_weight_is_a_point_that_is_there_so_often():
         assert ours.stress == pytest.approx(want, rel=1e-6)
 
 
-# Rows that were there, and new ones
+# Fitted and new rows
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "precomputed"])
-def test_training_rows_go_exactly_where_they_are(metric):
-    rows = solid()
+def test_training_rows_keep_their_exact_coordinates(metric):
+    rows = points_5d()
     given = plain.distances(rows) if metric == "precomputed" else rows
     ours = NonmetricMDS(metric=metric).fit(given)
     np.testing.assert_array_equal(ours.transform(given), ours.embedding_)
@@ -331,19 +333,19 @@ def test_training_rows_go_exactly_where_they_are(metric):
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "precomputed"])
-def test_a_new_point_goes_where_it_belongs(metric):
-    everybody = plane(N + 6, seed=4)
-    places, new = everybody[:N], everybody[N:]
+def test_new_points_have_their_true_positions(metric):
+    all_points = points_2d(N + 6, seed=4)
+    places, new = all_points[:N], all_points[N:]
     stored = metric == "precomputed"
     given = plain.distances(places) if stored else places
     ours = NonmetricMDS(metric=metric, tol=1e-10, max_iter=2000).fit(given)
     placed = ours.transform(plain.distances(new, places) if stored else new)
     together = np.concatenate([ours.embedding_, placed])
-    np.testing.assert_allclose(resized(together, everybody), everybody, atol=0.5)
+    np.testing.assert_allclose(aligned_and_scaled(together, all_points), all_points, atol=0.5)
 
 
 def test_a_saved_model_maps_the_same(tmp_path):
-    rows, new = solid(), solid(4, seed=9)
+    rows, new = points_5d(), points_5d(4, seed=9)
     ours = NonmetricMDS(n_init=2).fit(rows)
     ours.save(tmp_path / "model.zarr")
     again = streamdr.load_model(tmp_path / "model.zarr")
@@ -352,7 +354,7 @@ def test_a_saved_model_maps_the_same(tmp_path):
     np.testing.assert_array_equal(again.shepard_disparities_, ours.shepard_disparities_)
 
 
-def test_by_the_name_of_its_kind():
+def test_the_kind_nonmetric_of_the_mds_factory():
     ours = MDS(3, kind="nonmetric", ties="primary")
     assert isinstance(ours, NonmetricMDS)
     assert (ours.n_components, ours.ties, ours.n_init) == (3, "primary", 8)
@@ -374,14 +376,14 @@ def test_the_best_of_several_starts_is_kept():
 # Hostile data
 
 
-def test_where_all_pairs_are_alike_there_is_no_order():
+def test_equal_dissimilarities_are_refused():
     for ties in TIES:
         with pytest.raises(DataError, match="order"):
             fit_source(1.0 - np.eye(10), metric="precomputed", ties=ties)
 
 
-def test_groups_that_are_far_apart():
-    """The order alone lets groups shrink to points; they do not end where numbers do."""
+def test_groups_far_apart_stay_finite():
+    """With the order alone, groups may shrink to points, but coordinates must stay finite."""
     rng = np.random.default_rng(0)
     rows = np.concatenate([rng.normal(size=(10, 3)) + offset for offset in (0.0, 1e3, 1e6)])
     ours = NonmetricMDS(tol=1e-12, max_iter=1000).fit(rows)
@@ -390,8 +392,8 @@ def test_groups_that_are_far_apart():
     assert np.isfinite(ours.stress_history_).all()
 
 
-def test_points_that_are_there_twice():
-    rows = np.concatenate([solid(15), solid(15)])
+def test_duplicate_points():
+    rows = np.concatenate([points_5d(15), points_5d(15)])
     for ties in TIES:
         ours = NonmetricMDS(ties=ties).fit(rows)
         want = plain.nonmetric_stress(plain.distances(rows), ours.embedding_, ties)
@@ -407,7 +409,7 @@ def test_single_precision_and_bytes():
         assert ours.transform(small.astype(dtype)).dtype == np.float32
 
 
-# What is refused
+# Invalid parameters and data
 
 
 def broken(*places, value):
@@ -425,12 +427,12 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_bad_distances_are_refused_by_their_pair(what):
-    bad, words = BAD[what]
+@pytest.mark.parametrize("case", BAD)
+def test_errors_name_the_pair_of_an_invalid_distance(case):
+    bad, expected = BAD[case]
     with pytest.raises(DataError) as refused:
         fit_source(bad, metric="precomputed")
-    assert says(refused, *words), refused.value
+    assert mentions(refused, *expected), refused.value
 
 
 def test_a_matrix_that_is_not_square_is_refused():
@@ -451,7 +453,7 @@ def test_a_matrix_that_is_not_square_is_refused():
         ("metric", "manhattan"),
     ],
 )
-def test_impossible_parameters_are_refused(parameter, value):
+def test_invalid_parameters_are_refused(parameter, value):
     with pytest.raises(ParameterError) as refused:
-        NonmetricMDS(**{parameter: value}).fit(solid())
+        NonmetricMDS(**{parameter: value}).fit(points_5d())
     assert refused.value.parameter == parameter
