@@ -1,4 +1,4 @@
-"""Every registered method keeps the laws, on every kind of hostile data that has variance enough."""
+"""Every registered method obeys the laws, on every kind of hostile data with enough variance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamdr.methods.ppca.model import PPCAModel
 from streamdr.testing import HOSTILE, MISSING, check_method, check_passes, hostile_data
 
 LITTLE_NOISE = ("drifting", "uneven scales", "rank one")
-"""Where the largest direction is more than a million times as wide as the noise."""
+"""Data whose largest variance is more than a million times that of the noise."""
 
 
 LABELS = np.random.default_rng(3).integers(0, 3, size=60)
@@ -29,11 +29,11 @@ LABELS = np.random.default_rng(3).integers(0, 3, size=60)
 TEXT = np.array(["b", "a", "cd"])[LABELS]
 NUMBERS = LABELS + np.random.default_rng(4).normal(size=60)
 TARGETS = {"classes": [LABELS, TEXT], "numbers": [NUMBERS], "any": [LABELS, TEXT, NUMBERS]}
-"""What a method that learns from labels is given, by what they are to it."""
+"""The labels for supervised methods, by the kind of target of the method."""
 
 
 def targets(method: Method) -> list[Any]:
-    """The labels that an example of a method learns from. Some learners learn from numbers only."""
+    """The labels for an example of a method. Some learners need a numeric target."""
     if not isinstance(method, Supervised):
         return [None]
     numbers_only = getattr(method, "learner", "") in ("linear", "ridge")
@@ -52,7 +52,7 @@ def test_laws(name, kind):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_model_says_facts_of_itself(name):
+def test_every_model_reports_its_facts(name):
     data = hostile_data("kind", 60, 8)
     spec = MatrixSpec(data.shape[0], data.shape[1], data.dtype, LABELS.dtype)
     for method in METHODS[name].examples():
@@ -61,8 +61,10 @@ def test_every_model_says_facts_of_itself(name):
             facts = {fact.name: fact.value for fact in model.facts()}
             parameters = {field.name for field in fields(method)}
             if "n_components" in parameters:
-                assert {"components", "components of each"} & facts.keys(), "how much there is of it"
-                assert "solver" in facts, "and how it was found"
+                assert {"components", "components of each"} & facts.keys(), (
+                    "the number of components is a fact"
+                )
+                assert "solver" in facts, "the solver is a fact"
             if "k" in parameters:
                 assert {"kept", "task"} <= facts.keys()
             if "explained" not in facts:
@@ -77,20 +79,20 @@ def test_every_model_says_facts_of_itself(name):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_laws_of_the_accumulators_that_a_method_asks_for(name):
+def test_laws_of_the_accumulators_of_a_method(name):
     for method in METHODS[name].examples():
         (labels, *_) = targets(method)
         check_passes(method, hostile_data("kind", 30, 8), labels=None if labels is None else labels[:30])
 
 
-def takes_missing_values(name: str) -> bool:
+def allows_missing_values(name: str) -> bool:
     model: Any = METHODS[name].model
     return model.allow_nan is True
 
 
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("kind", [kind for kind in HOSTILE if kind not in LITTLE_NOISE])
-@pytest.mark.parametrize("name", [name for name in METHODS if takes_missing_values(name)])
+@pytest.mark.parametrize("name", [name for name in METHODS if allows_missing_values(name)])
 def test_laws_with_missing_values(name, kind, missing):
     for method in METHODS[name].examples():
         if getattr(method, "method", "") != "closed_form":
@@ -99,8 +101,8 @@ def test_laws_with_missing_values(name, kind, missing):
 
 @pytest.mark.parametrize("missing", [None, *MISSING])
 @pytest.mark.parametrize("kind", LITTLE_NOISE)
-def test_latent_variables_are_as_exact_as_there_is_noise(kind, missing):
-    """They are counted in units of the noise, beside which rounding may be large: no law can be stricter."""
+def test_latent_variables_are_exact_relative_to_the_noise(kind, missing):
+    """They are in units of the noise, and rounding may be large relative to it: no law can be stricter."""
     data = hostile_data(kind, 60, 8, missing=missing)
     for method in PPCA.examples():
         if missing is not None and method.method == "closed_form":
@@ -115,23 +117,23 @@ def test_latent_variables_are_as_exact_as_there_is_noise(kind, missing):
 
 
 @pytest.mark.parametrize("kind", LITTLE_NOISE)
-def test_laws_of_discriminants_that_are_shrunk(kind):
-    """Where one direction is that much wider than others, scores of unit variance are small differences."""
+def test_laws_of_discriminants_with_shrinkage(kind):
+    """Where one variance is much larger than others, scores of unit variance are small differences."""
     for shrinkage in (0.1, "auto"):
         check_method(LDA(shrinkage=shrinkage), hostile_data(kind, 60, 8), labels=LABELS)
 
 
-SCALED = [
+MDS_CASES = [
     (method.name, kind) for method in mds.METHODS for kind in HOSTILE if kind not in method.tags.inexact_on
 ]
 
 
-@pytest.mark.parametrize(("name", "kind"), SCALED)
-def test_laws_of_scaling_of_stored_distances(name, kind):
+@pytest.mark.parametrize(("name", "kind"), MDS_CASES)
+def test_laws_of_mds_of_stored_distances(name, kind):
     rows = hostile_data(kind, 60, 8).astype(float)
-    wanted = cdist(rows, rows)
+    distances = cdist(rows, rows)
     for method in METHODS[name].examples():
-        check_method(replace(method, metric="precomputed"), wanted)
+        check_method(replace(method, metric="precomputed"), distances)
 
 
 @pytest.mark.parametrize("whiten", ["pca", "zca"])
