@@ -69,20 +69,20 @@ def test_a_command_without_standard_streams_does_its_work(tmp_path, closed):
     assert (tmp_path / "out" / "model.zarr" / "zarr.json").exists()
 
 
-# The program, whose work goes on as soon as it is told to stop.
-TOLD_TO_STOP = """
+# The program, whose work continues after it is asked to stop.
+ASKED_TO_STOP = """
 import os
 from streamdr.cli import app, supervisor
 
 supervise, shown = supervisor.supervise, os.dup(1)
 
 def patiently(work, progress):
-    def told_first(channel):
+    def asked_first(channel):
         os.write(shown, b"ready\\n")
         channel.stop.wait()
         work(channel)
 
-    return supervise(told_first, progress)
+    return supervise(asked_first, progress)
 
 supervisor.supervise = patiently
 app.main()
@@ -117,7 +117,7 @@ def contents(place: Path) -> dict[Path, bytes]:
 @pytest.mark.parametrize(("number", "code"), STOPS)
 def test_every_command_in_the_background_stops(number, code, words, finished):
     before = contents(finished)
-    command = started(sys.executable, "-c", TOLD_TO_STOP, *words.split(), "--json", cwd=finished)
+    command = started(sys.executable, "-c", ASKED_TO_STOP, *words.split(), "--json", cwd=finished)
     assert present(command.stdout).readline() == "ready\n"
     work = {child.pid for child in psutil.Process(command.pid).children()}
     os.killpg(command.pid, signal.SIGHUP)

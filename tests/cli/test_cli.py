@@ -86,7 +86,7 @@ def test_version(tmp_path):
         (["ingest", "x.npy", "y.zarr", "--chunk-rows", "many"], "--chunk-rows"),
     ],
 )
-def test_a_command_line_that_means_nothing_ends_with_2(words, said, tmp_path):
+def test_an_invalid_command_line_ends_with_2(words, said, tmp_path):
     outcome = streamdr(*words, "--json", cwd=tmp_path)
     (message,) = outcome.errors
     assert outcome.code == 2
@@ -252,7 +252,7 @@ def test_ingest_refuses_what_it_cannot_read_and_what_exists(tmp_path):
 # ---- when things go wrong
 
 
-def test_every_problem_of_a_configuration_is_told_with_its_place(place):
+def test_every_problem_of_a_configuration_is_reported_with_its_position(place):
     write = place / "wrong.yaml"
     write.write_text("input: {path: x.zarr}\nmethod:\n  name: pca\n  n_componets: 3\n  whiten: zac\n")
     outcome = streamdr("run", "wrong.yaml", "--json", cwd=place)
@@ -271,7 +271,7 @@ def test_every_problem_of_a_configuration_is_told_with_its_place(place):
     ("words", "where"),
     [([], "config.yaml:5:17"), (["--set", "method.n_components=9"], "--set method.n_components")],
 )
-def test_a_parameter_that_the_data_cannot_satisfy_is_told_with_its_place(words, where, tmp_path, values):
+def test_a_parameter_that_does_not_suit_the_data_is_reported_with_its_line(words, where, tmp_path, values):
     write_store(tmp_path / "x.zarr", values)
     write_config(tmp_path, input={"path": "x.zarr"}, method={"n_components": 10})
     for command in ("fit", "plan"):
@@ -352,7 +352,7 @@ def test_an_unexpected_error_is_one_line_and_ends_with_1(tmp_path):
 @pytest.mark.parametrize(
     "words", ["inspect x.zarr --json", "run config.yaml", "-h", "run --help", "--version", "completion bash"]
 )
-def test_a_reader_who_has_read_enough_is_no_reason_to_complain(words, place):
+def test_a_closed_pipe_is_not_an_error(words, place):
     piped = f"{{ {shlex.quote(SCRIPT)} {words}; echo $? >&2; }} | true"
     done = subprocess.run(["bash", "-c", piped], cwd=place, capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[-1] == "0", "what was asked for is done"
@@ -373,7 +373,7 @@ def test_a_result_that_cannot_be_written_is_an_error(place):
     assert (done.returncode, done.stderr) == (1, "error: standard output: No space left on device\n")
 
 
-def test_a_run_outlives_whoever_reads_its_messages(place):
+def test_a_run_continues_when_the_reader_of_its_messages_is_gone(place):
     command = f"{shlex.quote(SCRIPT)} fit config.yaml --fresh --json"
     done = subprocess.run(
         ["bash", "-c", f"{command} 2> >(true)"], cwd=place, capture_output=True, text=True, check=True

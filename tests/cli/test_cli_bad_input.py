@@ -256,7 +256,7 @@ CASES: dict[str, tuple[Callable[[Path], Any], dict[str, Any], list[str]]] = {
 
 
 def refusal(outcome: Outcome, code: int) -> str:
-    """The one error, told to people and to programs alike."""
+    """Return the one error, which is the same for people and for programs."""
     assert outcome.code == code, outcome.err
     assert "Traceback" not in outcome.err
     (message,) = outcome.errors
@@ -266,12 +266,12 @@ def refusal(outcome: Outcome, code: int) -> str:
 
 
 def blame(outcome: Outcome) -> int:
-    """The exit code: 2 just where the error names a line of the configuration, which is to be mended."""
+    """Return the expected exit code: 2 if the error names a line of the configuration, otherwise 1."""
     return 2 if outcome.errors[0].startswith("config.yaml:") else 1
 
 
 def files(place: Path) -> set[str]:
-    """All there is, but for the memory of passes that were read to their end."""
+    """Return all files except those of the ledger."""
     names = (path.relative_to(place).as_posix() for path in place.rglob("*"))
     return {name for name in names if not name.startswith("out/.streamdr-ledger") and name != "out"}
 

@@ -55,7 +55,7 @@ def undisturbed(tmp_path_factory, store) -> Path:
 
 
 def chunks(output: Path) -> dict[Path, bytes]:
-    """What an output holds, without what every writing says anew."""
+    """Return the chunks of an output, without metadata that differs between runs."""
     return {file.relative_to(output): file.read_bytes() for file in output.glob("*/c/**/*") if file.is_file()}
 
 
@@ -129,7 +129,7 @@ def test_a_stopped_or_killed_transform_keeps_the_rows_that_were_written(number, 
 def test_stopping_what_cannot_be_resumed_leaves_nothing(what, tmp_path):
     recipe = {"n_rows": ROWS, "n_cols": COLS, "rank": 2}
     write_config(tmp_path, input={"path": "x.zarr", "synthetic": recipe})
-    np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, (ROWS, COLS))  # a hole in the disk
+    np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, (ROWS, COLS))  # a sparse file
     before = sorted(path.name for path in tmp_path.iterdir())
     words = ["fit", "config.yaml"] if what == "synthetic" else ["ingest", "x.npy", "x.zarr"]
     begun = disturbed(

@@ -34,7 +34,7 @@ COMMANDS = ("fit", "transform", "verify", "reprocess", "compare")
 TRACED = {"STREAMDR_TRACEBACK": "1"}
 
 
-def told_nowhere(outcome, place):
+def assert_not_shown(outcome, place):
     assert SECRET not in outcome.out
     assert SECRET not in outcome.err
     assert outcome.out.replace("\n", "").isprintable()
@@ -61,7 +61,7 @@ def test_a_run_never_shows_what_opens_a_store(tmp_path, kind):
     for words in (["plan", config, "--json"], ["run", config]):
         outcome = streamdr(*words, cwd=tmp_path, environment=AWAY)
         assert outcome.code != 0
-        told_nowhere(outcome, tmp_path)
+        assert_not_shown(outcome, tmp_path)
 
 
 @pytest.mark.slow
@@ -73,10 +73,10 @@ def test_no_key_of_a_configuration_shows_it(tmp_path, kind):
         config = prepared(place, section, key, ADDRESSES[kind])
         for words in (["plan", config, "--json"], ["run", config]):
             outcome = streamdr(*words, cwd=place, environment=AWAY | TRACED)
-            told_nowhere(outcome, place)
+            assert_not_shown(outcome, place)
         if key == "path":
             for command in COMMANDS:
-                told_nowhere(streamdr(command, config, cwd=place, environment=AWAY), place)
+                assert_not_shown(streamdr(command, config, cwd=place, environment=AWAY), place)
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def test_no_word_of_a_command_line_shows_it(tmp_path, kind):
     ]
     for words in lines:
         outcome = streamdr(*words, "--json", cwd=tmp_path, environment=AWAY | TRACED)
-        told_nowhere(outcome, tmp_path)
+        assert_not_shown(outcome, tmp_path)
 
 
 def test_a_command_line_is_repeated_without_them(monkeypatch):
@@ -126,7 +126,7 @@ def test_a_command_line_is_repeated_without_them(monkeypatch):
 def test_an_address_is_shown_without_its_keys(kind):
     address = ADDRESSES[kind]
     assert SECRET not in redact_value(address)
-    if kind not in ("space", "quote"):  # in the midst of a sentence nobody can tell where these end
+    if kind not in ("space", "quote"):  # within a sentence, the end of these is ambiguous
         assert SECRET not in redact(f"Generic error: {address}: not found (see {address!r})")
     assert SECRET not in str(DataError(f"{redact_value(address)}: is not there"))
     if kind not in ("slash", "mark", "hash", "fragment", "one slash", "file", "nowhere", "dots"):
@@ -138,7 +138,7 @@ def test_an_address_is_shown_without_its_keys(kind):
         assert SECRET not in str(refused.value) + repr(refused.value)
 
 
-def test_what_was_once_given_as_a_key_is_never_shown_whoever_says_it():
+def test_a_key_that_was_given_once_is_never_shown_in_any_message():
     parse_location("s3://AKID:very%2Fsecret%2Fword@bucket/x")
     with storage_options({"secret_access_key": "another-secret-word", "region": "eu-central-1"}):
         parse_location("s3://bucket/y")
@@ -188,7 +188,7 @@ def test_what_is_said_to_a_cluster_is_not_repeated_however_it_was_written(word, 
     for words in ([word], ["--set", word], ["--sett", word]):
         outcome = streamdr("plan", "config.yaml", *words, cwd=tmp_path, environment=TRACED)
         assert outcome.code != 0
-        told_nowhere(outcome, tmp_path)
+        assert_not_shown(outcome, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -221,4 +221,4 @@ def test_what_stands_in_the_wrong_place_of_a_configuration_is_not_repeated(tmp_p
         config.write_text(f"{text}execution: {json.dumps(execution)}\n")
         outcome = streamdr("plan", "config.yaml", cwd=tmp_path, environment=TRACED)
         assert outcome.code == 2
-        told_nowhere(outcome, tmp_path)
+        assert_not_shown(outcome, tmp_path)

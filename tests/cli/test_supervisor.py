@@ -40,7 +40,7 @@ except StageError as error:
 sys.exit(code)
 """
 
-TOLD = "stopping; a second signal stops at once"
+STOPPING = "stopping; a second signal stops at once"
 PATIENT = 'say("ready"); stop.wait(); say("clean"); channel.check()'
 # A mutex that is locked twice: a call into C that never returns, and keeps the interpreter to itself.
 HOLD_THE_GIL = """
@@ -103,7 +103,7 @@ def test_work_that_listens_stops_by_itself(number, code, send):
     send(process.pid, number)
     ended_with, said = ended(process)
     assert ended_with == code
-    assert sorted(said) == ["clean", "stopped", TOLD]
+    assert sorted(said) == ["clean", "stopped", STOPPING]
 
 
 def test_signals_that_come_together_are_one_request():
@@ -113,14 +113,14 @@ def test_signals_that_come_together_are_one_request():
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGCONT)
     ended_with, said = ended(process)
-    assert (ended_with, sorted(said)) == (130, ["clean", "stopped", TOLD])
+    assert (ended_with, sorted(said)) == (130, ["clean", "stopped", STOPPING])
 
 
 @pytest.mark.parametrize(("number", "code"), STOPS)
 def test_work_that_lets_nothing_else_run_is_ended_after_the_grace_period(number, code):
     process = started(HOLDING_THE_GIL, grace=0.2)
     process.send_signal(number)
-    assert ended(process) == (code, [TOLD, "the work did not stop within 0.2 seconds"])
+    assert ended(process) == (code, [STOPPING, "the work did not stop within 0.2 seconds"])
 
 
 def test_work_that_has_said_all_is_not_waited_for():
@@ -128,7 +128,7 @@ def test_work_that_has_said_all_is_not_waited_for():
     process = started("import atexit, time; atexit.register(time.sleep, 3600); " + PATIENT)
     process.send_signal(signal.SIGTERM)
     ended_with, said = ended(process)
-    assert (ended_with, sorted(said)) == (143, ["clean", "stopped", TOLD])
+    assert (ended_with, sorted(said)) == (143, ["clean", "stopped", STOPPING])
 
 
 def test_an_outcome_that_came_counts_whatever_the_worker_does_then():
@@ -139,13 +139,13 @@ def test_an_outcome_that_came_counts_whatever_the_worker_does_then():
     )
     process = started(work)
     process.send_signal(signal.SIGTERM)
-    assert ended(process) == (7, [TOLD])
+    assert ended(process) == (7, [STOPPING])
 
 
 def test_a_second_signal_ends_it_at_once():
     process = started(HOLDING_THE_GIL)
     process.send_signal(signal.SIGINT)
-    assert present(process.stdout).readline() == f"{TOLD}\n"
+    assert present(process.stdout).readline() == f"{STOPPING}\n"
     while process.poll() is None:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
@@ -153,7 +153,7 @@ def test_a_second_signal_ends_it_at_once():
     assert ended(process) == (130, ["the work received a second signal and was stopped at once"])
 
 
-def test_work_that_somebody_killed_is_told_of():
+def test_killed_work_is_reported():
     process = started('say("ready"); os.kill(os.getpid(), signal.SIGKILL)')
     assert ended(process) == (137, ["the work was killed by signal 9, perhaps because memory ran out"])
 
@@ -177,7 +177,7 @@ def test_ctrl_c_spares_the_processes_that_the_work_started():
     process = started(work)
     os.killpg(process.pid, signal.SIGINT)
     ended_with, said = ended(process)
-    assert (ended_with, sorted(said)) == (130, ["stopped", TOLD, "the helper ended with 0"])
+    assert (ended_with, sorted(said)) == (130, ["stopped", STOPPING, "the helper ended with 0"])
 
 
 def test_a_pass_that_was_cut_short_is_finished_for_those_who_watch_it():

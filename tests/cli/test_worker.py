@@ -28,7 +28,7 @@ from streamdr.workflow.run_context import RunContext
 
 
 class Diary:
-    """Progress, written down."""
+    """Progress that is recorded."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
@@ -66,7 +66,7 @@ def small(tmp_path) -> dict:
     return configuration(tmp_path, tmp_path / "x.zarr")
 
 
-def test_stages_are_carried_out_one_after_the_other(worker, small, tmp_path):
+def test_stages_run_one_after_the_other(worker, small, tmp_path):
     diary = Diary()
     plan = worker.run(StageRequest("plan", [small]), diary)
     fit = worker.run(StageRequest("fit", [small]), diary)
@@ -82,7 +82,7 @@ def test_stages_are_carried_out_one_after_the_other(worker, small, tmp_path):
 
 
 def test_a_report_is_the_same_on_both_sides(worker, small):
-    """All but time and memory, to the type: what a model says of itself to people comes along."""
+    """All but time and memory, to the type: facts and tables of the model are included."""
     there = worker.run(StageRequest("fit", [small]), Silent())
     here = pipeline.fit(RunContext(read(small), Silent(), threading.Event()))
     again = worker.run(StageRequest("fit", [small]), Silent())
@@ -118,7 +118,7 @@ def test_errors_come_back_in_the_words_of_a_command(worker, small, section, kind
     assert (caught.value.kind, caught.value.exit_code, caught.value.can_pass) == (kind, code, False)
 
 
-def test_secrets_are_not_told(worker, small):
+def test_secrets_are_not_shown(worker, small):
     address = "s3://me:hush@bucket/x.zarr?token=hush"
     options = {"endpoint": "http://127.0.0.1:9", "retry_seconds": 0}
     with pytest.raises(StageError) as caught:
@@ -187,7 +187,7 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def test_whoever_stops_waiting_stops_the_work_after_a_checkpoint(tmp_path, large):
+def test_an_interrupted_wait_stops_the_work_after_a_checkpoint(tmp_path, large):
     request = StageRequest("fit", [configuration(tmp_path, large, workers=1, checkpoint_seconds=0.001)])
     with WorkerProcess() as worker:
         with pytest.raises(KeyboardInterrupt):

@@ -84,7 +84,7 @@ def test_a_folder_may_be_an_address_whose_keys_are_not_shown():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         (
             "n_components: 3",
@@ -118,9 +118,9 @@ def test_a_folder_may_be_an_address_whose_keys_are_not_shown():
         ("methods:", "method:", "c.yaml:3:1: method: `streamdr run` runs one method"),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_its_key(old, new, told):
+def test_a_mistake_is_reported_with_its_line_and_its_key(old, new, expected):
     assert old in GOOD
-    assert any(told in line for line in refused(GOOD.replace(old, new, 1))), refused(
+    assert any(expected in line for line in refused(GOOD.replace(old, new, 1))), refused(
         GOOD.replace(old, new, 1)
     )
 
@@ -132,7 +132,7 @@ def test_methods_are_a_list(methods):
     assert any("methods: expected a list of methods" in line for line in refused(text))
 
 
-def test_all_mistakes_are_told_at_once():
+def test_all_mistakes_are_reported_at_once():
     text = GOOD.replace("n_components: 3", "n_components: x").replace("as: white", "as: ../white")
     lines = refused(text.replace("workers: 2", "workers: none"))
     assert [line.split(": ")[1] for line in lines] == [
@@ -155,8 +155,8 @@ def test_an_entry_of_the_list_can_be_overridden_by_its_number():
 
 def test_an_error_that_shows_with_the_data_has_the_line_of_its_entry():
     runs = parse_comparison(GOOD, name="c.yaml").runs()
-    told = str(runs[2].problem(ParameterError("n_components", "2 is too many")))
-    assert told == "c.yaml:7:19: methods.2.n_components: 2 is too many"
+    expected = str(runs[2].problem(ParameterError("n_components", "2 is too many")))
+    assert expected == "c.yaml:7:19: methods.2.n_components: 2 is too many"
     assert str(runs[0].problem(ParameterError("path", "?"))) == "c.yaml:2:9: input.path: ?"
 
 

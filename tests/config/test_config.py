@@ -1,4 +1,4 @@
-"""Configuration: what a file may say, what it means, and what people are told when it means nothing."""
+"""Configuration: which files are valid, what they mean, and the errors for those that are not."""
 
 import json
 import os

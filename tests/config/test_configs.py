@@ -36,7 +36,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 SCHEMAS = ("schema.json", "comparison-schema.json")
 COMPARISONS = ("gallery",)  # of which one is run as a whole in test_comparison.py
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem not in COMPARISONS)
-WITH_HOLES = ("fill_holes", "fill_holes_mixture")
+WITH_MISSING = ("fill_holes", "fill_holes_mixture")
 MAPS = ("classical_mds", "landmark_mds", "metric_mds", "nonmetric_mds")
 KERNELS = ("kernel_pca", "kernel_search", "kernel_denoise", "sparse_kernel_pca")
 SELECTION = ("select_correlation", "select_f_score", "select_forward", "select_mutual_info")
@@ -95,7 +95,7 @@ def test_the_quickstart_runs_as_the_readme_says(place):
     [
         name
         for name in NAMES
-        if name not in ("quickstart", *WITH_HOLES, *KERNELS, *WITH_LABELS, *MAPS, *UNITS)
+        if name not in ("quickstart", *WITH_MISSING, *KERNELS, *WITH_LABELS, *MAPS, *UNITS)
     ],
 )
 def test_an_example_runs_and_is_right(name, place):
@@ -121,8 +121,8 @@ def test_an_example_runs_and_is_right(name, place):
         assert np.array_equal(model.components, load_model(place / "out/threads/model.zarr").model.components)
 
 
-@pytest.mark.parametrize("name", WITH_HOLES)
-def test_holes_are_filled_and_the_error_is_told_beside_that_of_others(name, place):
+@pytest.mark.parametrize("name", WITH_MISSING)
+def test_missing_values_are_imputed_and_the_error_is_reported_beside_that_of_others(name, place):
     report = succeed("run", f"configs/{name}.yaml", "--json", cwd=place).report
     configuration = load(CONFIGS / f"{name}.yaml")
     digits = load_digits().data
@@ -132,9 +132,9 @@ def test_holes_are_filled_and_the_error_is_told_beside_that_of_others(name, plac
     assert missing.mean() == pytest.approx(present(configuration.input.example).missing, abs=0.01)
     np.testing.assert_array_equal(filled[~missing], digits[~missing])
     assert not np.isnan(filled).any()
-    told = report["transform"]["outputs"]["imputed"]["filling"]
-    assert told["holes"] == missing.sum()
-    errors = told["rms_error"]
+    reported = report["transform"]["outputs"]["imputed"]["filling"]
+    assert reported["holes"] == missing.sum()
+    errors = reported["rms_error"]
     assert errors["streamdr"] == pytest.approx(np.sqrt(np.mean((filled - digits)[missing] ** 2)))
     means = np.where(missing, np.nanmean(given, axis=0), given)
     assert errors["column means"] == pytest.approx(np.sqrt(np.mean((means - digits)[missing] ** 2)))
@@ -147,13 +147,13 @@ def test_holes_are_filled_and_the_error_is_told_beside_that_of_others(name, plac
         variance = zarr.open_array(
             place / configuration.output.imputed_variance / "imputed_variance", mode="r"
         )
-        told_variance = values_of(variance)
-        assert not told_variance[~missing].any()
-        assert (told_variance[missing] > 0).all()
+        reported_variance = values_of(variance)
+        assert not reported_variance[~missing].any()
+        assert (reported_variance[missing] > 0).all()
         # Pixels are not normal with one noise for all, so the variances are no more than a guide: where they
         # are larger, so are the errors.
         errors_squared = (filled - digits)[missing] ** 2
-        unsure = told_variance[missing] > np.median(told_variance[missing])
+        unsure = reported_variance[missing] > np.median(reported_variance[missing])
         assert errors_squared[unsure].mean() > errors_squared[~unsure].mean()
     again = succeed("run", f"configs/{name}.yaml", cwd=place)
     assert "up to date" in again.err
@@ -209,21 +209,21 @@ def test_a_search_tries_every_kernel_with_one_reading_and_fits_the_best(place):
     assert linear["error"] == pytest.approx(np.mean(left), abs=0.005)
 
 
-def test_noise_is_taken_away_and_the_error_is_told_beside_that_of_linear_pca(place):
+def test_noise_is_removed_and_the_error_is_reported_beside_that_of_linear_pca(place):
     report, model, values, _ = run_kernels("kernel_denoise", place)
     digits = load_digits().data
     output = load(CONFIGS / "kernel_denoise.yaml").output
     denoised = np.asarray(zarr.open_array(place / output.denoised / "denoised", mode="r")[:])
     np.testing.assert_allclose(denoised, model.denoise(values), atol=1e-6)
-    told = report["transform"]["outputs"]["denoised"]["denoising"]["rms_error"]
-    assert told["streamdr"] == pytest.approx(np.sqrt(np.mean((denoised - digits) ** 2)))
-    assert told["as it was given"] == pytest.approx(np.sqrt(np.mean((values - digits) ** 2)))
+    reported = report["transform"]["outputs"]["denoised"]["denoising"]["rms_error"]
+    assert reported["streamdr"] == pytest.approx(np.sqrt(np.mean((denoised - digits) ** 2)))
+    assert reported["as it was given"] == pytest.approx(np.sqrt(np.mean((values - digits) ** 2)))
     same = PCA(model.n_components, svd_solver="full").fit(values)
     rebuilt = same.inverse_transform(same.transform(values))
-    linear = told[f"linear PCA, {model.n_components} components"]
+    linear = reported[f"linear PCA, {model.n_components} components"]
     assert linear == pytest.approx(np.sqrt(np.mean((rebuilt - digits) ** 2)))
-    (best,) = (error for means, error in told.items() if means.endswith("its best"))
-    assert told["streamdr"] < 0.85 * best < best <= linear
+    (best,) = (error for means, error in reported.items() if means.endswith("its best"))
+    assert reported["streamdr"] < 0.85 * best < best <= linear
     assert model.approximation == "exact"
 
 
@@ -246,10 +246,10 @@ def test_columns_are_selected_and_copied(name, place):
     model = load_model(place / configuration.output.model).model
     kept = open_embedding(place / present(configuration.output.embedding))[:]
     np.testing.assert_array_equal(kept, values[:, np.sort(model.selected)])
-    told = [each["column"] for each in report["fit"]["summary"]["columns"]]
-    assert told == model.selected.tolist()
+    reported = [each["column"] for each in report["fit"]["summary"]["columns"]]
+    assert reported == model.selected.tolist()
     k = vars(configuration.method)["k"]
-    assert k in ("cv", len(told))
+    assert k in ("cv", len(reported))
     if k == "cv":
         picture = f"out/{name}.png"
         succeed("plot", configuration.output.model, "--out", picture, "--kind", "selection_path", cwd=place)
@@ -311,14 +311,14 @@ def test_every_row_has_its_nearest_unit_and_similar_rows_are_near_on_the_map(pla
     distances = pairwise_distances(digits.data, model.codebook)
     # Distances are rounded as single precision is.
     np.testing.assert_allclose(np.sort(distances, axis=1)[:, 0], distances[np.arange(len(units)), units])
-    told = report["fit"]["summary"]
-    assert told["quantization_error"] == pytest.approx(distances.min(axis=1).mean(), rel=1e-5)
+    reported = report["fit"]["summary"]
+    assert reported["quantization_error"] == pytest.approx(distances.min(axis=1).mean(), rel=1e-5)
     points = open_embedding(place / present(configuration.output.embedding))[:]
     np.testing.assert_allclose(points, model.coordinates[units], rtol=1e-6)
     first, second = np.argsort(distances, axis=1)[:, :2].T
     apart = np.linalg.norm(model.coordinates[first] - model.coordinates[second], axis=1) > 1.001
-    assert told["topographic_error"] == pytest.approx(apart.mean(), abs=0.002)
-    # Rows of a unit are of one digit, mostly: the map was never told which.
+    assert reported["topographic_error"] == pytest.approx(apart.mean(), abs=0.002)
+    # Rows of a unit are of one digit, mostly: the map never had the labels.
     same = [np.bincount(digits.target[units == unit]).max() for unit in np.unique(units)]
     assert sum(same) > 0.9 * len(units)
     for kind in ("u_matrix", "component_planes", "hits", "quantization"):

@@ -313,7 +313,7 @@ CLASSES = np.arange(30) % 3
 
 @pytest.mark.parametrize("hold", [np.asarray, zarr.array], ids=["in memory", "streamed"])
 @pytest.mark.parametrize(
-    ("labels", "weights", "told"),
+    ("labels", "weights", "expected"),
     [
         (CLASSES, -1.0, "sample_weight: row 0 has weight -1"),
         (CLASSES, np.where(CLASSES, np.nan, 1.0), "sample_weight: row 1 has weight nan"),
@@ -323,10 +323,8 @@ CLASSES = np.arange(30) % 3
     ],
     ids=["negative", "NaN", "zero", "too few", "label"],
 )
-def test_what_is_wrong_with_labels_and_weights_is_told_by_the_name_of_the_argument(
-    hold, labels, weights, told
-):
+def test_errors_of_labels_and_weights_name_the_argument(hold, labels, weights, expected):
     rows = np.random.default_rng(0).normal(size=(30, 4))
     weights = np.full(30, weights) if isinstance(weights, float) else weights
-    with pytest.raises(ValueError, match=rf"^{told}"):
+    with pytest.raises(ValueError, match=rf"^{expected}"):
         streamdr.LDA(1).fit(hold(rows), labels, sample_weight=weights)

@@ -65,7 +65,7 @@ class Server:
         return sorted(map(_stage, self._tasks(flow_run, expected)))
 
     def _tasks(self, flow_run: str, expected: int) -> list[dict[str, Any]]:
-        """The task runs, once the server has recorded that so many ended, which it does a little later."""
+        """The task runs, once the server has recorded the expected number of them, which takes a moment."""
         chosen = {"id": {"any_": [flow_run]}}
         return until(
             lambda: _enough(self.ask("/task_runs/filter", flow_runs=chosen, limit=200), expected),

@@ -46,9 +46,9 @@ def test_the_table_is_the_commands_and_every_output_is_verified(reporting, compa
 
 def test_the_form_has_every_key_with_its_meaning():
     shown = compare.parameters.definitions["Comparison"]["properties"]
-    forms = {form["properties"]["name"]["const"]: form for form in shown["methods"]["items"]["anyOf"]}
-    assert forms.keys() == METHODS.keys()
-    assert all("as" in form["properties"] for form in forms.values())
+    methods = {each["properties"]["name"]["const"]: each for each in shown["methods"]["items"]["anyOf"]}
+    assert methods.keys() == METHODS.keys()
+    assert all("as" in each["properties"] for each in methods.values())
     for key in keys_of(ComparisonOutput).values():
         assert shown["output"]["properties"][key.name]["description"] == key.description
 

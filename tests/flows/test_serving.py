@@ -1,4 +1,4 @@
-"""Schedules: one run at a time, whoever asks for how many; and a server that dies takes no work with it."""
+"""Schedules: one run at a time, however many are requested; and the work survives the death of the server."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def workers(place: Path) -> list[int]:
     return found
 
 
-def is_told_to_stop(worker: int) -> bool:
+def is_asked_to_stop(worker: int) -> bool:
     """Whether nobody holds the other end of a worker's standard input any more, by which requests come."""
     requests = os.open(f"/proc/{worker}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -113,7 +113,7 @@ def test_a_run_that_is_cancelled_on_the_page_leaves_a_checkpoint_and_no_process(
         until(lambda: any(path.is_file() for path in tmp_path.glob("out/.*ledger*/**/*")), "no checkpoint")
         os.kill(worker, signal.SIGSTOP)  # it is not to be done before it is cancelled
         server.ask(f"/flow_runs/{run}/set_state", state={"type": "CANCELLING"})
-        until(lambda: is_told_to_stop(worker), "the work was not told to stop")
+        until(lambda: is_asked_to_stop(worker), "the work was not asked to stop")
         os.kill(worker, signal.SIGCONT)
         until(lambda: states(server, [run]) == ["CANCELLED"], "the run was not cancelled")
         until(lambda: not workers(tmp_path), "the work went on")
@@ -138,7 +138,7 @@ def test_a_deployment_of_the_same_name_is_not_replaced(server, place, tmp_path_f
 
 
 @pytest.mark.faults
-def test_who_stops_serving_stops_the_run_that_is_under_way(server, tmp_path, large, tally):
+def test_stopping_the_server_process_stops_the_current_run(server, tmp_path, large, tally):
     execution = {"workers": 1, "checkpoint_seconds": 0.001}
     write_config(tmp_path, input={"path": str(large)}, execution=execution)
     with serving(server, tmp_path, "config.yaml", "--name", "stopped") as deployment:
@@ -148,12 +148,12 @@ def test_who_stops_serving_stops_the_run_that_is_under_way(server, tmp_path, lar
         os.kill(worker, signal.SIGSTOP)  # it is not to be done before it is stopped
 
         def go_on() -> None:
-            until(lambda: is_told_to_stop(worker), "the work was not told to stop")
+            until(lambda: is_asked_to_stop(worker), "the work was not asked to stop")
             os.kill(worker, signal.SIGCONT)
 
-        told = threading.Thread(target=go_on)
-        told.start()
-    told.join()
+        resuming = threading.Thread(target=go_on)
+        resuming.start()
+    resuming.join()
     tally("signals")
     until(lambda: not workers(tmp_path), "the work went on")
     assert not (tmp_path / "out" / "model.zarr").exists()
@@ -215,7 +215,7 @@ def test_the_work_outlives_the_server_and_the_next_run_knows_it(server, tmp_path
         until(lambda: any(path.is_file() for path in tmp_path.glob("out/.*ledger*/**/*")), "no checkpoint")
         mortal.process.kill()
         until((tmp_path / "out" / "model.zarr").exists, "the work ended with the server")
-        process.kill()  # it would try for minutes to tell somebody
+        process.kill()  # it would retry its reports for minutes
         process.wait()
     done = subprocess.run(words, cwd=tmp_path, env=server.environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

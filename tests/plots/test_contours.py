@@ -143,7 +143,7 @@ def test_a_finer_grid_changes_nothing_but_how_smooth_lines_are() -> None:
 def test_the_grid_is_evaluated_once_and_in_blocks() -> None:
     model = Waves()
     plots.contours(model, extent=EXTENT, resolution=200)
-    first, *blocks = model.asked  # the first look tells how many components there are
+    first, *blocks = model.asked  # the first call gives the number of components
     assert len(first) == 1
     assert max(map(len, blocks)) <= 4096
     nodes = np.concatenate(blocks)
@@ -215,7 +215,7 @@ def test_points_are_on_top_in_the_colour_of_their_class(tmp_path: Path, kind: st
     assert bottom < values[:, 1].min() < values[:, 1].max() < top
 
 
-def test_of_many_points_every_so_manyth_is_shown_and_all_count_for_the_extent() -> None:
+def test_of_many_points_every_kth_is_shown_and_all_count_for_the_extent() -> None:
     values = rows(3 * plots.MOST_POINTS)
     values[1] = [50, 70]
     labels = np.arange(len(values)) % 6

@@ -184,7 +184,7 @@ def test_each_kind_may_be_asked_for(
     assert out.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
 
 
-def test_people_are_told_what_was_drawn_and_where(place: Path, tmp_path: Path) -> None:
+def test_the_report_says_what_was_drawn_and_where(place: Path, tmp_path: Path) -> None:
     said = succeed("plot", "pca.zarr", "--out", tmp_path / "a.png", cwd=place).out
     assert said.startswith("explained variance of a pca model\n")
     assert str(tmp_path / "a.png") in said
@@ -279,17 +279,17 @@ REFUSED: dict[str, tuple[list[str], int, list[str]]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_drawn_is_one_error_and_no_picture(case: str, place: Path, tmp_path: Path) -> None:
-    words, code, told = REFUSED[case]
+    words, code, expected = REFUSED[case]
     outcome = streamdr("plot", *words, "--out", tmp_path / "a.png", "--json", cwd=place)
     (message,) = outcome.errors
     assert outcome.code == code, message
-    assert all(words in message for words in told), message
+    assert all(words in message for words in expected), message
     assert outcome.report["error"]["message"] == message
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("out", "code", "told"),
+    ("out", "code", "expected"),
     [
         ("picture.abc", 1, "picture.abc: cannot be written: Format 'abc' is not supported"),
         ("file/picture.png", 1, "file/picture.png: cannot be written"),
@@ -298,13 +298,13 @@ def test_what_cannot_be_drawn_is_one_error_and_no_picture(case: str, place: Path
     ],
 )
 def test_a_place_that_cannot_be_written_is_named(
-    out: str, code: int, told: str, place: Path, tmp_path: Path
+    out: str, code: int, expected: str, place: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("text")
     (tmp_path / "folder.png").mkdir()
     outcome = streamdr("plot", place / "pca.zarr", "--out", out, cwd=tmp_path)
     assert outcome.code == code
-    assert told in outcome.errors[0]
+    assert expected in outcome.errors[0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.png"]
 
 

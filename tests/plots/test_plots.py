@@ -361,9 +361,9 @@ def test_the_decay_of_a_fitted_kernel_pca_is_its_own(approximation: Any) -> None
 FORMATS = ["png", "pdf", "svg", "eps", "ps", "jpg", "tiff", "webp", "gif"]
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_picture_is_drawn_over_one_of_ours_only(tmp_path: Path, form: str) -> None:
-    path = tmp_path / f"picture.{form}"
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_picture_is_drawn_over_one_of_ours_only(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"picture.{suffix}"
     for _ in range(2):
         plots.explained_variance(streamdr.PCA(2).fit(cloud(50)).model_, path)
     assert [item.name for item in tmp_path.iterdir()] == [path.name]

@@ -1,4 +1,4 @@
-"""Methods side by side: a run for each that is not up to date, and one table that says what came of all."""
+"""Comparisons: a run for each method that is not up to date, and one table of costs and measures."""
 
 from __future__ import annotations
 
@@ -101,15 +101,15 @@ def test_the_table_is_written_as_its_name_ends(place):
     assert [line.split(" | ")[0] for line in lines] == ["| pca", "| white"]
     assert "n_components=2, whiten=pca" in lines[1]
     read = list(csv.DictReader(written["all.csv"].decode().splitlines()))
-    for row, told in zip(read, report["rows"], strict=True):
+    for row, expected in zip(read, report["rows"], strict=True):
         for key in ("seconds", "bytes_read", "peak_rss", "trustworthiness", "stress", "accuracy"):
-            assert float(row[key]) == told[key]
-        assert json.loads(row["parameters"]) == told["parameters"]
+            assert float(row[key]) == expected[key]
+        assert json.loads(row["parameters"]) == expected["parameters"]
     beside = {path.name for path in (place / "out").iterdir() if not path.name.endswith(".zarr")}
     assert beside == {"all.md", "all.csv", RECORD, ".streamdr-ledger"}
 
 
-def test_repeated_it_reads_nothing_and_tells_the_same(place):
+def test_a_repeated_comparison_reads_nothing_and_reports_the_same(place):
     first = compared(place, PCA2, WHITE)
     before = files(place)
     again = compared(place, PCA2, WHITE)
@@ -191,7 +191,7 @@ def test_labels_may_be_text_or_a_column(place):
     assert len(found) == 1
 
 
-def test_rows_with_holes_are_embedded_but_not_measured(place):
+def test_rows_with_missing_values_are_embedded_but_not_measured(place):
     array = zarr.open_array(place / "x.zarr", mode="r+")
     array[::5, 2] = np.nan
     report = compared(place, PPCA2)
@@ -218,7 +218,7 @@ def test_an_error_says_whose_it_is_and_leaves_the_table_as_it_was(place):
 
 
 def test_a_record_that_is_damaged_costs_no_more_than_measuring_again(place):
-    # And then nobody knows any more what was taken to make what is there.
+    # The costs of the existing outputs are lost with the record.
     first = compared(place, PCA2)["rows"][0]
     whole = (place / "out" / RECORD).read_text()
     for text in (
@@ -337,10 +337,10 @@ def test_the_command_prints_the_table(configured):
     assert heading.split()[:3] == ["name", "method", "dimensions"]
     assert first.split()[:3] == ["pca", "pca", "2"]
     assert second.split()[:3] == ["white", "pca", "2"]
-    told = "\n".join(rest)
-    assert f"2 methods on {configured / 'x.zarr'}, 150 x 6" in told
-    assert "out/all.md" in told
-    assert "% in the input itself" in told
+    expected = "\n".join(rest)
+    assert f"2 methods on {configured / 'x.zarr'}, 150 x 6" in expected
+    assert "out/all.md" in expected
+    assert "% in the input itself" in expected
     assert "nothing: everything was up to date" in succeed("compare", "all.yaml", cwd=configured).out
 
 
@@ -356,7 +356,7 @@ def test_the_command_takes_tables_overrides_and_json(configured):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["compare", "all.yaml", "--out", "a.txt"], "output.table: 'a.txt' does not end in .md or .csv"),
         (["run", "all.yaml"], "`streamdr compare` runs several methods"),
@@ -364,10 +364,10 @@ def test_the_command_takes_tables_overrides_and_json(configured):
         (["compare", "all.yaml", "--set", "methods.0.n_components=0"], "methods.0.n_components"),
     ],
 )
-def test_the_command_refuses_what_means_nothing(configured, words, told):
+def test_the_command_refuses_invalid_configurations(configured, words, expected):
     outcome = streamdr(*words, cwd=configured)
     assert outcome.code == 2
-    assert told in outcome.errors[0]
+    assert expected in outcome.errors[0]
     assert not (configured / "out").exists()
 
 

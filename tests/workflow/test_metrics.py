@@ -58,7 +58,7 @@ def test_points_in_one_place_have_all_the_stress_there_is():
     assert measure(np.ones((120, 3)), np.zeros((120, 2)), None).stress == 0
 
 
-def test_rows_with_holes_are_left_out():
+def test_rows_with_missing_values_are_left_out():
     rows, classes = clouds()
     pierced = rows.copy()
     pierced[::4, 1] = np.nan

@@ -42,7 +42,7 @@ def reprocessed(*stages):
 
 
 def afresh(nights, **sections):
-    """What a run that remembers nothing makes of it."""
+    """Return the outputs of a run without a ledger."""
     output = {"model": str(nights.root / "fresh/m.zarr"), "embedding": str(nights.root / "fresh/e.zarr")}
     shutil.rmtree(nights.root / "fresh", ignore_errors=True)
     nights.run(**{**sections, "output": sections.get("output", {}) | output})
@@ -105,7 +105,7 @@ def test_the_plan_says_why(nights):
     assert [stage.reason for stage in stages] == ["100 rows were appended to the input"] * 2
 
 
-def test_a_run_that_is_not_told_to_replace_does_not(nights):
+def test_a_run_does_not_replace_outputs_of_another_recipe_by_default(nights):
     with pytest.raises(StoreError, match="exists; set output"):
         nights.run(method={"n_components": 5})
 

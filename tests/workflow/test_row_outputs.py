@@ -1,4 +1,4 @@
-"""What a run writes of rows besides the embedding: less noise, holes filled, how likely they are, whose."""
+"""The outputs of rows besides the embedding: denoised, imputed, log-likelihoods and responsibilities."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ METHODS = {
 }
 
 
-def holed(n_rows: int = ROWS, n_cols: int = COLS, part: float = 0.2) -> np.ndarray:
+def with_missing(n_rows: int = ROWS, n_cols: int = COLS, part: float = 0.2) -> np.ndarray:
     values = correlated(n_rows, n_cols)
     values[np.random.default_rng(1).random(values.shape) < part] = np.nan
     return values
 
 
 def begin(place: Path, values: np.ndarray, kinds=OF_PPCA, **output) -> Nights:
-    """A store of the values, and a configuration that asks for these outputs of a PPCA."""
+    """Write a store of the values, and configure these outputs of a PPCA."""
     asked = {kind: str(place / f"out/{kind}.zarr") for kind in kinds}
     return Nights(place, values, {"method": METHODS["ppca"], "output": asked | output})
 
@@ -68,21 +68,21 @@ def written(nights: Nights, kind: RowKind) -> np.ndarray:
 
 
 def mapped(nights: Nights, kind: RowKind, values: np.ndarray | None = None) -> np.ndarray:
-    """What the model that is there makes of rows in memory."""
+    """Return what the saved model gives for rows in memory."""
     model = store.load_model(nights.root / "out/model.zarr").model
     return getattr(model, KINDS[kind].method)(nights.values if values is None else values)
 
 
 @pytest.fixture
 def nights(tmp_path):
-    nights = begin(tmp_path, holed())
+    nights = begin(tmp_path, with_missing())
     nights.write(ROWS)
     return nights
 
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Cut small data as if it were large."""
+    """Partition small data as if it were large."""
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 1 << 13)
     monkeypatch.setattr(blocks, "SEGMENT_BYTES", 1 << 14)
     monkeypatch.setattr(planner, "_CHUNK_BLOCKS", 2)
@@ -95,7 +95,7 @@ def small_blocks(monkeypatch):
 @pytest.mark.parametrize("dtype", [None, "float64"])
 def test_every_kind_is_what_the_model_says_to_the_bit(tmp_path, method, dtype):
     kinds: tuple[RowKind, ...] = OF_PPCA if method == "ppca" else (*OF_PPCA, "responsibilities")
-    nights = begin(tmp_path, holed(), kinds, dtype=dtype)
+    nights = begin(tmp_path, with_missing(), kinds, dtype=dtype)
     nights.config["method"] = METHODS[method]
     nights.write(ROWS)
     report = present(nights.run().transform)
@@ -113,7 +113,7 @@ def test_every_kind_is_what_the_model_says_to_the_bit(tmp_path, method, dtype):
 
 
 def test_xarray_shows_named_dimensions(tmp_path):
-    nights = begin(tmp_path, holed(), (*OF_PPCA, "responsibilities"))
+    nights = begin(tmp_path, with_missing(), (*OF_PPCA, "responsibilities"))
     nights.config["method"] = METHODS["ppca_mixture"]
     nights.write(ROWS)
     nights.run()
@@ -128,7 +128,7 @@ def test_xarray_shows_named_dimensions(tmp_path):
 
 
 def expected_by_blocks(view, source, values) -> np.ndarray:
-    """What a model makes of the blocks that a transform reads, in memory: sums depend on where they begin."""
+    """Return what a model gives for the blocks that a transform reads. Sums depend on where blocks start."""
     dtype = np.dtype(view.kind.dtype or source.spec.working)
     chosen = planner.plan_transform(view, source, Execution(workers=2), dtype)
     assert len(values) > 2 * chosen.chunk_rows, "this is about many blocks"
@@ -156,7 +156,7 @@ def test_threads_and_a_cluster_write_the_bits_that_the_model_gives(nights, tmp_p
 
 
 def test_a_feature_that_was_never_observed_stays_nan_and_is_not_looked_for_twice(tmp_path, monkeypatch):
-    values = holed()
+    values = with_missing()
     values[:, 4] = np.nan
     values[:, 7] = np.where(np.arange(ROWS) == 17, 2.0, np.nan)
     nights = begin(tmp_path, values)
@@ -177,7 +177,7 @@ def test_a_feature_that_was_never_observed_stays_nan_and_is_not_looked_for_twice
 
 
 def test_rows_without_any_value_become_the_mean(tmp_path):
-    values = holed()
+    values = with_missing()
     values[5] = np.nan
     nights = begin(tmp_path, values)
     nights.write(ROWS)
@@ -187,7 +187,7 @@ def test_rows_without_any_value_become_the_mean(tmp_path):
 
 
 def test_what_a_number_stands_for_is_filled_as_well(tmp_path):
-    values = np.round(np.nan_to_num(holed(), nan=-9)).astype("i2")
+    values = np.round(np.nan_to_num(with_missing(), nan=-9)).astype("i2")
     nights = begin(tmp_path, values, ("imputed",))
     nights.config["input"] = {"missing_value": -9}
     nights.write(ROWS)
@@ -211,7 +211,7 @@ def test_an_infinite_value_is_refused_and_named(nights, tmp_path):
 
 # ---- of any shape
 
-CUBE = holed(60, 4 * 5).reshape(60, 4, 5)
+CUBE = with_missing(60, 4 * 5).reshape(60, 4, 5)
 
 
 def run_cube(place: Path, values: np.ndarray, axis: int = 0, **layout) -> Nights:
@@ -348,7 +348,7 @@ def test_a_model_of_another_method_is_refused_before_anything_is_read(tmp_path, 
     ids=str,
 )
 def test_every_output_has_a_place_of_its_own(tmp_path, output, said):
-    write_store(tmp_path / "x.zarr", holed())
+    write_store(tmp_path / "x.zarr", with_missing())
     write_config(tmp_path, input={"path": "x.zarr"}, method=METHODS["ppca"], output=output)
     for command in ("plan", "run"):
         outcome = streamdr(command, "config.yaml", cwd=tmp_path)
@@ -418,8 +418,8 @@ class StopAfter(Silent):
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path, small_blocks):
-    n_rows = 10 * ROWS  # far more than the workers may have begun when they are told to stop
-    nights = begin(tmp_path, holed(n_rows))
+    n_rows = 10 * ROWS  # far more than the workers may have started when they are asked to stop
+    nights = begin(tmp_path, with_missing(n_rows))
     nights.write(n_rows)
     stage, stopper = nights.stage(), StopAfter(400)
     with pytest.raises(Interrupted):
@@ -439,7 +439,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path, small_blocks):
 def test_a_transform_that_is_killed_is_made_good_by_the_next(tmp_path):
     whole, place = tmp_path / "whole", tmp_path / "killed"
     whole.mkdir()
-    write_store(whole / "x.zarr", holed(350, 6), chunks=(100, 6))
+    write_store(whole / "x.zarr", with_missing(350, 6), chunks=(100, 6))
     output: dict[str, Any] = {kind: f"out/{kind}.zarr" for kind in OF_PPCA}
     method = {"name": "ppca", "n_components": 2, "max_iter": 3}
     write_config(whole, input={"path": "x.zarr"}, method=method, output=output)
@@ -463,7 +463,7 @@ def test_a_transform_that_is_killed_is_made_good_by_the_next(tmp_path):
 
 
 def test_only_new_rows_are_written_while_the_model_moves_little(tmp_path):
-    nights = begin(tmp_path, holed(6000), refresh_tolerance=0.3)
+    nights = begin(tmp_path, with_missing(6000), refresh_tolerance=0.3)
     nights.write(5000)
     nights.run()
     old = {kind: written(nights, kind) for kind in OF_PPCA}
@@ -480,7 +480,7 @@ def test_only_new_rows_are_written_while_the_model_moves_little(tmp_path):
 
 
 def test_all_rows_are_written_anew_when_the_model_moved_more(tmp_path):
-    nights = begin(tmp_path, holed(1100), refresh_tolerance=0.0)
+    nights = begin(tmp_path, with_missing(1100), refresh_tolerance=0.0)
     nights.write(1000)
     nights.run()
     nights.grow(1100)
@@ -492,8 +492,8 @@ def test_all_rows_are_written_anew_when_the_model_moved_more(tmp_path):
         assert any(measure in line for line in nights.said), nights.said
 
 
-def test_where_the_first_rows_have_no_holes_nothing_is_said_of_the_others(tmp_path):
-    values = holed(1100)
+def test_first_rows_without_missing_values_do_not_show_how_far_the_model_has_moved(tmp_path):
+    values = with_missing(1100)
     values[:100] = correlated(100, COLS, seed=3)
     nights = begin(tmp_path, values, FILLED, refresh_tolerance=10.0)
     nights.write(1000)
@@ -505,7 +505,7 @@ def test_where_the_first_rows_have_no_holes_nothing_is_said_of_the_others(tmp_pa
 
 
 def test_a_feature_that_is_observed_at_last_is_filled_everywhere(tmp_path):
-    values = holed(1100)
+    values = with_missing(1100)
     values[:1000, 4] = np.nan
     nights = begin(tmp_path, values, FILLED, refresh_tolerance=10.0)
     nights.write(1000)
@@ -550,7 +550,7 @@ def test_rows_that_are_in_the_wrong_place_are_found(nights, tmp_path, kind):
         verify(nights.stage())
 
 
-def test_a_hole_that_was_not_filled_is_found(nights, tmp_path):
+def test_a_missing_value_that_was_not_imputed_is_found(nights, tmp_path):
     nights.run()
     zarr.open_array(tmp_path / "out/imputed.zarr/imputed", mode="r+")[7, 1] = np.nan
     with pytest.raises(StoreError, match=r"imputed\.zarr: rows 0-\d+: not all values are finite"):
@@ -605,7 +605,7 @@ def begin_denoising(place: Path, values: np.ndarray, **output) -> Nights:
 
 @pytest.mark.parametrize("asked", [{}, {"whiten": "pca"}, {"whiten": "zca", "scale": True}], ids=str)
 @pytest.mark.parametrize("dtype", [None, "float64"])
-def test_what_components_tell_is_written_to_the_bit(tmp_path, asked, dtype):
+def test_what_components_explain_is_written_to_the_bit(tmp_path, asked, dtype):
     nights = begin_denoising(tmp_path, noisy(), dtype=dtype)
     nights.config["method"] = asked
     nights.write(ROWS)
@@ -698,7 +698,7 @@ print(json.dumps({"planned": planned.peak, "workers": planned.workers, "peak": p
 
 @pytest.mark.parametrize("kind", [*FILLED, "denoised"])
 def test_a_fresh_process_keeps_the_promise(tmp_path, kind):
-    piece = correlated(10_000, 128) if kind == "denoised" else holed(10_000, 128)
+    piece = correlated(10_000, 128) if kind == "denoised" else with_missing(10_000, 128)
     method = {"name": "pca"} if kind == "denoised" else METHODS["ppca"] | {"max_iter": 2}
     nights = Nights(tmp_path, piece, {"method": method})
     nights.write(10_000, chunks=(10_000, 128))

@@ -1,4 +1,4 @@
-"""A last look at the outputs: what is right passes, and whatever was tampered with is found and named."""
+"""Verification: correct outputs pass, and damaged or altered ones are found and named."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_an_input_that_grew_meanwhile_is_found(done, tmp_path, values):
 
 
 def test_a_model_that_claims_too_much_is_found(done, tmp_path):
-    """As one whose file was edited and sealed anew would."""
+    """The record claims a smaller error, as if its file was edited and sealed again."""
     from dataclasses import asdict, replace
 
     from streamdr import store
@@ -183,15 +183,15 @@ def test_data_of_other_columns_is_refused(done, tmp_path):
         verify(RunContext(load(file), Silent(), threading.Event()))
 
 
-def holed(path: Path, shape: tuple[int, int], chunks: tuple[int, int]) -> Path:
-    """A store of any size that takes no room: none of its chunks is there."""
+def with_missing_chunks(path: Path, shape: tuple[int, int], chunks: tuple[int, int]) -> Path:
+    """Create a store of any size without any chunks, which takes no space."""
     zarr.create_array(path, shape=shape, chunks=chunks, dtype="float32")
     return path
 
 
 def test_a_sample_is_spread_evenly_and_bounded(tmp_path):
     source = open_source(
-        holed(tmp_path / "x.zarr", (10_000_000, 1000), (1000, 1000)), allow_missing_chunks=True
+        with_missing_chunks(tmp_path / "x.zarr", (10_000_000, 1000), (1000, 1000)), allow_missing_chunks=True
     )
     spans = sample(source)
     assert [span.start for span in spans] == sorted(span.start for span in spans)
@@ -204,7 +204,7 @@ def test_a_sample_is_spread_evenly_and_bounded(tmp_path):
 
 def test_a_sample_of_columns_is_not_drawn_at_any_price(tmp_path):
     source = open_source(
-        holed(tmp_path / "x.zarr", (500, 2_000_000), (500, 10_000)), allow_missing_chunks=True
+        with_missing_chunks(tmp_path / "x.zarr", (500, 2_000_000), (500, 10_000)), allow_missing_chunks=True
     )
     assert sample(source) == []
 

@@ -1,4 +1,4 @@
-"""The parameters of a flow are a configuration: a form shows its keys, bad values are refused by name."""
+"""The parameters of a flow are a configuration: Prefect shows its keys as a form, and refuses bad values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamdr.config import load
 from streamdr.config.keys import keys_of
 from streamdr.config.sections import Execution, Input, Output
 from streamdr.flows.fit_transform import fit_transform
-from streamdr.flows.parameters import _NO_KEYS, Configuration
+from streamdr.flows.parameters import _WITHOUT_SECRETS, Configuration
 from streamdr.flows.reprocess import reprocess
 from streamdr.methods import METHODS
 
@@ -134,13 +134,13 @@ def test_a_worker_that_does_not_know_its_home_says_so(home, monkeypatch):
     ],
 )
 def test_the_schema_takes_what_has_no_keys(text):
-    assert re.search(_NO_KEYS, text)
+    assert re.search(_WITHOUT_SECRETS, text)
     assert fit_transform.validate_parameters({"config": GOOD | {"input": {"path": text}}})
 
 
 @pytest.mark.parametrize("text", [text for kind, text in ADDRESSES.items()])
 def test_the_schema_refuses_what_has_keys(text):
-    assert not re.search(_NO_KEYS, text)
+    assert not re.search(_WITHOUT_SECRETS, text)
 
 
 def test_the_server_stores_nothing_secret(reporting):
