@@ -223,7 +223,7 @@ def execution(
     workers : int or None
         How many threads, or tasks at once on a cluster; None for as many as there are cores.
     memory_limit : int, str or None
-        The memory that a fit may take, in bytes or as text (`"2GiB"`); None for what is free.
+        The memory that a fit may take, in bytes or as text (`"2GiB"`); None for the free memory.
     scheduler : str, dask client or None
         The address of a running dask scheduler, or a client of it; None for threads of this process.
     ledger : str, Path, Address or None

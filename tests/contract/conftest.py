@@ -1,4 +1,4 @@
-"""The stores of the contract, which are written once for all cases that read the same."""
+"""The stores of the contract tests, written once for all cases with the same data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contract_cases import Case
 
 @pytest.fixture(scope="session")
 def store_of(tmp_path_factory) -> Callable[..., Path]:
-    """Finds the directory with the data of a case, which is for reading only."""
+    """Return the directory with the data of a case, which tests must not modify."""
     root = tmp_path_factory.mktemp("stores")
     written: dict[tuple[Any, ...], Path] = {}
 
@@ -28,7 +28,7 @@ def store_of(tmp_path_factory) -> Callable[..., Path]:
 
 @pytest.fixture
 def own_store_of(store_of, tmp_path) -> Callable[[Case], Path]:
-    """Copies the data of a case to where the test works, so that rows can be appended to it."""
+    """Copy the data of a case to the directory of the test, so that rows can be appended to it."""
 
     def copy(case: Case) -> Path:
         return Path(shutil.copytree(store_of(case), tmp_path, dirs_exist_ok=True))

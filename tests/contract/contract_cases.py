@@ -1,4 +1,4 @@
-"""What the contract runs over: every method, with each of its examples, by each of their routes."""
+"""The cases of the contract tests: every method, with each of its examples, by each of its routes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ KINDS = {
     "numbers": ("values",),
     "any": ("numbers of classes", "names", "values"),
 }
-"""The labels that a method is given, by what they are to it."""
+"""The kinds of labels for each kind of target."""
 
 
 def values(n_rows: int = MORE) -> np.ndarray:
-    """Rows of three classes that overlap, of which any number of the first ones are always the same."""
+    """The first rows of a fixed matrix, of three classes that overlap."""
     rng = np.random.default_rng(0)
     middles = rng.normal(size=(3, COLUMNS))
     turned = rng.normal(size=(COLUMNS, COLUMNS)) * np.linspace(2.0, 0.3, COLUMNS)
@@ -39,12 +39,12 @@ def values(n_rows: int = MORE) -> np.ndarray:
 
 
 def classes(n_rows: int = MORE) -> np.ndarray:
-    """Which of the three classes each row is of."""
+    """The class of each row, one of three."""
     return np.random.default_rng(1).integers(0, 3, MORE)[:n_rows]
 
 
 def labels(kind: str, n_rows: int = MORE) -> np.ndarray:
-    """The labels of the rows: classes by number or by name, or a value for each."""
+    """The labels of the rows: classes as numbers or names, or one value per row."""
     if kind == "names":
         return np.array(["b", "a", "cd"])[classes(n_rows)]
     if kind == "values":
@@ -53,13 +53,13 @@ def labels(kind: str, n_rows: int = MORE) -> np.ndarray:
 
 
 def missing(rows: np.ndarray) -> np.ndarray:
-    """The rows with a tenth of their values gone."""
+    """The rows with a tenth of their values missing."""
     gone = np.random.default_rng(3).random((MORE, COLUMNS)) < 0.1
     return np.where(gone[: len(rows)], np.float32(np.nan), rows)
 
 
 def pairs(among: str, rows: np.ndarray) -> np.ndarray:
-    """A square matrix of all pairs of rows: how far they are apart, or how alike they are."""
+    """A square matrix of all pairs of rows: their distances, or their similarities."""
     apart = cdist(rows.astype(np.float64), rows.astype(np.float64), "cityblock")
     return apart if among == "metric" else np.exp(-apart / apart.mean())
 
@@ -73,16 +73,16 @@ class Case:
     labels: str | None = None
     missing: bool = False
     precomputed: str | None = None
-    """The parameter by which the data is a matrix of all pairs of rows, where it is one."""
+    """The parameter that is "precomputed", where the data is a matrix of all pairs of rows."""
 
     @property
     def method(self) -> Method:
-        """The method, tied to the route."""
+        """The method, restricted to the route."""
         return self.route.method
 
     @property
     def of_pairs(self) -> bool:
-        """Whether rows of the data are as long as there are rows: such data does not grow by rows."""
+        """Whether the data is a matrix of all pairs of rows, to which no rows can be appended."""
         return self.precomputed is not None
 
     def rows(self, n_rows: int = ROWS) -> np.ndarray:
@@ -98,7 +98,7 @@ class Case:
         chunks: tuple[int, int] | None = None,
         dtype: np.dtype | None = None,
     ) -> Path:
-        """Store the first rows, in their own type or another, and their labels beside them."""
+        """Store the first rows, in their type or another, and their labels beside them."""
         rows = self.rows(n_rows)
         stored(place / "x.zarr", rows if dtype is None else rows.astype(dtype), chunks or self.chunks)
         if self.labels is not None:
@@ -107,12 +107,12 @@ class Case:
 
     @property
     def chunks(self) -> tuple[int, int]:
-        """Chunks of a few rows and columns, of which many pairs have not too many."""
+        """Small chunks; larger ones for matrices of pairs, so that their number stays small."""
         return (16, 64) if self.of_pairs else CHUNKS
 
     @property
     def goes_on(self) -> bool:
-        """Whether its only pass, over the rows, is the same pass when there are more of them."""
+        """Whether it has one pass over the rows, which can be continued when rows are appended."""
         if self.of_pairs or self.route.passes > 1 or {each.axis for each in self.route.phases} != {"rows"}:
             return False
         kind = None if self.labels is None else labels(self.labels).dtype
@@ -121,13 +121,13 @@ class Case:
         return all(np.array_equal(one[name], other[name]) for name in one)
 
     def grow(self, place: Path, n_rows: int = MORE) -> None:
-        """Append rows, and their labels, to what is stored."""
+        """Append rows and their labels to the stores."""
         grown(place / "x.zarr", self.rows(n_rows))
         if self.labels is not None:
             grown(place / "y.zarr", labels(self.labels, n_rows))
 
     def source(self, place: Path) -> Source:
-        """What is stored, opened."""
+        """The source of the stored rows."""
         return open_source(place / "x.zarr", labels=None if self.labels is None else place / "y.zarr")
 
     def here(self, n_rows: int = ROWS) -> np.ndarray | None:
@@ -136,7 +136,7 @@ class Case:
 
 
 def on_pairs(example: Any) -> Iterator[Case]:
-    """The example on a matrix of distances or of products, where its method can be given one."""
+    """The example on a matrix of distances or products, where its method accepts one."""
     for parameter in ("metric", "kernel"):
         if not isinstance(getattr(example, parameter, None), str):
             continue
@@ -150,13 +150,13 @@ def on_pairs(example: Any) -> Iterator[Case]:
 
 
 def outputs_of(method: Method) -> list[RowOutput]:
-    """The kinds of rows that models of a method make."""
+    """The kinds of row outputs of a method."""
     lacks = method.lacks if isinstance(method, ConditionalOutputs) else lambda what: None
     return [kind for kind in ROW_OUTPUTS if kind.supported_by(method.model) and lacks(kind.method) is None]
 
 
 def cases_of(method: type[Method]) -> Iterator[Case]:
-    """Every example of a method, by every route, with every kind of data that it takes."""
+    """Every example of a method, by every route, with every kind of data that it accepts."""
     for number, example in enumerate(method.examples()):
         for kind in KINDS[example.target] if isinstance(example, Supervised) else (None,):
             dtype = None if kind is None else labels(kind).dtype
@@ -166,7 +166,7 @@ def cases_of(method: type[Method]) -> Iterator[Case]:
             except ParameterError:
                 if kind != "names":
                     raise
-                continue  # a learner of numbers
+                continue  # the method needs numeric labels
             for route in routes:
                 name = f"{method.name} {number} {route.name}" + (f" {kind}" if kind else "")
                 yield Case(name, route, kind)
@@ -183,7 +183,7 @@ ROUTES = {
     f"{case.method.name} {case.route.name}{' pairs' * case.of_pairs}": case
     for case in reversed(CASES.values())
 }
-"""One example for each route of each method, the first that there is."""
+"""The first example for each route of each method."""
 RUNS = {
     f"{case.method.name}{' missing' * case.missing}{' pairs' * case.of_pairs}": case
     for case in reversed(CASES.values())

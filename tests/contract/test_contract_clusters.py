@@ -14,7 +14,7 @@ from streamdr.engine import fitting
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """One cluster of two workers for all methods: the file of its scheduler."""
+    """The scheduler file of one cluster of two workers, for all methods."""
     file = tmp_path_factory.mktemp("cluster") / "scheduler.json"
     with scheduler(file), worker(file), worker(file):
         yield str(file)
@@ -30,7 +30,7 @@ def test_a_fit_has_the_bits_that_threads_give(name, cluster, store_of, blocks_of
 
 
 @pytest.mark.parametrize("name", ROUTES)
-def test_outputs_of_rows_have_the_bits_that_threads_write(name, cluster, store_of, tmp_path, blocks_of):
+def test_row_outputs_have_the_bits_that_threads_write(name, cluster, store_of, tmp_path, blocks_of):
     blocks_of(1 << 11)
     case = ROUTES[name]
     source = case.source(store_of(case))

@@ -1,4 +1,4 @@
-"""Every registered method, by every route: the same bits however it is run, stopped, or appended to."""
+"""Every registered method, by every route: the same bits on any workers, after a stop and an append."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def case(request) -> Case:
     return CASES[request.param]
 
 
-def test_the_same_bits_on_any_number_of_threads_and_with_a_ledger_which_is_all_that_a_second_fit_reads(
+def test_the_bits_are_the_same_on_any_number_of_threads_and_a_second_fit_with_a_ledger_reads_no_data(
     case, store_of, tmp_path
 ):
     source = case.source(store_of(case))
     least, most = fitting.estimate_fit_reads(case.method, source, Execution(workers=1))
     one = fit(case.method, source, workers=1)
-    assert 0 < least <= one.bytes_read <= most, "as it was foreseen"
+    assert 0 < least <= one.bytes_read <= most, "within the estimate"
     assert bits(fit(case.method, source, workers=3).model) == bits(one.model)
     settings = {"workers": 2, "ledger": tmp_path / "ledger", "checkpoint_seconds": 0.0}
     assert bits(fit(case.method, source, **settings).model) == bits(one.model)
@@ -59,14 +59,14 @@ def test_a_fit_that_is_stopped_in_each_of_its_passes_ends_with_the_same_bits_and
             taken += stopper.bytes_taken
         finally:
             resumed += stopper.resumed
-    assert resumed > 0, "it was stopped in the middle of a pass"
+    assert resumed > 0, "it must be stopped in the middle of a pass"
     assert bits(last.model) == bits(whole.model)
-    assert last.bytes_read <= whole.bytes_read - taken, "what was read is not read again"
+    assert last.bytes_read <= whole.bytes_read - taken, "no data is read twice"
 
 
 @pytest.mark.parametrize("name", GROWING)
 def test_appended_rows_give_the_bits_of_a_fit_that_reads_all_of_them(name, own_store_of, tmp_path):
-    """From where the model of the first rows ends, for methods that go on from there."""
+    """Both fits start from the model of the first rows, for methods that use a start."""
     case = GROWING[name]
     own_store_of(case)
     settings: dict[str, Any] = {"workers": 2, "ledger": tmp_path / "ledger", "checkpoint_seconds": 0.0}
@@ -75,21 +75,21 @@ def test_appended_rows_give_the_bits_of_a_fit_that_reads_all_of_them(name, own_s
     source = case.source(tmp_path)
     least, most = fitting.estimate_fit_reads(case.method, source, Execution(**settings), start=first.model)
     grown = fit(case.method, source, start=first.model, **settings)
-    afresh = fit(case.method, source, start=first.model, workers=2)
-    assert bits(grown.model) == bits(afresh.model)
-    assert grown.bytes_read <= afresh.bytes_read
-    assert least <= grown.bytes_read <= most, "as it was foreseen"
+    complete = fit(case.method, source, start=first.model, workers=2)
+    assert bits(grown.model) == bits(complete.model)
+    assert grown.bytes_read <= complete.bytes_read
+    assert least <= grown.bytes_read <= most, "within the estimate"
     if case.goes_on:
-        # What was not a whole grain is read again, and what has become a larger one.
+        # Incomplete grains are read again, and grains that are now part of a larger one.
         again = max(MORE // 16, 2 * CHUNKS[0])
-        assert grown.bytes_read <= (MORE - ROWS + again) * 4 * COLUMNS, "little more than what is new"
+        assert grown.bytes_read <= (MORE - ROWS + again) * 4 * COLUMNS, "little more than the new rows"
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_store_gives_what_memory_gives_however_it_is_chunked(name, store_of):
-    """Up to rounding; the same bits where only columns are chunked otherwise, and passes are over rows.
+def test_a_store_with_any_chunks_gives_the_result_of_rows_in_memory(name, store_of):
+    """Up to rounding; the same bits if only the chunks of columns differ, and passes are over rows.
 
-    Values are float64, so that rounding is far less than what is compared. A route that reads parts of the
+    Values are float64, so that rounding is far below the tolerance. A route that reads parts of the
     rows reads bands of whole chunks: which rows are in them depends on the chunks.
     """
     case, models = CASES[name], {}
@@ -106,7 +106,7 @@ def test_a_store_gives_what_memory_gives_however_it_is_chunked(name, store_of):
     here = in_memory(case.method, rows, labels=case.here())
     for chunks, model in models.items():
         for name, expected in numbers(here).items():
-            # Residuals and changes may be nothing but rounding, of values of about 1.
+            # Residuals and changes may be rounding errors of values of about 1.
             atol = max(1e-12, 1e-7 * np.nanmax(np.abs(expected), initial=0.0))
             found = numbers(model)[name]
             np.testing.assert_allclose(found, expected, rtol=0, atol=atol, err_msg=f"{name}, {chunks}")
@@ -122,7 +122,7 @@ def numbers(model: Model) -> dict[str, np.ndarray]:
     return {name: each for name, each in found.items() if each.dtype.kind in "biuf"}
 
 
-def test_a_model_that_was_saved_is_the_one_that_was_fitted(case, store_of, tmp_path):
+def test_a_saved_model_has_the_bits_of_the_fitted_one(case, store_of, tmp_path):
     model = fit(case.method, case.source(store_of(case)), workers=2).model
     facts: dict[str, Any] = {"parameters": {}, "feature_names": None, "input_fingerprint": "", "n_rows": ROWS}
     store.save_model(tmp_path / "m.zarr", model, method=case.method.name, **facts)

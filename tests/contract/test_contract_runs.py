@@ -1,4 +1,4 @@
-"""Every registered method, as a configuration asks for it: runs, runs over rows that were appended, kills."""
+"""Every registered method by configuration: runs, runs after an append, and runs that are killed."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from streamdr.workflow.verification import verify
 
 
 def parameters(case: Case) -> dict[str, Any]:
-    """The parameters of the example, as a configuration has them: those that are not left out."""
+    """The parameters of the example in a configuration, without those that are None."""
     given = {field.name: getattr(case.method, field.name) for field in fields(cast(Any, case.method))}
     return {name: value for name, value in given.items() if value is not None and not name.startswith("_")}
 
 
 def configuration(case: Case, root: str, **execution: Any) -> dict[str, Any]:
-    """A run with every output of rows that there is, with paths from a root on."""
+    """The configuration of a run with every possible row output, with paths below a root."""
     labels = {} if case.labels is None else {"labels": f"{root}y.zarr"}
     outputs = {kind.name: f"{root}out/{kind.name}.zarr" for kind in outputs_of(case.method)}
     return {
@@ -49,7 +49,7 @@ def context(case: Case, place: Path) -> pipeline.RunContext:
 
 
 def assert_written(case: Case, kind: RowOutput, place: Path, n_rows: int) -> None:
-    """What is written of rows is what the model makes of them in memory, up to rounding of their type."""
+    """Check a stored row output against the model in memory, up to rounding of its type."""
     model = store.load_model(place / "out/model.zarr").model
     expected = np.asarray(kind.of(model).transform(case.rows(n_rows)))
     found = store.open_rows(place / f"out/{kind.name}.zarr", kind.name)[...]
@@ -67,7 +67,7 @@ def test_every_method_has_runs():
     assert {case.method.name for case in RUNS.values()} == METHODS.keys()
 
 
-def test_a_run_writes_the_model_of_the_estimator_and_what_that_makes_of_rows_and_then_all_is_fresh(
+def test_a_run_writes_the_model_and_the_outputs_of_the_estimator_and_then_all_is_up_to_date(
     case, own_store_of, tmp_path
 ):
     own_store_of(case)
@@ -103,7 +103,7 @@ def test_a_run_over_appended_rows_leaves_a_model_and_outputs_of_all_rows(name, o
 
 
 def test_a_run_that_is_killed_at_any_step_ends_with_the_same_when_it_is_started_again(case, tmp_path):
-    """It kills itself before a change of the file system."""
+    """The process is killed before a change of the file system."""
     for place in ("whole", "killed"):
         case.write(tmp_path / place, chunks=(60, ROWS))
         written = configuration(case, "", checkpoint_seconds=0.001)

@@ -1,4 +1,4 @@
-"""Every registered method, by every route: a transform that is stopped goes on where it was."""
+"""Every registered method, by every route: a transform that was stopped continues."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from streamdr.errors import Interrupted
 
 
 @pytest.mark.parametrize("name", ROUTES)
-def test_a_transform_that_is_stopped_publishes_nothing_and_the_next_goes_on(
+def test_a_stopped_transform_publishes_nothing_and_the_next_one_continues(
     name, store_of, tmp_path, blocks_of, monkeypatch
 ):
-    """One worker, and output chunks of a few rows, so that much is left to do when it is told to stop."""
+    """With one worker and small output chunks, much is left to do when it is stopped."""
     blocks_of(1 << 10)
     monkeypatch.setattr(planner, "_OUTPUT_CHUNK", 1 << 8)
     monkeypatch.setattr(planner, "_CHUNK_BLOCKS", 1)

@@ -1,4 +1,4 @@
-"""Addresses: what names a store, what opens it, and what is never shown."""
+"""Addresses: their parsing, their options, and the redaction of secrets."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def remote(text: str) -> Address:
     return checked(Address, parse_location(text))
 
 
-def test_what_is_parsed_already_is_left_alone():
+def test_a_parsed_location_is_returned_unchanged():
     for place in (Path("x"), Address("s3://b/x")):
         assert parse_location(place) is place
 
 
-def test_addresses_are_walked_like_paths():
+def test_addresses_have_names_and_parents_like_paths():
     address = Address("s3://bucket/a/b.zarr", (("region", "x"),))
     assert address.name == "b.zarr"
     assert str(address.parent) == "s3://bucket/a"
@@ -55,14 +55,14 @@ def test_addresses_are_walked_like_paths():
     assert bucket.parent == bucket
 
 
-def test_an_address_contains_what_lies_below_it_and_not_what_begins_alike():
+def test_an_address_contains_those_below_it_and_not_those_with_the_same_beginning():
     address = Address("s3://b/x")
     assert address.contains(Address("s3://b/x"))
     assert address.contains(Address("s3://b/x/y"))
     assert not address.contains(Address("s3://b/xy"))
 
 
-def test_keys_in_a_url_open_the_store_and_are_not_part_of_its_name():
+def test_credentials_in_a_url_become_options_and_are_not_shown():
     address = remote("s3://AKID:s%2Fcret@bucket/x.zarr?endpoint=http://h:9&region=eu")
     assert str(address) == "s3://bucket/x.zarr"
     assert repr(address) == "Address(url='s3://bucket/x.zarr')"
@@ -82,7 +82,7 @@ def test_the_container_of_azure_is_not_a_user():
 
 
 @pytest.mark.parametrize("text", ["s3://", "s3:///x", "s3://b/../x", "s3://b//x", "s3://b/./x"])
-def test_an_address_that_leads_nowhere_is_refused(text):
+def test_an_address_with_an_empty_part_is_refused(text):
     with pytest.raises(ConfigError, match=r"s3://bucket/name.zarr"):
         parse_location(text)
 
@@ -93,7 +93,7 @@ def test_a_secret_that_was_not_encoded_is_refused_and_not_repeated():
     assert "sec" not in str(refusal.value).replace("secret", "")
 
 
-def test_options_hold_for_the_addresses_of_a_block_and_those_of_the_url_go_first():
+def test_options_apply_within_a_block_and_those_of_the_url_take_precedence():
     with storage_options({"region": "eu", "endpoint": "http://h", "token": None}):
         with storage_options({"region": "us"}):
             inner = remote("s3://b/x?endpoint=http://other")
@@ -116,11 +116,11 @@ def test_options_hold_for_the_addresses_of_a_block_and_those_of_the_url_go_first
         ("data/x.zarr: chunk c/0 is missing", "data/x.zarr: chunk c/0 is missing"),
     ],
 )
-def test_redaction_takes_out_secrets_and_leaves_the_rest(text, shown):
+def test_redaction_removes_secrets_and_nothing_else(text, shown):
     assert redact(text) == shown
 
 
-def test_a_configuration_shows_addresses_without_their_keys_and_opens_them_with_them():
+def test_a_configuration_shows_addresses_without_credentials_and_opens_them_with_credentials():
     run = config.parse(
         "input: {path: 's3://AKID:cret@b/x.zarr?region=eu'}\nmethod: {name: pca}\noutput: {model: m.zarr}"
     )

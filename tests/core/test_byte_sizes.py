@@ -62,7 +62,7 @@ def test_decimal_fractions_are_exact_to_the_byte(whole, billionths, unit):
     "size",
     ["", "GB", "lots", "2XB", "-1GB", "1e3MB", "1.GB", "2GBs", "0", "0.1B", "9" * 5000, "٣MB", "2GB\n"],
 )
-def test_what_is_no_size_is_refused_with_examples(size):
+def test_invalid_sizes_are_refused_with_examples(size):
     with pytest.raises(ParameterError, match=r"'500MB', '1\.5 GB' or '2GiB'") as caught:
         parse_bytes(size)
     assert caught.value.parameter == "memory_limit"

@@ -1,4 +1,4 @@
-"""Digests are written down: what was computed once is what is computed for ever."""
+"""Digests are stored on disk, so they must never change."""
 
 from __future__ import annotations
 

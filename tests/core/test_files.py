@@ -1,4 +1,4 @@
-"""Files are opened without waiting, and read within a bound, whatever lies in their place."""
+"""Files are opened without blocking and read up to a limit, whatever the path is."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from streamdr.core.files import (
 
 
 @pytest.fixture(params=["fifo", "device", "directory", "socket", "link to a device"])
-def strange(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "strange"
+def irregular(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "irregular"
     if request.param == "fifo":
         os.mkfifo(path)
     elif request.param == "device":
@@ -29,28 +29,28 @@ def strange(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     elif request.param == "directory":
         path.mkdir()
     elif request.param == "socket":
-        monkeypatch.chdir(tmp_path)  # the name of a socket is short
+        monkeypatch.chdir(tmp_path)  # the path of a socket must be short
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind("strange")
+            listener.bind("irregular")
     else:
         path.symlink_to("/dev/zero")
     return path
 
 
-def test_only_regular_files_are_opened(strange: Path) -> None:
+def test_only_regular_files_are_opened(irregular: Path) -> None:
     for read in (open_regular, lambda path: read_regular(path, 10), require_regular):
         with pytest.raises(NotRegularError, match="in the place of a file"):
-            read(strange)
+            read(irregular)
 
 
-def test_loops_of_links_end(tmp_path: Path) -> None:
+def test_a_cycle_of_links_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(OSError, match="symbolic links"):
         read_regular(tmp_path / "a", 10)
 
 
-def test_no_more_is_read_than_the_bound(tmp_path: Path) -> None:
+def test_no_more_is_read_than_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "file"
     for size in (0, 1, 99, 100):
         path.write_bytes(b"x" * size)
@@ -64,8 +64,8 @@ def test_no_more_is_read_than_the_bound(tmp_path: Path) -> None:
         read_regular(path, 1 << 20)
 
 
-def test_a_size_is_not_believed() -> None:
-    """Files of the kernel say that they have no bytes."""
+def test_the_reported_size_is_not_trusted() -> None:
+    """Files of the kernel report a size of zero."""
     assert os.stat("/proc/self/status").st_size == 0
     assert b"VmPeak" in read_regular("/proc/self/status", 1 << 16)
     with pytest.raises(FileTooLargeError):
@@ -80,7 +80,7 @@ def test_links_to_files_are_followed(tmp_path: Path) -> None:
         assert file.read() == b"here"
 
 
-def test_a_pipe_is_read_where_one_is_meant(tmp_path: Path) -> None:
+def test_a_pipe_is_read_where_pipes_are_allowed(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(NotRegularError, match="no process writes"):

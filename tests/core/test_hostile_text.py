@@ -1,4 +1,4 @@
-"""Names, labels and records that others wrote stay text: no terminal obeys them, a line stays a line."""
+"""Names, labels and records from others are escaped: they control no terminal and add no lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from streamdr.workflow import report_tables, report_text, summary
 from streamdr.workflow.reports import ComparedMethod, VerifyReport
 
 HOSTILE = "a\x1b]0;title\x07\x1b[2J\r\nINJECTED: all is well\n\x9b31m\u202egnp.\u2028\u200bz"
-"""Sets the title, clears the screen, begins lines, turns the direction of writing round, and hides."""
+"""Sets the title, clears the screen, begins lines, reverses the writing direction, and hides characters."""
 CSV_ROW = "1,2\n3,4\n"
 
 
@@ -42,7 +42,7 @@ def test_every_control_is_escaped(letter):
     assert lines(f"a{letter}b") == (f"a{letter}b" if letter == "\n" else shown)
 
 
-def test_plain_text_stays_as_it_is_and_bytes_that_are_no_text_can_be_shown():
+def test_plain_text_is_unchanged_and_undecodable_bytes_are_escaped():
     assert one_line("Größe 東京 █ a\\nb") == "Größe 東京 █ a\\nb"
     assert one_line(os.fsdecode(b"a\xffb")) == r"a\udcffb"
 
@@ -56,23 +56,23 @@ def test_plain_text_stays_as_it_is_and_bytes_that_are_no_text_can_be_shown():
         lambda text: ParameterError("x", text),
     ],
 )
-def test_no_error_carries_a_line_of_its_own(kind):
+def test_no_error_message_contains_a_line_break(kind):
     error = kind(f"{HOSTILE}: not found")
     assert str(error).isprintable()
     assert repr(error).isprintable()
-    assert str(DataError(f"again: {error}")).endswith(str(error)), "what is escaped is not escaped once more"
+    assert str(DataError(f"again: {error}")).endswith(str(error)), "escaped text is not escaped again"
 
 
-def test_several_problems_are_as_many_lines():
+def test_each_problem_is_one_line():
     assert str(ConfigError("one\n", "two")) == "one\\n\ntwo"
 
 
-def test_progress_keeps_to_its_line():
+def test_progress_stays_on_its_line():
     stream = io.StringIO()
-    told = Lines(stream)
-    told.message(HOSTILE)
-    told.start(HOSTILE, 10)
-    told.finish()
+    progress = Lines(stream)
+    progress.message(HOSTILE)
+    progress.start(HOSTILE, 10)
+    progress.finish()
     assert stream.getvalue().count("\n") == 2
     assert harmless(stream.getvalue())
     screen = io.StringIO()
@@ -85,7 +85,7 @@ def test_progress_keeps_to_its_line():
     assert "\nINJECTED" not in screen.getvalue()
 
 
-def test_pages_and_tables_keep_to_their_lines():
+def test_pages_and_tables_stay_on_their_lines():
     unknown: dict[str, Any] = dict.fromkeys(field.name for field in fields(ComparedMethod))
     name = f"{HOSTILE}|<img src=x>[a](b)`"
     row = ComparedMethod(**unknown | {"name": name, "method": "pca", "parameters": {"kernel": HOSTILE}})
@@ -100,7 +100,7 @@ def test_pages_and_tables_keep_to_their_lines():
     assert harmless(summary.literal(one_line(HOSTILE)))
 
 
-# By command
+# Commands
 
 
 def store(place, **options):
@@ -175,7 +175,7 @@ def place_of_output(place):
     store(place / "x.zarr")
     words = ["run", configured(place), "--set", f"output.model={json.dumps(HOSTILE)}"]
     streamdr(*words, cwd=place)
-    return words  # once more: it is up to date
+    return words  # the second run finds the output up to date
 
 
 def output_in_the_way(place):
@@ -346,7 +346,7 @@ ROUTES = [
 @pytest.mark.parametrize(
     "route", [*QUICK, *(pytest.param(route, marks=pytest.mark.slow) for route in ROUTES)]
 )
-def test_no_command_passes_it_on(tmp_path, route):
+def test_no_command_prints_hostile_text_unescaped(tmp_path, route):
     words = route(tmp_path)
     for more in ([], ["--json"]):
         outcome = streamdr(*words, *more, cwd=tmp_path, environment={"STREAMDR_TRACEBACK": "1"})
@@ -355,7 +355,7 @@ def test_no_command_passes_it_on(tmp_path, route):
         assert harmless(outcome.err), outcome.err
 
 
-def test_nor_where_there_is_a_terminal(tmp_path):
+def test_no_hostile_text_reaches_a_terminal(tmp_path):
     words = array_names(tmp_path)
     parent, child = pty.openpty()
     with subprocess.Popen([SCRIPT, *map(str, words)], stdin=child, stdout=child, stderr=child):

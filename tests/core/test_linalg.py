@@ -1,4 +1,4 @@
-"""Eigenpairs of matrices on which the fastest way may give up, and shifts that leave constants at zero."""
+"""Eigenpairs of matrices on which the fastest driver fails, and shifts that make constant columns zero."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from streamdr.core.linalg import eigenpairs, eigh_descending, shift_near_mean
 
 
 @pytest.fixture
-def giving_up(monkeypatch):
+def failing_driver(monkeypatch):
     """Let divide and conquer fail, as it does on some matrices with entries near the smallest number."""
     eigh = scipy.linalg.eigh
 
-    def hesitant(*args, driver="evr", **kwargs):
+    def failing_eigh(*args, driver="evr", **kwargs):
         if driver == "evd":
             raise np.linalg.LinAlgError("no eigenvalues or eigenvectors were computed")
         return eigh(*args, driver=driver, **kwargs)
 
-    monkeypatch.setattr(scipy.linalg, "eigh", hesitant)
+    monkeypatch.setattr(scipy.linalg, "eigh", failing_eigh)
 
 
 def clusters(n_rows: int) -> np.ndarray:
-    """Rows in clusters so far apart that a narrow kernel between them is less than any number but zero."""
+    """Rows in clusters so far apart that a narrow kernel between them is nearly zero."""
     rng = np.random.default_rng(0)
     return 0.3 * rng.normal(size=(n_rows, 5)) + 10 * rng.normal(size=(9, 5))[rng.integers(9, size=n_rows)]
 
 
-def test_what_divide_and_conquer_cannot_do_is_done_otherwise(giving_up):
+def test_another_driver_is_used_where_divide_and_conquer_fails(failing_driver):
     rows = clusters(60)
     matrix = np.exp(-0.6 * np.sum((rows[:, None] - rows) ** 2, axis=2))
     values, vectors = eigenpairs(matrix)
@@ -38,7 +38,7 @@ def test_what_divide_and_conquer_cannot_do_is_done_otherwise(giving_up):
     np.testing.assert_allclose(eigh_descending(matrix)[0], np.maximum(values[::-1], 0.0), atol=1e-13)
 
 
-def test_a_fit_does_not_notice(giving_up, monkeypatch):
+def test_a_fit_gives_the_same_result_with_the_other_driver(failing_driver, monkeypatch):
     rows = clusters(300)
     method = KernelPCA(4, gamma=0.6, approximation="nystrom", n_landmarks=40)
     found = method.fit(rows).eigenvalues_

@@ -1,4 +1,4 @@
-"""What people see while a pass runs. Time is a number that the tests set."""
+"""The display of the progress of a pass. Tests set the time."""
 
 import io
 import os
@@ -98,7 +98,7 @@ def test_the_passes_of_one_run_do_not_mix(lines, log, clock):
 
 
 def expected_pace(log):
-    """The rows a second that the last line's time left stands for."""
+    """The rows per second that the time left in the last line implies."""
     done, total, minutes, seconds = re.findall(r"moments: (\S+) of (\S+) rows.* (\d+):(\d+) left", log)[-1]
     rows = int(total.replace(",", "")) - int(done.replace(",", ""))
     return rows / (60 * int(minutes) + int(seconds))
@@ -120,7 +120,7 @@ def test_the_time_left_follows_a_lasting_change_of_pace(lines, log, clock):
 
 
 @pytest.mark.parametrize("workers", [2, 8, 16])
-def test_the_time_left_is_not_fooled_by_workers_that_keep_step(lines, log, clock, workers):
+def test_the_time_left_is_right_for_workers_that_finish_together(lines, log, clock, workers):
     lines.start("moments", 1_000_000)
     for _ in range(50):
         clock.now += workers - 0.1
@@ -128,13 +128,13 @@ def test_the_time_left_is_not_fooled_by_workers_that_keep_step(lines, log, clock
     assert expected_pace(log.getvalue()) == pytest.approx(1000, rel=1e-2)
 
 
-def test_hours_are_written_out(lines, log, clock):
+def test_long_times_are_shown_in_hours(lines, log, clock):
     lines.start("moments", 1_000_000)
     work(lines, clock, steps=1, rows=1000, seconds=10.0)
     assert log.getvalue() == "moments: 1,000 of 1,000,000 rows, 0%, 2:46:30 left\n"
 
 
-def test_a_log_that_nobody_reads_does_not_end_the_run(clock):
+def test_a_closed_log_does_not_end_the_run(clock):
     reader, writer = os.pipe()
     os.close(reader)
     with suppress(BrokenPipeError), os.fdopen(writer, "w") as unread:
@@ -146,7 +146,7 @@ def test_a_log_that_nobody_reads_does_not_end_the_run(clock):
     assert survived
 
 
-def test_silence(capfd):
+def test_silent_progress_prints_nothing(capfd):
     silent = Silent()
     silent.start("moments", 10, 5, 4.0, "columns")
     silent.advance(5)
@@ -169,7 +169,7 @@ def test_a_bar_shows_rows_speed_and_time_left(clock, monkeypatch):
     assert "halfway" in shown
     for part in ("moments [1]", "60%", "600/1,000 rows", "1.00 GB/s", "4.0 s left"):
         assert part in shown
-    assert shown.endswith("\x1b[?25h")  # the cursor is given back
+    assert shown.endswith("\x1b[?25h")  # the cursor is shown again
 
 
 def test_a_bar_may_be_used_for_one_pass_after_another(clock):

@@ -1,4 +1,4 @@
-"""The cores and the memory that containers allow, of both versions of control groups."""
+"""The cores and the memory that containers allow, in both versions of control groups."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Kernel:
         self._append("proc/self/mountinfo", "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw")
 
     def mount(self, kind: str, at: str, options: str = "rw", shown: str = "/") -> None:
-        """Mount a hierarchy, of which the subtree below `shown` is seen."""
+        """Mount a hierarchy, of which the subtree below `shown` is visible."""
         self._append("proc/self/mountinfo", f"32 31 0:29 {shown} {at} rw,nosuid - {kind} cgroup {options}")
 
     def member(self, line: str) -> None:
-        """Say in which group of a hierarchy the process is."""
+        """Add the process to a group of a hierarchy."""
         self._append("proc/self/cgroup", line)
 
     def group(self, path: str, **files: str | int) -> None:
@@ -54,7 +54,7 @@ def unified(kernel: Kernel, group: str) -> None:
     kernel.member(f"0::{group}")
 
 
-def test_where_nothing_limits_the_machine_does(kernel):
+def test_without_other_limits_those_of_the_machine_hold(kernel):
     unified(kernel, "/")
     assert cpu_quota(kernel.root) == math.inf
     assert available_cores(kernel.root) == CORES
@@ -118,7 +118,7 @@ def test_groups_of_version_one(kernel, shares):
     assert memory_limit(kernel.root) == 700 * MIB
 
 
-def test_a_container_of_version_one_is_named_as_outside_and_mounted_as_the_root(kernel):
+def test_a_container_of_version_one_may_see_a_subtree_only(kernel):
     for controller in ("cpu,cpuacct", "memory"):
         kernel.mount("cgroup", f"/sys/fs/cgroup/{controller}", f"rw,{controller}", shown="/docker/0f3a")
         kernel.member(f"5:{controller}:/docker/0f3a/inner")
@@ -128,7 +128,7 @@ def test_a_container_of_version_one_is_named_as_outside_and_mounted_as_the_root(
     assert memory_limit(kernel.root) == 64 * MIB
 
 
-def test_both_versions_at_once_have_each_some_of_the_limits(kernel):
+def test_limits_of_both_versions_are_combined(kernel):
     kernel.mount("cgroup", "/sys/fs/cgroup/cpu", "rw,cpu")
     kernel.mount("cgroup2", "/sys/fs/cgroup/unified")
     kernel.member("1:cpu:/half")
@@ -141,14 +141,14 @@ def test_both_versions_at_once_have_each_some_of_the_limits(kernel):
 
 
 @pytest.mark.parametrize("path", ["/../../elsewhere", "/not/below/the/mount"])
-def test_of_a_group_that_cannot_be_seen_only_the_root_is_looked_at(kernel, path):
+def test_for_a_group_outside_of_the_mount_only_the_root_is_read(kernel, path):
     kernel.mount("cgroup2", "/sys/fs/cgroup", shown="/kubepods")
     kernel.member(f"0::{path}")
     kernel.group("/sys/fs/cgroup", memory_max=90 * MIB)
     assert memory_limit(kernel.root) == 90 * MIB
 
 
-def test_what_a_group_holds_is_not_available_except_pages_of_files(kernel):
+def test_memory_in_use_is_not_available_except_file_pages(kernel):
     unified(kernel, "/outer/inner")
     stat = f"anon {40 * MIB}\ninactive_file {30 * MIB}\nactive_file {20 * MIB}\nslab_reclaimable {MIB}"
     kernel.group("/sys/fs/cgroup/outer", memory_max=200 * MIB, memory_current=91 * MIB, memory_stat=stat)
@@ -176,7 +176,7 @@ def test_a_group_above_its_limit_has_nothing_left(kernel):
     assert available_memory(kernel.root) == 0
 
 
-def test_here_no_more_is_found_than_dask_finds():
+def test_no_more_cores_are_found_than_by_dask():
     from dask.system import cpu_count
 
     assert 1 <= available_cores() <= cpu_count()

@@ -14,7 +14,7 @@ DTYPES = ("f8", "f8", "f4", "f4", "f2", "i8", "i2", "u1", "?")
 
 @dataclass
 class Data:
-    """A matrix with what comes beside it, and how it is stored."""
+    """A matrix with its weights and labels, and its chunks."""
 
     rows: np.ndarray
     weights: np.ndarray | None
@@ -24,7 +24,7 @@ class Data:
     words: list[str]
 
     @property
-    def has_holes(self) -> bool:
+    def has_missing(self) -> bool:
         return self.rows.dtype.kind == "f" and bool(np.isnan(self.rows).any())
 
 
@@ -33,7 +33,7 @@ def choice(rng: Rng, *options: Any) -> Any:
 
 
 def random_data(rng: Rng, *, allow_nan: bool, small: bool = False) -> Data:
-    """Rows of any shape, type and defect."""
+    """Rows of random shape, type and defects."""
     words: list[str] = []
     n = int(rng.integers(1, 12)) if rng.uniform() < 0.15 else int(rng.integers(5, 40 if small else 120))
     d = int(rng.integers(1, 4)) if rng.uniform() < 0.15 else int(rng.integers(2, 20 if small else 60))
@@ -62,7 +62,7 @@ def random_data(rng: Rng, *, allow_nan: bool, small: bool = False) -> Data:
         if rng.uniform() < 0.2:
             missing[:, 0] = True
         rows = np.where(missing, rows.dtype.type(np.nan), rows)
-        words.append("holes")
+        words.append("missing values")
     classes = rng.integers(0, int(rng.integers(1, 5)), n)
     numbers = rng.normal(size=n) if rng.uniform() < 0.9 else np.zeros(n)
     chunks = (int(rng.integers(1, n + 1)), int(rng.integers(1, d + 1)))
@@ -70,7 +70,7 @@ def random_data(rng: Rng, *, allow_nan: bool, small: bool = False) -> Data:
 
 
 def as_type(rows: np.ndarray, dtype: np.dtype[Any], words: list[str]) -> np.ndarray:
-    """The rows in another type, squeezed into what it holds."""
+    """The rows in another type, scaled to its range."""
     words.append(dtype.name)
     if dtype.kind == "b":
         return rows > np.median(rows)
@@ -127,11 +127,11 @@ def pca(rng: Rng, data: Data) -> dict[str, Any]:
 
 def ppca(rng: Rng, data: Data) -> dict[str, Any]:
     method = choice(rng, "auto", "em", "minibatch", "closed_form")
-    hides = method != "closed_form" and rng.uniform() < 0.3
+    holds_out = method != "closed_form" and rng.uniform() < 0.3
     return {
         "n_components": components(rng, data, 5),
         "method": method,
-        "holdout": choice(rng, 0.1, 0.5, 0.9) if hides else 0.0,
+        "holdout": choice(rng, 0.1, 0.5, 0.9) if holds_out else 0.0,
         "max_iter": int(rng.integers(1, 6)),
     }
 

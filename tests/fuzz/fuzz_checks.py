@@ -1,4 +1,4 @@
-"""One case: fit, map, save, load, compare. What must hold whatever the data."""
+"""The checks of one case, which must hold for any data: fit, transform, save, load, compare."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from streamdr.estimators.registry import ESTIMATORS
 from streamdr.methods import METHODS
 
 OF_FEATURES = ("mean", "means")
-"""Fields that say by NaN that a feature was never observed."""
+"""Fields that are NaN for features that were never observed."""
 OURS = r"streamdr\."
 
 
 class BrokenError(AssertionError):
-    """What a case shows to be wrong, with the numbers that bring it back."""
+    """A failed check of a case, with the numbers that reproduce it."""
 
 
 def check_case(name: str, seed: int, number: int, folder: Path) -> str:
-    """Run one case; "fitted", or "refused" by an error of streamdr's own. Raises `BrokenError`."""
+    """Run one case. Return "fitted", or "refused" if streamdr raised an error. Raises `BrokenError`."""
     rng = np.random.default_rng([seed, number, *name.encode()])
     data = random_data(rng, allow_nan=allows_nan(name) or rng.uniform() < 0.03, small=name in SMALL)
     parameters = PARAMETERS[name](rng, data)
@@ -40,7 +40,7 @@ def check_case(name: str, seed: int, number: int, folder: Path) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            warnings.filterwarnings("ignore", category=UserWarning, module=OURS)  # said on purpose
+            warnings.filterwarnings("ignore", category=UserWarning, module=OURS)  # raised on purpose
             return _check(name, parameters, data, bool(rng.uniform() < 0.25), folder)
     except BrokenError as error:
         problem: BaseException = error
@@ -65,16 +65,16 @@ def _check(name: str, parameters: dict[str, Any], data: Data, stored: bool, fold
         fitted = fit(method, source, Execution(workers=1))
     except StreamdrError as error:
         if not str(error).strip():
-            raise BrokenError("an error without a word") from error
+            raise BrokenError("an error without a message") from error
         return "refused"
     model: Any = fitted.model
-    _require_said(name, model, data, labels)
+    _require_finite(name, model, data)
     with one_blas_thread():
         mapped = _mapped(name, model, data)
     _require_within_total(model)
-    if not data.has_holes:
+    if not data.has_missing:
         check_scores(name, model, data, weights, mapped)
-    if name in REFERENCES and not data.has_holes:
+    if name in REFERENCES and not data.has_missing:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             REFERENCES[name](method, model, data, weights, labels)
@@ -87,34 +87,35 @@ def _check(name: str, parameters: dict[str, Any], data: Data, stored: bool, fold
 
 def _mapped(name: str, model: Any, data: Data) -> np.ndarray:
     rows = np.asarray(data.rows)
-    with ignore_overflow():  # as whoever maps rows by a model does
+    with ignore_overflow():  # as the transform of a run does
         mapped = model.transform(rows)
     if not np.isfinite(mapped.astype(float)).all() and not _overflows(model, data):
         raise BrokenError(
-            f"transform gives {np.count_nonzero(~np.isfinite(mapped))} values that are no number"
+            f"transform returns {np.count_nonzero(~np.isfinite(mapped))} values that are not finite"
         )
     if mapped.shape != (len(rows), model.n_outputs):
-        raise BrokenError(f"transform gives {mapped.shape} for {rows.shape}")
+        raise BrokenError(f"transform returns {mapped.shape} for {rows.shape}")
     if name == "kernel_pca" and model.dual_coefficients is not None:
         back = model.inverse_transform(mapped.astype(np.float64))
         if not np.isfinite(back).all():
-            raise BrokenError("the way back gives values that are no number")
+            raise BrokenError("the inverse transform returns values that are not finite")
     if name == "ppca":
         filled = model.impute(rows)
         if not np.isfinite(filled[:, observed(data)]).all():
-            raise BrokenError("impute leaves values that are no number")
+            raise BrokenError("impute leaves values that are not finite")
     return mapped
 
 
 def _overflows(model: Any, data: Data) -> bool:
-    """Whether products of rows may be too much for float32; kernel models know when they are."""
+    """Whether products of rows may overflow float32; kernel models detect that themselves."""
     if hasattr(model, "kernel"):
         return False
     largest = float(np.nanmax(np.abs(data.rows.astype(float)), initial=0))
     return data.rows.dtype.itemsize < 8 and largest**2 > 1e30
 
 
-def _require_said(name: str, model: Any, data: Data, labels: np.ndarray | None) -> None:
+def _require_finite(name: str, model: Any, data: Data) -> None:
+    """Refuse a model with values that are not finite, or without outputs or features."""
     for field, value in vars(model).items():
         if isinstance(value, float) and np.isnan(value):
             raise BrokenError(f"{field} is NaN")
@@ -124,10 +125,10 @@ def _require_said(name: str, model: Any, data: Data, labels: np.ndarray | None) 
         if field in OF_FEATURES and allows_nan(name):
             sound |= ~observed(data)
         if not sound.all():
-            raise BrokenError(f"{field} has values that are no number")
+            raise BrokenError(f"{field} has values that are not finite")
     for number in (model.n_outputs, model.n_features):
         if number < 1:
-            raise BrokenError(f"a model of {model.n_outputs} outputs of {model.n_features} features")
+            raise BrokenError(f"a model with {model.n_outputs} outputs for {model.n_features} features")
     model.summary()
 
 
@@ -136,7 +137,7 @@ def allows_nan(name: str) -> bool:
 
 
 def observed(data: Data) -> np.ndarray:
-    """Which columns have a value in any row that counts."""
+    """The mask of columns with a value in any row of positive weight."""
     rows = data.rows if data.weights is None else data.rows[data.weights > 0]
     return np.asarray(~np.isnan(rows.astype(np.float64)).all(axis=0))
 
@@ -155,7 +156,7 @@ def _require_within_total(model: Any) -> None:
 def _check_estimator(
     name: str, parameters: dict[str, Any], data: Data, weights: Any, labels: Any, mapped: np.ndarray
 ) -> None:
-    """By scikit-learn's interface: the same rows come out."""
+    """Check that the estimator gives the same output."""
     given = {} if name.endswith("_mds") else {"sample_weight": weights}
     estimator = ESTIMATORS[name](**parameters)
     try:
@@ -164,17 +165,17 @@ def _check_estimator(
         return
     except ValueError as error:
         if "scikit-learn" in str(error) or "sample" in str(error) or "type" in str(error):
-            return  # scikit-learn's own, before we are asked
+            return  # raised by scikit-learn, before streamdr is called
         raise
     if not np.isfinite(mapped).all():
-        return  # it overflows, and an estimator refuses that
+        return  # an overflow, which an estimator refuses
     found = estimator.transform(data.rows)
     if not np.array_equal(found, mapped, equal_nan=True):
-        raise BrokenError("an estimator maps rows otherwise than the model that fit gives")
+        raise BrokenError("the estimator transforms rows differently from the fitted model")
 
 
 def _check_stored(method: Any, data: Data, weights: Any, labels: Any, folder: Path) -> None:
-    """From a zarr store, with one worker and two, and twice with a ledger of all cases: the same bits."""
+    """Check that a zarr store gives the same bits with one worker, with two, and twice with a ledger."""
     array = zarr.create_array(
         folder / "rows.zarr",
         shape=data.rows.shape,
@@ -192,9 +193,9 @@ def _check_stored(method: Any, data: Data, weights: Any, labels: Any, folder: Pa
             models.append(fit(method, source, execution).model)
         except StreamdrError as error:
             models.append(str(error))
-    _require_same(models[0], models[1], "one worker and two differ")
-    _require_same(models[0], models[2], "a ledger makes a difference")
-    _require_same(models[0], models[3], "what a ledger remembers makes a difference")
+    _require_same(models[0], models[1], "one worker and two workers differ")
+    _require_same(models[0], models[2], "a fit with a ledger differs")
+    _require_same(models[0], models[3], "a fit from the entries of a ledger differs")
 
 
 def _check_saved(
@@ -215,7 +216,7 @@ def _check_saved(
     _require_same(model, loaded, "a model that was saved and loaded differs")
     with arithmetic():
         if not np.array_equal(loaded.transform(data.rows), mapped, equal_nan=True):
-            raise BrokenError("a model that was saved and loaded maps rows otherwise")
+            raise BrokenError("a model that was saved and loaded transforms rows differently")
 
 
 def _require_same(one: Any, other: Any, what: str) -> None:

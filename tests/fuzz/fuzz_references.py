@@ -1,4 +1,4 @@
-"""What plain numpy, scipy and scikit-learn say of small data, in float64 and all in memory."""
+"""Reference results of plain numpy, scipy and scikit-learn for small data, in float64 and in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 def _precision(data: Any) -> float:
-    """What rounding may leave of an eigenvalue, as a part of the largest."""
+    """The rounding error of eigenvalues, relative to the largest."""
     return 1e-9 if data.rows.dtype.itemsize == 8 else 1e-4
 
 
@@ -25,7 +25,7 @@ def _weighted(data: Any, weights: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pca(method: Any, model: Any, data: Any, weights: Any, labels: Any) -> None:
-    """Eigenvalues of the weighted covariance; the residual says how far those of block Krylov may be off."""
+    """Eigenvalues of the weighted covariance; those of block Krylov are within their residuals."""
     rows, shares = _weighted(data, weights)
     shares = np.where(shares > 0, shares, 0.0)
     centred = rows
@@ -36,12 +36,12 @@ def pca(method: Any, model: Any, data: Any, weights: Any, labels: Any) -> None:
         deviation = np.sqrt(shares @ centred**2 / (shares.sum() - 1))
         scaled = model.scale != 1
         if not np.allclose(model.scale[scaled], deviation[scaled], rtol=1e-4):
-            raise AssertionError("columns are scaled by other deviations")
+            raise AssertionError("columns are scaled by wrong deviations")
         centred = np.where(model.scale == 1, centred, centred / np.where(deviation > 0, deviation, 1.0))
     values = np.linalg.svd(np.sqrt(shares)[:, None] * centred, compute_uv=False) ** 2 / (shares.sum() - 1)
     found = np.asarray(model.explained_variance)
     rounding = _precision(data) * values[0]
-    # Values far from zero are stored with an error of their own, which is no error of the method.
+    # Values far from zero are rounded when they are stored, which is not an error of the method.
     near = 1e-6 * float(np.abs(rows).max()) ** 2 * (0 if data.rows.dtype.itemsize < 8 else 1e-9)
     allowed = rounding + near
     if model.solver == "krylov":
@@ -60,7 +60,7 @@ def pca(method: Any, model: Any, data: Any, weights: Any, labels: Any) -> None:
 
 
 def kernel_pca(method: Any, model: Any, data: Any, weights: Any, labels: Any) -> None:
-    """Eigenvalues of the centred kernel matrix of the rows that count, each as often as it weighs."""
+    """Eigenvalues of the centred kernel matrix of rows of positive weight; weights are repetitions."""
     if model.approximation != "exact" or data.rows.dtype.itemsize < 8:
         return
     rows, shares = _weighted(data, weights)
@@ -82,17 +82,17 @@ def kernel_pca(method: Any, model: Any, data: Any, weights: Any, labels: Any) ->
 
 
 def f_score(method: Any, model: Any, data: Any, weights: Any, labels: Any) -> None:
-    """The statistics of scikit-learn, of columns that are neither constant nor told by the labels."""
+    """The statistics of scikit-learn, for columns that are neither constant nor determined by the labels."""
     rows = data.rows.astype(np.float64)
     if weights is not None or data.rows.dtype.itemsize < 8:
         return
     spread = rows.std(axis=0) > 1e-6 * np.abs(rows).max()
     rows = rows - rows.mean(axis=0)  # scikit-learn takes scatter as a difference of squares
     with np.errstate(all="ignore"):
-        told = f_classif(rows, labels) if model.task == "classification" else f_regression(rows, labels)
-    sound = spread & np.isfinite(told[0]) & (told[0] < 1e6)
-    if not np.allclose(model.scores[sound], told[0][sound], rtol=1e-5, atol=1e-7):
-        raise AssertionError(f"F {model.scores[sound][:3]} for {told[0][sound][:3]}")
+        expected = f_classif(rows, labels) if model.task == "classification" else f_regression(rows, labels)
+    sound = spread & np.isfinite(expected[0]) & (expected[0] < 1e6)
+    if not np.allclose(model.scores[sound], expected[0][sound], rtol=1e-5, atol=1e-7):
+        raise AssertionError(f"F {model.scores[sound][:3]} for {expected[0][sound][:3]}")
 
 
 def classical_mds(method: Any, model: Any, data: Any, weights: Any, labels: Any) -> None:
@@ -111,13 +111,13 @@ def classical_mds(method: Any, model: Any, data: Any, weights: Any, labels: Any)
 
 
 def som(method: Any, model: Any, data: Any, weights: Any, labels: Any) -> None:
-    """The nearest unit of every row, how far it is, and the weight of the rows of each unit."""
+    """The nearest unit of every row, its distance, and the weight of the rows of each unit."""
     rows, shares = _weighted(data, weights)
     distances = cdist(rows, model.codebook)
     units = model.predict(data.rows)
     own = distances[np.arange(len(rows)), units]
     eps = np.finfo(np.float64 if model.double else model.transform(data.rows).dtype).eps
-    # Distances are compared as squares about the origin, which are rounded as parts of the largest.
+    # Distances are computed from squares about the origin, with rounding relative to the largest.
     about = np.vstack([rows, model.codebook]) - model.origin
     size = float(np.linalg.norm(about, axis=1).max()) * (1 + rows.shape[1]) ** 0.5
     far = 4 * EPS * float(np.abs(rows).max())

@@ -1,4 +1,4 @@
-"""More of the random cases, in a file of its own so that two processes share them."""
+"""More of the random cases, in a separate file so that two processes can share them."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def test_random_cases_of_another_seed(name, tmp_path):
     ("name", "number"),
     [("kernel_pca", 24), ("kernel_pca", 627), ("lda", 586), ("lda", 675), ("lda", 1145)],
 )
-def test_cases_that_were_broken_once(name, number, tmp_path):
+def test_cases_that_failed_before(name, number, tmp_path):
     check_case(name, 118020, number, tmp_path)

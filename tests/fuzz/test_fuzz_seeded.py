@@ -1,4 +1,4 @@
-"""Random cases of every method, the same ones every time."""
+"""Random cases of every method, the same in every run."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def test_every_method_is_tried():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_random_cases(name, tmp_path):
-    told = [check_case(name, SEED, number, tmp_path) for number in range(CASES)]
-    assert told.count("fitted") >= CASES // 4, "most of what is tried should be something that can be fitted"
+    outcomes = [check_case(name, SEED, number, tmp_path) for number in range(CASES)]
+    assert outcomes.count("fitted") >= CASES // 4, "too many cases are refused"

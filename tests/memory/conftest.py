@@ -1,4 +1,4 @@
-"""The table of peaks, where pytest looks for fixtures and hooks."""
+"""The fixture and the hook for the table of memory peaks."""
 
 from memory_table import pytest_terminal_summary, table
 

@@ -19,7 +19,7 @@ class Case:
     labels: str | None = None
     weights: str | None = None
     quick: bool = False
-    """Whether it is tried by default."""
+    """Whether it runs by default."""
 
     @property
     def shape(self) -> str:
@@ -61,47 +61,50 @@ CASES = [
         {"n_components": 5, "precision": "double", "solver": "covariance"},
     ),
     Case("ppca tall", "tall", "ppca", {"n_components": 5}),
-    Case("ppca tall holes", "tall holes", "ppca", {"n_components": 5, "max_iter": 2}),
-    Case("ppca tall byte holes", "tall byte holes", "ppca", {"n_components": 5, "max_iter": 2}),
+    Case("ppca tall missing", "tall missing", "ppca", {"n_components": 5, "max_iter": 2}),
+    Case("ppca tall byte missing", "tall byte missing", "ppca", {"n_components": 5, "max_iter": 2}),
     Case(
-        "ppca tall holes list", "tall holes", "ppca", {"n_components": [2, 10], "max_iter": 2, "holdout": 0.1}
+        "ppca tall missing list",
+        "tall missing",
+        "ppca",
+        {"n_components": [2, 10], "max_iter": 2, "holdout": 0.1},
     ),
-    Case("ppca wide holes", "wide holes", "ppca", {"n_components": 5, "max_iter": 2}, quick=True),
-    Case("ppca wide byte holes", "wide byte holes", "ppca", {"n_components": 5, "max_iter": 2}),
+    Case("ppca wide missing", "wide missing", "ppca", {"n_components": 5, "max_iter": 2}, quick=True),
+    Case("ppca wide byte missing", "wide byte missing", "ppca", {"n_components": 5, "max_iter": 2}),
     Case(
         "ppca wide minibatch",
-        "wide byte holes",
+        "wide byte missing",
         "ppca",
         {"n_components": 5, "max_iter": 2, "method": "minibatch"},
     ),
-    Case("ppca both holes", "both holes", "ppca", {"n_components": 10, "max_iter": 2}),
+    Case("ppca both missing", "both missing", "ppca", {"n_components": 10, "max_iter": 2}),
     Case(
-        "ppca both half holes",
-        "both half holes",
+        "ppca both half missing",
+        "both half missing",
         "ppca",
         {"n_components": 10, "max_iter": 2, "method": "minibatch", "holdout": 0.1},
     ),
     Case(
-        "mixture tall holes",
-        "tall holes",
+        "mixture tall missing",
+        "tall missing",
         "ppca_mixture",
         {"n_components": 3, "n_mixtures": 2, "max_iter": 2},
     ),
     Case(
-        "mixture tall byte holes",
-        "tall byte holes",
+        "mixture tall byte missing",
+        "tall byte missing",
         "ppca_mixture",
         {"n_components": 3, "n_mixtures": 3, "max_iter": 2},
     ),
     Case(
-        "mixture wide byte holes",
-        "wide byte holes",
+        "mixture wide byte missing",
+        "wide byte missing",
         "ppca_mixture",
         {"n_components": 3, "n_mixtures": 2, "max_iter": 2},
     ),
     Case(
-        "mixture both holes",
-        "both holes",
+        "mixture both missing",
+        "both missing",
         "ppca_mixture",
         {"n_components": 3, "n_mixtures": 2, "max_iter": 2},
     ),

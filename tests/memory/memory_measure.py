@@ -1,4 +1,4 @@
-"""One run in a process of its own: what it planned to take, and what it took. Prints one JSON object."""
+"""One run in a separate process: the planned and the measured memory, printed as one JSON object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamdr.methods import METHODS
 
 
 def main(request: dict) -> dict:
-    """Fit, and write everything of rows that was asked for."""
+    """Fit, and write the requested row outputs."""
     place = Path(request["place"])
     execution = Execution(
         memory_limit=request["limit"],

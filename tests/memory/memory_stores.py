@@ -1,4 +1,4 @@
-"""Stores of every shape: cheap to write, since one block's values are there over and over."""
+"""Stores of every shape: fast to write, because they repeat the values of one block."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Layout:
     missing: bool = False
     """Whether a tenth of the values are missing: NaN, or -1 where there is no NaN."""
     pairs: Literal["distances", "products"] | None = None
-    """Whether it holds the distances of points from each other, or their products."""
+    """Whether it holds the distances between points, or their products."""
     shards: tuple[int, int] | None = None
 
 
@@ -29,18 +29,18 @@ STORES = {
     "tall bytes": Layout((300_000, 128), (32_768, 128), "u1"),
     "tall columns": Layout((60_000, 512), (20_000, 64), "f2"),
     "tall doubles": Layout((60_000, 128), (4096, 128), "f8"),
-    "tall holes": Layout((60_000, 256), (8192, 256), "f4", missing=True),
-    "tall byte holes": Layout((120_000, 128), (32_768, 128), "i1", missing=True),
+    "tall missing": Layout((60_000, 256), (8192, 256), "f4", missing=True),
+    "tall byte missing": Layout((120_000, 128), (32_768, 128), "i1", missing=True),
     "wide": Layout((300, 120_000), (300, 4096)),
     "wide bytes": Layout((500, 100_000), (500, 2000), "i1"),
     "wide rows": Layout((400, 100_000), (8, 100_000), "f2"),
-    "wide holes": Layout((300, 60_000), (300, 4096), "f4", missing=True),
-    "wide byte holes": Layout((500, 100_000), (500, 2000), "i1", missing=True),
+    "wide missing": Layout((300, 60_000), (300, 4096), "f4", missing=True),
+    "wide byte missing": Layout((500, 100_000), (500, 2000), "i1", missing=True),
     "both": Layout((12_000, 3_000), (1000, 500)),
     "both bytes": Layout((20_000, 2_000), (5_000, 250), "u1"),
     "both shorts": Layout((12_000, 3_000), (12_000, 100), "i2"),
-    "both holes": Layout((8_000, 2_500), (2_000, 500), "f4", missing=True),
-    "both half holes": Layout((8_000, 2_500), (500, 2_500), "f2", missing=True),
+    "both missing": Layout((8_000, 2_500), (2_000, 500), "f4", missing=True),
+    "both half missing": Layout((8_000, 2_500), (500, 2_500), "f2", missing=True),
     "tall shards": Layout((120_000, 96), (1_000, 32), "i2", shards=(40_000, 96)),
     "both shards": Layout((12_000, 2_000), (250, 100), "f2", shards=(3_000, 1_000)),
     "few": Layout((2_500, 1_000), (500, 250), "f4"),
@@ -56,7 +56,7 @@ STORES = {
 
 
 def options(name: str) -> dict:
-    """How a store is opened: with the number that stands for a missing value, where there is no NaN."""
+    """The options to open a store: the number that stands for a missing value, where there is no NaN."""
     layout = STORES[name]
     return {"missing_value": -1} if layout.missing and layout.dtype[0] == "i" else {}
 
@@ -104,7 +104,7 @@ def make(path, name: str):
 
 
 def make_labels(path, n_rows: int, kind: str):
-    """A label (or a weight) a row: one of ten numbers, or any number."""
+    """Write one label (or weight) per row: one of ten numbers, or any number."""
     rng = np.random.default_rng(1)
     values = rng.integers(0, 10, n_rows) if kind == "classes" else rng.standard_normal(n_rows)
     array = zarr.create_array(path, shape=(n_rows,), chunks=(min(n_rows, 50_000),), dtype=values.dtype)

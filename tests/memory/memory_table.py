@@ -1,4 +1,4 @@
-"""What was planned and what was taken, as a table at the end."""
+"""A table of planned and measured memory at the end of the tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TABLE: list[tuple[str, str, int, int, int]] = []
 
 @pytest.fixture
 def table():
-    """Rows of it: case, stage, limit, planned and peak, in bytes."""
+    """The rows of the table: case, stage, limit, planned and peak, in bytes."""
     return _TABLE
 
 
@@ -23,5 +23,5 @@ def pytest_terminal_summary(terminalreporter):
         limit, planned, peak = (round(size / MIB) for size in sizes)
         over = "  over the plan" if sizes[2] > sizes[1] else "  over the limit" if sizes[1] > sizes[0] else ""
         terminalreporter.write_line(f"{case:38} {stage:17} {limit:7} {planned:8} {peak:7}{over}")
-    kept = sum(peak <= planned <= limit for _, _, limit, planned, peak in _TABLE)
-    terminalreporter.write_line(f"{kept} of {len(_TABLE)} stages kept to plan and limit")
+    within = sum(peak <= planned <= limit for _, _, limit, planned, peak in _TABLE)
+    terminalreporter.write_line(f"{within} of {len(_TABLE)} stages stayed within plan and limit")

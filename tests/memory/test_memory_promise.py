@@ -1,6 +1,6 @@
-"""The memory limit is kept: peak <= planned <= limit, by every method, on data of every shape.
+"""The memory limit holds: peak <= planned <= limit, for every method, on data of every shape.
 
-Limits are relative to the least that a refusal advises: that itself must do, and more must be kept, too.
+Limits are multiples of the smallest limit that a refusal advises, which must be sufficient.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ QUICK = [case for case in CASES if case.quick]
 
 @pytest.fixture(scope="session")
 def stores(tmp_path_factory):
-    """Stores that are written when they are first asked for."""
+    """Stores that are written when they are first requested."""
     root = tmp_path_factory.mktemp("stores")
 
     def opened(case: Case) -> tuple[Path, dict]:
@@ -53,7 +53,7 @@ def stores(tmp_path_factory):
 
 
 def outputs(method) -> list[RowOutput]:
-    """What models of a method can make of rows. PCA that keeps all of a low rank has no likelihood."""
+    """The row outputs of a method. PCA that keeps all components of low-rank data has no likelihood."""
     lacks = method.lacks if isinstance(method, ConditionalOutputs) else lambda what: None
     able = [kind for kind in ROW_OUTPUTS if kind.supported_by(method.model) and lacks(kind.method) is None]
     everything = method.name == "pca" and method.n_components is None
@@ -65,7 +65,7 @@ def advised(refused: MemoryLimitError) -> int:
 
 
 def least(method, source) -> int:
-    """The limit that refusals advise, of the fit and of each output, in a fresh process."""
+    """The limit that refusals advise, for the fit and for each output, in a fresh process."""
     with pytest.raises(MemoryLimitError) as refused:
         planner.plan(method, source, Execution(memory_limit=1, workers=2))
     limit = advised(refused.value)
@@ -81,7 +81,7 @@ def least(method, source) -> int:
     return limit
 
 
-def keep_the_promise(case: Case, factor: float, stores, tmp_path, table) -> None:
+def check_limit(case: Case, factor: float, stores, tmp_path, table) -> None:
     path, given = stores(case)
     method = METHODS[case.method](**case.parameters)
     limit = int(factor * least(method, open_source(path, **given)))
@@ -108,23 +108,23 @@ def keep_the_promise(case: Case, factor: float, stores, tmp_path, table) -> None
 
 @pytest.fixture(autouse=True)
 def fresh_interpreter(monkeypatch):
-    """Plan as in a fresh process, whatever the tests before have left in this one."""
+    """Plan as in a fresh process, whatever earlier tests have left in this one."""
     monkeypatch.setattr(planner, "resident", lambda: 0)
 
 
 @pytest.mark.parametrize("case", QUICK, ids=[case.name for case in QUICK])
-def test_a_few_keep_the_promise(case, stores, tmp_path, table):
-    keep_the_promise(case, 1.0, stores, tmp_path, table)
+def test_a_few_cases_stay_within_the_limit(case, stores, tmp_path, table):
+    check_limit(case, 1.0, stores, tmp_path, table)
 
 
 @pytest.mark.memory
 @pytest.mark.parametrize("factor", FACTORS.values(), ids=FACTORS.keys())
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_every_method_keeps_the_promise(case, factor, stores, tmp_path, table):
-    keep_the_promise(case, factor, stores, tmp_path, table)
+def test_every_method_stays_within_the_limit(case, factor, stores, tmp_path, table):
+    check_limit(case, factor, stores, tmp_path, table)
 
 
-def test_every_method_is_tried_on_tall_and_wide_data_and_on_what_is_both():
+def test_every_method_is_tried_on_tall_wide_and_large_data():
     shapes = {name: {case.shape for case in CASES if case.method == name} for name in METHODS}
     assert all(tried >= {"tall", "wide", "both"} for tried in shapes.values()), shapes
 

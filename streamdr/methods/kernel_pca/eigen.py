@@ -97,7 +97,7 @@ def exact_axes(kernel: Array, weights: Array, n_components: int | None, *, defin
     if not definite:
         require_variance(float(values[0]) / weight, size, apart=total)
         total = max(total, negative.positive / weight)
-    # The rounding error of a kernel is relative to its size, which may be large beside its differences.
+    # The rounding error of a kernel is relative to its size, which may be much larger than its differences.
     kept = values > max(ZERO_SHARE * values[0], np.finfo(np.float64).eps * size * weight)
     values, vectors = values[kept], vectors[:, kept]
     # The trace and the sum of eigenvalues are rounded differently.

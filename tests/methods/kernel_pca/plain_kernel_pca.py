@@ -1,4 +1,4 @@
-"""Kernel PCA as plainly as it can be written: whole kernel matrices in float64, a formula at a time."""
+"""Kernel PCA in its simplest form: whole kernel matrices in float64, one formula at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 ZERO = 1e-12
-"""Eigenvalues below this part of the largest are rounding, and no component."""
+"""Eigenvalues below this share of the largest are rounding errors, and not components."""
 
 
 def kernel_matrix(
@@ -58,7 +58,7 @@ def centred(kernel: Array) -> Array:
 
 
 def pointed(scores: Array, by: Array) -> Array:
-    """The scores, in each column with the sign that makes the largest of `by` positive."""
+    """The scores, with the sign of each column that makes the largest entry of `by` positive."""
     largest = by[np.argmax(np.abs(by), axis=0), np.arange(by.shape[1])]
     return scores * np.sign(largest)
 
@@ -116,7 +116,7 @@ class Nystrom:
 def held_out_errors(features: Array, residual: Array, folds: Array, k: int) -> Array:
     """The share of held-out rows' variance about the training mean that k components do not explain.
 
-    `residual` is what of k(x, x) lies outside of the span of the features.
+    `residual` is the part of k(x, x) outside of the span of the features.
     """
     errors = []
     for fold in np.unique(folds):
@@ -131,7 +131,7 @@ def held_out_errors(features: Array, residual: Array, folds: Array, k: int) -> A
 
 
 def sparse(kernel: Array, k: int, candidates: Array | None = None) -> tuple[list[int], Array]:
-    """Greedy points whose feature vectors explain most, and all rows' centred scores on them."""
+    """A greedy choice of rows whose feature vectors explain most, and the centred scores of all rows."""
     left = np.array(kernel, dtype=np.float64)
     candidates = np.arange(len(kernel)) if candidates is None else candidates
     picked: list[int] = []
@@ -150,7 +150,7 @@ def sparse(kernel: Array, k: int, candidates: Array | None = None) -> tuple[list
 
 
 def rp_cholesky(kernel: Array, m: int, rng: np.random.Generator) -> list[int]:
-    """Randomly pivoted Cholesky, a pivot at a time (Chen, Epperly, Tropp and Webber 2023)."""
+    """Randomly pivoted Cholesky, one pivot at a time (Chen, Epperly, Tropp and Webber 2023)."""
     left = np.array(kernel, dtype=np.float64)
     first = np.trace(left)
     picked: list[int] = []
@@ -185,7 +185,7 @@ def fixed_point(weights: Array, points: Array, gamma: float, start: Array, steps
 
 
 def ridge(scores: Array, rows: Array, new: Array, alpha: float, **kernel: Any) -> Array:
-    """Rows of scores by kernel ridge regression on the scores of rows that are known."""
+    """The rows of new scores, by kernel ridge regression on pairs of scores and rows."""
     system = kernel_matrix(scores, **kernel) + alpha * np.eye(len(scores))
     mapped: Array = kernel_matrix(new, scores, **kernel) @ np.linalg.solve(system, rows)
     return mapped

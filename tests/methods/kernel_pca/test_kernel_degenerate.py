@@ -1,4 +1,4 @@
-"""Kernel methods of data that has little to show: low rank, repeated and constant rows, no positive part."""
+"""Kernel methods on degenerate data: low rank, repeated and constant rows, no positive eigenvalue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamdr.errors import DataError
 
 
 @pytest.fixture(autouse=True)
-def no_warning_leaks():
+def warnings_are_errors():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -31,7 +31,7 @@ def low_rank(seed, dtype="f8"):
 
 @pytest.mark.parametrize("kernel", ["linear", "poly", "rbf", "laplacian", "cosine"])
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
-def test_sparse_components_are_no_more_than_the_kernel_has(kernel, dtype):
+def test_sparse_components_are_at_most_the_rank_of_the_kernel(kernel, dtype):
     for seed in range(25):
         rows = low_rank(seed, dtype)
         wanted = min(20, len(rows))
@@ -50,7 +50,7 @@ def test_sparse_components_are_no_more_than_the_kernel_has(kernel, dtype):
 
 @pytest.mark.parametrize("kernel", ["linear", "poly", "rbf", "sigmoid", "laplacian", "cosine"])
 @pytest.mark.parametrize("alpha", [1.0, 1e-8, 1e-300])
-def test_the_way_back_is_learnt_from_repeated_rows(kernel, alpha):
+def test_the_inverse_transform_is_fitted_to_repeated_rows(kernel, alpha):
     rng = np.random.default_rng(4)
     rows = rng.normal(size=(6, 3))[rng.integers(0, 6, 40)]
     fitted = streamdr.KernelPCA(3, kernel=kernel, gamma=0.2, fit_inverse_transform=True, alpha=alpha)
@@ -75,7 +75,7 @@ def negative(a, b):
 
 
 @pytest.mark.parametrize("way", ["exact", "nystrom"])
-def test_a_kernel_without_a_positive_part_is_told_from_rows_that_are_alike(way):
+def test_a_kernel_without_positive_eigenvalues_and_equal_rows_are_different_errors(way):
     rows = np.random.default_rng(1).normal(size=(30, 3))
     method = streamdr.KernelPCA(2, kernel=negative, approximation=way, n_landmarks=10)
     with pytest.raises(DataError, match="no positive"):
@@ -92,7 +92,7 @@ def test_the_variance_of_a_kernel_that_is_not_definite_is_that_of_its_positive_p
     assert fitted.explained_variance_ratio_.sum() <= 1 + 1e-12
 
 
-def test_sparse_components_of_a_kernel_that_is_not_definite_say_so():
+def test_sparse_components_report_a_kernel_that_is_not_definite():
     rows = np.random.default_rng(1).normal(size=(40, 3))
     fitted = streamdr.SparseKernelPCA(2, kernel="sigmoid", gamma=2.0, coef0=-1.0).fit(rows)
     assert fitted.negative_eigenvalues_ > 0
@@ -100,19 +100,19 @@ def test_sparse_components_of_a_kernel_that_is_not_definite_say_so():
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-def test_rows_far_apart_are_alike_to_themselves_only(weighted):
-    # Distances of rows to themselves are rounded too, and a narrow kernel would take them for large.
+def test_rows_far_apart_are_similar_to_themselves_only(weighted):
+    # Distances of rows to themselves are rounded, too, and would be large for a narrow kernel.
     rng = np.random.default_rng(2)
     rows, weights = 1e12 * rng.normal(size=(30, 4)), rng.uniform(0.5, 2, 30) if weighted else np.ones(30)
     fitted = streamdr.KernelPCA(kernel="rbf", gamma=0.2).fit(rows, sample_weight=weights)
-    images = np.sqrt(weights)[:, None] * (np.eye(30) - weights / weights.sum())  # less their mean
+    images = np.sqrt(weights)[:, None] * (np.eye(30) - weights / weights.sum())  # minus their mean
     values = np.linalg.svd(images, compute_uv=False) ** 2
     assert len(fitted.eigenvalues_) == 29
     np.testing.assert_allclose(fitted.eigenvalues_, values[:29], rtol=1e-9)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "cosine"])
-def test_rows_that_a_kernel_hardly_tells_apart_explain_no_more_than_there_is(kernel):
+def test_rows_that_a_kernel_hardly_separates_explain_no_more_than_the_total_variance(kernel):
     rng = np.random.default_rng(4)
     for n_rows in (9, 30, 60):
         rows = 1.0 + 1e-6 * rng.normal(size=(n_rows, 10))

@@ -1,4 +1,4 @@
-"""Pre-images by fixed points and by kernel ridge against plain ones and scikit-learn's, and denoising."""
+"""Pre-images by fixed points and by kernel ridge regression against plain loops and scikit-learn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ N = 90
 
 @pytest.fixture(scope="module")
 def rows():
-    """Three rings' worth of rows about a bent line, in three dimensions."""
+    """Rows about a curved line in three dimensions."""
     rng = np.random.default_rng(0)
     t = rng.uniform(-2, 2, N)
     return np.column_stack([t, t**2 - 1, np.sin(2 * t)]) + 0.1 * rng.normal(size=(N, 3))
@@ -34,7 +34,7 @@ def noisy(rows):
 def feature_weights(model, scores):
     """The coefficients, over the landmarks, of mean + sum_k score_k V_k.
 
-    The mean over all rows of what the landmarks span has those kernels with them that the mean has.
+    The mean image is projected on the span of the landmarks: its kernels with them are `kernel_means`.
     """
     among = kernel_matrix(model.landmarks, gamma=GAMMA)
     mean = np.linalg.lstsq(among, model.kernel_means, rcond=1e-12)[0]
@@ -43,7 +43,7 @@ def feature_weights(model, scores):
 
 @pytest.mark.parametrize("approximation", ["exact", "nystrom"])
 @pytest.mark.parametrize("k", [3, 8])
-def test_denoising_is_mikas_fixed_point_from_the_row_on(approximation, k, rows, noisy):
+def test_denoising_is_mikas_fixed_point_from_the_row(approximation, k, rows, noisy):
     given: dict[str, Any] = {"gamma": GAMMA, "approximation": approximation, "n_landmarks": 30}
     ours = KernelPCA(k, **given).fit(rows)
     weights, landmarks = feature_weights(ours.model_, ours.transform(noisy)), present(ours.landmarks_)
@@ -53,7 +53,7 @@ def test_denoising_is_mikas_fixed_point_from_the_row_on(approximation, k, rows, 
     np.testing.assert_allclose(ours.model_.denoise(noisy), want, atol=1e-4)
 
 
-def test_denoising_moves_the_landmarks_no_second_time():
+def test_denoising_does_not_copy_the_landmarks_again():
     rows = np.random.default_rng(0).normal(size=(40, 40_000))
     model = KernelPCA(3, gamma=1e-5, approximation="exact").fit(rows).model_
     model.transform(rows[:1])
@@ -65,13 +65,13 @@ def test_denoising_moves_the_landmarks_no_second_time():
 
 
 def distance(weights, points, found):
-    """|phi(z) - sum_j w_j phi(p_j)|^2, without what does not depend on z."""
+    """|phi(z) - sum_j w_j phi(p_j)|^2, without the terms that do not depend on z."""
     between = np.exp(-GAMMA * np.sum((found[:, None] - points) ** 2, axis=2))
     return 1.0 - 2.0 * np.sum(weights * between, axis=1)
 
 
 @pytest.mark.parametrize("approximation", ["exact", "nystrom"])
-def test_scores_go_back_to_fixed_points_as_near_as_any(approximation, rows):
+def test_inverse_transform_finds_fixed_points_as_near_as_from_the_rows(approximation, rows):
     ours = KernelPCA(6, gamma=GAMMA, approximation=approximation, n_landmarks=40).fit(rows)
     scores = ours.transform(rows)
     found = ours.inverse_transform(scores)
@@ -88,7 +88,7 @@ def test_scores_go_back_to_fixed_points_as_near_as_any(approximation, rows):
     assert np.linalg.norm(found - rows, axis=1).mean() < 0.3
 
 
-def test_all_components_bring_every_row_back(rows):
+def test_all_components_reconstruct_every_row(rows):
     ours = KernelPCA(gamma=GAMMA, approximation="exact").fit(rows)
     np.testing.assert_allclose(ours.inverse_transform(ours.transform(rows)), rows, atol=1e-3)
     np.testing.assert_allclose(ours.model_.denoise(rows), rows, atol=1e-3)
@@ -106,9 +106,9 @@ def test_all_components_bring_every_row_back(rows):
     ],
     ids=str,
 )
-def test_ridge_is_scikit_learns(case, alpha, rows, noisy):
+def test_ridge_equals_scikit_learns(case, alpha, rows, noisy):
     given = {**case, "fit_inverse_transform": True, "alpha": alpha}
-    k = 2  # a plane and its normal are all that some of these kernels see
+    k = 2  # some of these kernels have few components
     theirs = sklearn.decomposition.KernelPCA(k, eigen_solver="dense", **given).fit(rows)
     ours = KernelPCA(k, approximation="exact", **given).fit(rows)
     for scores in (theirs.transform(rows), theirs.transform(noisy)):
@@ -119,14 +119,14 @@ def test_ridge_is_scikit_learns(case, alpha, rows, noisy):
     )
 
 
-def test_ridge_is_the_plain_one(rows, noisy):
+def test_ridge_equals_the_plain_one(rows, noisy):
     case: dict[str, Any] = {"kernel": "laplacian", "gamma": 0.4}
     ours = KernelPCA(4, approximation="exact", fit_inverse_transform=True, alpha=0.1, **case).fit(rows)
     want = ridge(ours.transform(rows), rows, ours.transform(noisy), 0.1, **case)
     np.testing.assert_allclose(ours.inverse_transform(ours.transform(noisy)), want, atol=1e-8)
 
 
-def test_ridge_by_landmarks_learns_from_the_landmarks(rows, noisy):
+def test_ridge_with_landmarks_is_fitted_to_the_landmarks(rows, noisy):
     case: dict[str, Any] = {"kernel": "poly", "degree": 2}
     given: dict[str, Any] = {
         "approximation": "nystrom",
@@ -136,12 +136,12 @@ def test_ridge_by_landmarks_learns_from_the_landmarks(rows, noisy):
     }
     ours = KernelPCA(4, **given, **case).fit(rows)
     landmarks = present(ours.landmarks_)
-    # The kernel of scores has the gamma of the kernel of rows, as scikit-learn's has.
+    # The kernel of scores has the gamma of the kernel of rows, as in scikit-learn.
     want = ridge(ours.transform(landmarks), landmarks, ours.transform(noisy), 0.1, gamma=1 / 3, **case)
     np.testing.assert_allclose(ours.inverse_transform(ours.transform(noisy)), want, atol=1e-8)
 
 
-def test_a_kernel_without_fixed_points_asks_for_ridge(rows):
+def test_a_kernel_without_fixed_points_needs_fit_inverse_transform(rows):
     ours = KernelPCA(3, kernel="poly", approximation="exact").fit(rows)
     with pytest.raises((ValueError, AttributeError), match="fit_inverse_transform"):
         ours.inverse_transform(ours.transform(rows))
@@ -160,11 +160,11 @@ def test_single_precision_stays_single(rows):
 # Denoising digits
 
 MARGIN = 0.65
-"""Kernel PCA's squared error is at most this part of linear PCA's, each at its best; it was 0.52 to 0.56."""
+"""The largest ratio of the squared errors of kernel PCA and linear PCA, both at their best (0.52 to 0.56)."""
 
 
 def digits(seed):
-    """Clean rows to learn from, others with noise, and these as they were: pixels from 0 to 1."""
+    """Clean rows to fit, other rows with noise, and the same without: pixels from 0 to 1."""
     rng = np.random.default_rng(seed)
     values = load_digits().data / 16
     values = values[rng.permutation(len(values))]
@@ -187,4 +187,4 @@ def test_digits_are_denoised_better_than_by_linear_pca(seed, approximation):
             ours = KernelPCA(k, gamma=gamma, approximation=approximation, n_landmarks=400).fit(train)
             errors.append(np.mean((ours.model_.denoise(noisy) - clean) ** 2))
     assert min(errors) < MARGIN * linear
-    assert linear < 0.6 * np.mean((noisy - clean) ** 2), "which is no mean feat"
+    assert linear < 0.6 * np.mean((noisy - clean) ** 2), "linear PCA must denoise, too"

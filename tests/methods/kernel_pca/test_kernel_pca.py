@@ -1,4 +1,4 @@
-"""Kernel PCA against scikit-learn's, and against plain formulas over whole kernel matrices."""
+"""Kernel PCA against scikit-learn, and against plain formulas over whole kernel matrices."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def rows():
-    """With axes of unequal lengths, so that no two eigenvalues are near each other."""
+    """Rows with axes of unequal lengths, so that eigenvalues are well separated."""
     rng = np.random.default_rng(0)
     return rng.normal(size=(N, D)) * [3.0, 2.0, 1.4, 1.0, 0.7] + 0.5
 
@@ -55,7 +55,7 @@ def new():
 
 
 def theirs(case, rows, k):
-    """scikit-learn's; it has no name for a laplacian kernel."""
+    """The eigenvalues and the transform of scikit-learn, which has no name for a laplacian kernel."""
     parameters = dict(CASES[case])
     if parameters["kernel"] != "laplacian":
         given = sklearn.decomposition.KernelPCA(k, **parameters, eigen_solver="dense").fit(rows)
@@ -69,7 +69,7 @@ def theirs(case, rows, k):
 
 
 def spread(scores):
-    """The largest standard deviation of a column: what absolute differences are compared with."""
+    """The largest standard deviation of a column, relative to which differences are compared."""
     return np.sqrt((scores**2).mean(axis=0)).max()
 
 
@@ -81,7 +81,7 @@ def same_scores(got, want, tolerance):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_exact_is_scikit_learns(case, rows, new):
+def test_exact_equals_scikit_learns(case, rows, new):
     k = 4
     ours = KernelPCA(k, approximation="exact", **CASES[case]).fit(rows)
     eigenvalues, transform = theirs(case, rows, k)
@@ -96,11 +96,11 @@ def test_exact_is_scikit_learns(case, rows, new):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_exact_is_the_plain_one_in_all_its_components(case, rows, new):
+def test_exact_equals_the_plain_one_in_all_components(case, rows, new):
     among = kernel_matrix(rows, **CASES[case])
     values, coefficients = exact(among)
     ours = KernelPCA(approximation="exact", **CASES[case]).fit(rows)
-    sure = values > 1e-9 * values[0]  # below that, what is a component is a matter of rounding
+    sure = values > 1e-9 * values[0]  # smaller eigenvalues may be rounding errors
     np.testing.assert_allclose(ours.eigenvalues_[: sure.sum()], values[sure], atol=1e-12 * values[0])
     want = exact_scores(among, kernel_matrix(new, rows, **CASES[case]), 4)
     same_scores(ours.transform(new)[:, :4], want, 1e-8)
@@ -142,7 +142,7 @@ def test_linear_kernel_gives_the_scores_of_pca(rows, new):
 
 
 @pytest.mark.parametrize("case", ["rbf", "inhomogeneous", "sigmoid"])
-def test_a_precomputed_matrix_is_as_good_as_the_rows(case, rows, new):
+def test_a_precomputed_matrix_gives_the_result_of_the_rows(case, rows, new):
     among, between = kernel_matrix(rows, **CASES[case]), kernel_matrix(new, rows, **CASES[case])
     given = sklearn.decomposition.KernelPCA(4, kernel="precomputed", eigen_solver="dense").fit(among)
     ours = KernelPCA(4, kernel="precomputed", approximation="exact").fit(among)
@@ -157,7 +157,7 @@ def test_cross_validation_splits_a_precomputed_matrix_both_ways():
 
 
 def intersection(x, y):
-    """A kernel of two rows, as scikit-learn's estimators take them."""
+    """A kernel of two rows, as scikit-learn's estimators accept them."""
     return np.minimum(x, y).sum()
 
 
@@ -203,7 +203,7 @@ def test_as_many_landmarks_as_rows_are_exact(case, landmarks, rows, new):
     for given in (rows, new):
         want = whole.transform(given)
         got = ours.transform(given)
-        # Landmarks are fewer than the rows where these are dependent: a sign may then be another's.
+        # Where rows are dependent, landmarks are fewer than rows, and signs may differ.
         got = got * np.sign(np.sum(got * want, axis=0))
         same_scores(got, want, 1e-10)
     assert ours.captured_trace_ == pytest.approx(1.0, abs=1e-10)
@@ -212,7 +212,7 @@ def test_as_many_landmarks_as_rows_are_exact(case, landmarks, rows, new):
 
 @pytest.mark.parametrize("gamma", [1e-3, 10.0, 1e3])
 def test_products_of_all_scores_are_the_centred_kernel(gamma, rows):
-    """Where eigenvalues are nearly equal, and no single score is sure, all of them together are."""
+    """Where eigenvalues are nearly equal, single scores are not determined, but their products are."""
     want = centred(kernel_matrix(rows, gamma=gamma))
     for approximation in ("exact", "nystrom"):
         ours = KernelPCA(gamma=gamma, approximation=approximation, n_landmarks=N).fit(rows)
@@ -224,7 +224,7 @@ def test_products_of_all_scores_are_the_centred_kernel(gamma, rows):
 @pytest.mark.parametrize("approximation", ["exact", "nystrom"])
 @pytest.mark.parametrize("case", [case for case in CASES if case != "sigmoid"])
 def test_products_of_scores_of_new_rows_are_centred_kernels(case, approximation, rows, new):
-    """In all components, the smallest too, in which nothing large must be left to cancel."""
+    """In all components, including the smallest, where large terms must not cancel."""
     among, between = kernel_matrix(rows, **CASES[case]), kernel_matrix(new, rows, **CASES[case])
     want = between - among.mean(axis=0) - between.mean(axis=1)[:, None] + among.mean()
     ours = KernelPCA(approximation=approximation, n_landmarks=N, **CASES[case]).fit(rows)
@@ -233,7 +233,7 @@ def test_products_of_scores_of_new_rows_are_centred_kernels(case, approximation,
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "sigmoid"])
-def test_given_landmarks_are_the_plain_nystrom(case, rows, new):
+def test_given_landmarks_give_the_plain_nystrom_result(case, rows, new):
     chosen = rows[::4]
     plain = Nystrom(kernel_matrix(rows, chosen, **CASES[case]), kernel_matrix(chosen, **CASES[case]))
     ours = KernelPCA(3, approximation="nystrom", landmarks=chosen, **CASES[case]).fit(rows)
@@ -262,8 +262,8 @@ def test_given_landmarks_are_the_plain_nystrom(case, rows, new):
     ],
     ids=str,
 )
-def test_many_rows_and_few_landmarks_are_the_plain_nystrom(case, precision, new):
-    """Where columns are summed, and whitened at the end: what is plain for few rows must be for many."""
+def test_many_rows_and_few_landmarks_give_the_plain_nystrom_result(case, precision, new):
+    """With many rows, columns are summed first and whitened at the end."""
     rows = np.random.default_rng(5).normal(size=(700, D)) * [3.0, 2.0, 1.4, 1.0, 0.7] + 0.5
     chosen = rows[:700:20]
     plain = Nystrom(kernel_matrix(rows, chosen, **case), kernel_matrix(chosen, **case))
@@ -300,7 +300,7 @@ def test_the_model_is_that_of_its_landmarks(landmarks, rows, new):
         assert len(set(picked)) == 20
 
 
-def test_the_formula_of_a_model_is_the_one_that_is_written(rows, new):
+def test_scores_follow_the_documented_formula(rows, new):
     for approximation in ("exact", "nystrom"):
         model = KernelPCA(3, gamma=0.1, approximation=approximation, n_landmarks=20).fit(rows).model_
         between = kernel_matrix(new, model.landmarks, gamma=0.1)
@@ -320,13 +320,13 @@ def test_a_fraction_of_the_trace_is_captured(share, gamma, rows):
     among = kernel_matrix(rows, gamma=gamma)
     drawn = [rp_cholesky(among, N, np.random.default_rng(seed)) for seed in range(5)]
     enough = [next(m for m in range(1, N) if captured_by(among, pivots[:m]) >= share) for pivots in drawn]
-    assert min(enough) - 4 <= ours.n_landmarks_ <= max(enough) + 4, "and no more than it takes"
+    assert min(enough) - 4 <= ours.n_landmarks_ <= max(enough) + 4, "and no more landmarks than necessary"
     picked = [int(np.argmin(np.abs(rows - row).sum(axis=1))) for row in present(ours.landmarks_)]
     assert ours.captured_trace_ == pytest.approx(captured_by(among, picked), rel=1e-8)
     assert ours.trace_error_ == pytest.approx(N * (1 - captured_by(among, picked)), rel=1e-7)
 
 
-def test_random_features_come_nearer_the_more_there_are(rows):
+def test_more_random_features_are_more_accurate(rows):
     whole = descending(centred(kernel_matrix(rows, gamma=0.1)))[0][:4]
     errors = []
     for m in (50, 400, 3200):
@@ -337,11 +337,11 @@ def test_random_features_come_nearer_the_more_there_are(rows):
             for seed in range(4)
         ]
         errors.append(np.sqrt(np.mean((np.array(found) / whole - 1) ** 2)))
-    assert errors[0] > 1.7 * errors[1] > 2.9 * errors[2]  # by the square root of eight, but for chance
+    assert errors[0] > 1.7 * errors[1] > 2.9 * errors[2]  # by the square root of eight, up to chance
     assert errors[2] < 0.05
 
 
-# Kernels that are made of others' parameters
+# Derived parameters of kernels
 
 
 def test_gamma_by_sigma_and_by_the_median(rows):
@@ -352,11 +352,11 @@ def test_gamma_by_sigma_and_by_the_median(rows):
     assert found == pytest.approx(1 / (2 * np.median(differences) ** 2), rel=0.05)
 
 
-# Weights, types, hostile rows
+# Weights, types, difficult rows
 
 
 @pytest.mark.parametrize("approximation", ["exact", "nystrom"])
-def test_a_weight_counts_a_row_as_often_as_it_says(approximation, rows, new):
+def test_a_weight_is_a_number_of_repetitions(approximation, rows, new):
     weights = np.arange(N) % 3
     chosen = rows[weights > 0][::2]
     given: dict[str, Any] = {"approximation": approximation, "gamma": 0.1, "landmarks": chosen}
@@ -372,9 +372,9 @@ def test_a_weight_counts_a_row_as_often_as_it_says(approximation, rows, new):
 @pytest.mark.parametrize("case", ["rbf", "inhomogeneous", "laplacian", "linear", "cosine"])
 @pytest.mark.parametrize("offset", [0.0, 100.0])
 def test_single_precision_spans_nearly_what_double_does(case, offset, rows):
-    """Kernels of float32 rows are right to a few 1e-7: the three axes move by 1e-3 radians at most."""
+    """Kernels of float32 rows are accurate to a few 1e-7: the three axes move by at most 1e-3 radians."""
     if offset and case in ("inhomogeneous", "linear", "cosine"):
-        offset = 5.0  # these see the offset itself, and a large one is all that they see
+        offset = 5.0  # these kernels depend on the offset, and a large one dominates them
     single = (rows + offset).astype("f4")
     given: dict[str, Any] = {"approximation": "nystrom", "n_landmarks": 30, **CASES[case]}
     mixed = KernelPCA(3, **given).fit(single)
@@ -393,7 +393,7 @@ def test_single_precision_spans_nearly_what_double_does(case, offset, rows):
     ids=str,
 )
 def test_single_precision_far_from_the_origin_is_not_noise(case, offset):
-    """What is constant in a kernel takes digits from the rest: a part in a hundred may be wrong, no more."""
+    """A constant part of a kernel costs digits: the error is at most one percent."""
     rows = np.random.default_rng(5).normal(size=(700, D)) * [3.0, 2.0, 1.4, 1.0, 0.7] + offset
     single = rows.astype("f4")
     given: dict[str, Any] = {"approximation": "nystrom", "landmarks": single[::20], **case}
@@ -429,7 +429,7 @@ def test_double_precision_maps_single_rows_in_double_too(approximation, rows):
 
 
 def hostile(kind):
-    """Rows, and a kernel, that single precision is too coarse for."""
+    """Rows and a kernel for which single precision is too coarse."""
     rng = np.random.default_rng(8)
     normal = rng.normal(size=(60, D))
     if kind == "far clusters":
@@ -445,24 +445,26 @@ def hostile(kind):
 
 @pytest.mark.parametrize("n_landmarks", [5, 6, 30], ids=["many rows", "many rows again", "few rows"])
 @pytest.mark.parametrize("kind", ["far clusters", "narrow", "small angles", "overflow", "nearly dependent"])
-def test_scores_of_single_rows_have_the_variances_that_the_model_says(kind, n_landmarks):
+def test_scores_of_single_precision_rows_have_the_variances_of_the_model(kind, n_landmarks):
     rows, given = hostile(kind)
     ours = KernelPCA(approximation="nystrom", n_landmarks=n_landmarks, **given).fit(rows)
     scores = ours.transform(rows).astype("f8")
-    told = ours.eigenvalues_ / len(rows)
-    np.testing.assert_allclose(scores.T @ scores / len(rows), np.diag(told), rtol=0, atol=1e-3 * told[0])
+    stated = ours.eigenvalues_ / len(rows)
+    np.testing.assert_allclose(scores.T @ scores / len(rows), np.diag(stated), rtol=0, atol=1e-3 * stated[0])
     double = KernelPCA(approximation="nystrom", n_landmarks=n_landmarks, precision="double", **given)
     assert ours.eigenvalues_[0] == pytest.approx(double.fit(rows).eigenvalues_[0], rel=1e-3)
 
 
-def test_a_search_and_random_features_take_double_precision_where_single_is_too_coarse():
+def test_a_search_and_random_features_use_double_precision_where_single_is_too_coarse():
     rows, _ = hostile("narrow")
     search = {"search": {"rbf": {"gamma": [1.0, 2.0]}}, "folds": 2}
     for given in ({"kernel": search}, {"gamma": 1e7, "approximation": "random_features"}):
         ours = KernelPCA(3, n_landmarks=6, **given).fit(rows)
         scores = ours.transform(rows).astype("f8")
-        told = ours.eigenvalues_ / len(rows)
-        np.testing.assert_allclose(scores.T @ scores / len(rows), np.diag(told), rtol=0, atol=1e-3 * told[0])
+        stated = ours.eigenvalues_ / len(rows)
+        np.testing.assert_allclose(
+            scores.T @ scores / len(rows), np.diag(stated), rtol=0, atol=1e-3 * stated[0]
+        )
         assert ours.model_.double
 
 
@@ -484,7 +486,7 @@ def test_bytes_are_widened():
         np.testing.assert_allclose(got.eigenvalues_, want.eigenvalues_, rtol=1e-8)
 
 
-# What is zero
+# Degenerate data
 
 
 def test_eigenvalues_of_zero_are_dropped():
@@ -494,7 +496,7 @@ def test_eigenvalues_of_zero_are_dropped():
         assert ours.eigenvalues_.shape == (3,)
         assert ours.transform(rows).shape == (50, 3)
         few = KernelPCA(10, kernel="linear", approximation=approximation).fit(rows)
-        assert few.eigenvalues_.shape == (3,), "asked for more than there are"
+        assert few.eigenvalues_.shape == (3,), "more components are requested than there are"
         # A homogeneous polynomial of degree 2 in three variables: six monomials.
         squares = KernelPCA(kernel="poly", degree=2, coef0=0.0, approximation=approximation).fit(rows)
         assert squares.eigenvalues_.shape == (6,)
@@ -502,10 +504,10 @@ def test_eigenvalues_of_zero_are_dropped():
 
 
 @pytest.mark.parametrize("approximation", ["exact", "nystrom"])
-def test_duplicates_are_no_trouble(approximation, rows):
+def test_duplicate_rows_are_allowed(approximation, rows):
     doubled = np.repeat(rows[:15], 4, axis=0)
     ours = KernelPCA(gamma=0.2, approximation=approximation).fit(doubled)
-    assert len(ours.eigenvalues_) == 14, "one less than there are different rows"
+    assert len(ours.eigenvalues_) == 14, "one less than the number of distinct rows"
     want = exact(kernel_matrix(doubled, gamma=0.2))[0][:14]
     np.testing.assert_allclose(ours.eigenvalues_, want, rtol=1e-8)
     scores = ours.transform(doubled)
@@ -528,7 +530,7 @@ def test_two_rows_have_one_component():
         assert np.abs(scores[:, 0]) == pytest.approx(np.sqrt((1 - np.exp(-1)) / 2))
 
 
-def test_a_kernel_that_is_not_positive_is_said_to_be(rows):
+def test_a_kernel_that_is_not_positive_semidefinite_is_reported(rows):
     among = kernel_matrix(rows, kernel="sigmoid", gamma=0.2, coef0=1.0)
     values = descending(centred(among))[0]
     ours = KernelPCA(kernel="sigmoid", gamma=0.2, coef0=1.0, approximation="exact").fit(rows)
@@ -546,7 +548,7 @@ def test_a_kernel_that_is_not_positive_is_said_to_be(rows):
 
 
 @pytest.mark.parametrize("landmarks", ["rpcholesky", "uniform", "kmeans"])
-def test_a_kernel_that_is_not_positive_among_landmarks_is_said_to_be(landmarks, rows):
+def test_a_kernel_that_is_not_positive_semidefinite_among_landmarks_is_reported(landmarks, rows):
     given: dict[str, Any] = {"kernel": "sigmoid", "gamma": 0.2, "coef0": 1.0, "landmarks": landmarks}
     ours = KernelPCA(2, approximation="nystrom", n_landmarks=40, **given).fit(rows)
     assert ours.negative_eigenvalues_ > 0
@@ -554,7 +556,7 @@ def test_a_kernel_that_is_not_positive_among_landmarks_is_said_to_be(landmarks, 
     assert np.isfinite(ours.transform(rows)).all()
 
 
-# What is wrong
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -605,7 +607,7 @@ def test_more_landmarks_than_rows_are_refused(rows):
 
 @pytest.mark.parametrize("approximation", ["exact", "nystrom", "random_features"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_is_named_by_where_it_is(approximation, value, rows, tmp_path):
+def test_a_value_that_is_not_finite_is_located(approximation, value, rows, tmp_path):
     import zarr
 
     bad = rows.copy()
@@ -618,7 +620,7 @@ def test_what_is_not_finite_is_named_by_where_it_is(approximation, value, rows, 
         KernelPCA(2, approximation=approximation).fit(bad)
 
 
-def test_a_matrix_that_is_no_kernel_matrix_is_refused(rows):
+def test_a_matrix_that_is_not_a_kernel_matrix_is_refused(rows):
     among = kernel_matrix(rows)
     for approximation in ("exact", "nystrom"):
         ours = KernelPCA(2, kernel="precomputed", approximation=approximation, n_landmarks=20)
@@ -650,7 +652,7 @@ def test_a_matrix_may_be_asymmetric_by_the_rounding_of_its_dtype(dtype, rows):
             ours.fit(skew)
 
 
-def test_exact_beyond_the_memory_limit_is_refused_with_what_would_fit():
+def test_exact_beyond_the_memory_limit_is_refused_with_an_alternative():
     rows = np.random.default_rng(0).normal(size=(20_000, 3))
     with streamdr.execution(memory_limit="1GiB"):
         with pytest.raises(MemoryError, match=r"nystrom"):
@@ -658,11 +660,11 @@ def test_exact_beyond_the_memory_limit_is_refused_with_what_would_fit():
         assert KernelPCA(2, n_landmarks=20).fit(rows).model_.approximation == "nystrom"
 
 
-def test_auto_is_exact_where_that_is_small(rows):
+def test_auto_is_exact_for_few_rows(rows):
     assert KernelPCA(2).fit(rows).model_.approximation == "exact"
 
 
-# Kept
+# Saved models
 
 
 @pytest.mark.parametrize("approximation", ["exact", "nystrom", "random_features"])

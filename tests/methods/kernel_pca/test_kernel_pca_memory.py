@@ -1,4 +1,4 @@
-"""Kernel PCA keeps to the memory that was planned for it, in a fresh process."""
+"""Kernel PCA stays within its planned memory, in a fresh process."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], int]] = {
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Stores of one block's values over and over."""
+    """Stores that repeat the values of one block."""
     root = tmp_path_factory.mktemp("stores")
     for name, (shape, chunks) in SHAPES.items():
         array = zarr.create_array(
@@ -81,7 +81,7 @@ def stores(tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_fresh_process_keeps_the_promise(stores, tmp_path, case):
+def test_a_fresh_process_stays_within_plan_and_limit(stores, tmp_path, case):
     shape, name, parameters, limit = CASES[case]
     kinds = "embedding denoised" if case in ("nystrom", "wide") else "embedding"
     parameters = {"n_components": 5, **parameters}

@@ -40,7 +40,7 @@ METHODS: dict[str, Method] = {
 
 
 def bent(n_rows=N, dtype="f4", seed=0):
-    """Rows about a bent sheet."""
+    """Rows about a curved surface."""
     rng = np.random.default_rng(seed)
     u, v = rng.uniform(-2, 2, size=(2, n_rows))
     sheet = np.column_stack([u, v, u * v / 2, np.sin(2 * u), u**2 / 2, v])
@@ -64,9 +64,9 @@ def path(tmp_path):
 def test_same_bits_on_any_number_of_threads_and_with_a_ledger(name, path, tmp_path):
     one = bits(fit(METHODS[name], path, workers=1).model)
     assert bits(fit(METHODS[name], path, workers=2).model) == one
-    remembered = {"workers": 2, "ledger": tmp_path / "ledger", "checkpoint_seconds": 0.0}
-    assert bits(fit(METHODS[name], path, **remembered).model) == one
-    again = fit(METHODS[name], path, **remembered)
+    settings = {"workers": 2, "ledger": tmp_path / "ledger", "checkpoint_seconds": 0.0}
+    assert bits(fit(METHODS[name], path, **settings).model) == one
+    again = fit(METHODS[name], path, **settings)
     assert bits(again.model) == one
     assert again.bytes_read == 0
 
@@ -77,7 +77,7 @@ def scale_of(scores):
 
 @pytest.mark.parametrize("chunks", [(40, 4), (7, 6), (1200, 1), (111, 5)])
 def test_a_store_gives_what_memory_gives(tmp_path, chunks):
-    """However it is chunked. Landmarks are chosen by the layout, so memory is given the store's."""
+    """For any chunks. The choice of landmarks depends on the layout, so both fits use those of the store."""
     rows = bent(dtype="f8")
     model = checked(KernelPCAModel, fit(METHODS["poly"], stored(tmp_path / "y.zarr", rows, chunks)).model)
     given: dict[str, Any] = {"kernel": model.kernel, "gamma": model.gamma}
@@ -95,18 +95,18 @@ def test_a_store_gives_what_memory_gives(tmp_path, chunks):
 
 @pytest.mark.parametrize("name", ["nystrom", "uniform", "kmeans", "fraction", "random features", "sparse"])
 def test_rows_are_sampled_and_then_read_once(name, path, monkeypatch):
-    assert fit(METHODS[name], path).bytes_read <= 2 * N * ROW, "as few as these are all looked at first"
+    assert fit(METHODS[name], path).bytes_read <= 2 * N * ROW, "all of so few rows are sampled"
     if name in ("nystrom", "random features"):
         monkeypatch.setattr("streamdr.methods.kernel_pca.kernel_pca._SAMPLE_ROWS", 100)
         method = replace(checked(kernel_pca.KernelPCA, METHODS[name]), n_landmarks=10)
-        assert N * ROW < fit(method, path).bytes_read < 1.3 * N * ROW, "of many, a part"
+        assert N * ROW < fit(method, path).bytes_read < 1.3 * N * ROW, "a part of many rows is sampled"
 
 
 def test_a_search_reads_every_row_once(path):
     assert fit(METHODS["search"], path).bytes_read == N * ROW
 
 
-def test_given_landmarks_take_one_reading(path):
+def test_given_landmarks_need_one_pass(path):
     method = kernel_pca.KernelPCA(K, gamma=0.1, approximation="nystrom", landmarks=bent()[:30])
     assert fit(method, path).bytes_read == N * ROW
 
@@ -153,7 +153,7 @@ def test_a_run_reports_what_the_estimator_gives(tmp_path):
     assert summary["trace_error"] == pytest.approx(here.trace_error_, rel=1e-6)
 
 
-def test_appended_rows_are_all_that_is_read_and_landmarks_stay(tmp_path):
+def test_only_appended_rows_are_read_and_landmarks_stay(tmp_path):
     rows = bent(4000, dtype="f8")
     run = nights(tmp_path, NYSTROM, rows)
     run.write(3000)
@@ -164,7 +164,7 @@ def test_appended_rows_are_all_that_is_read_and_landmarks_stay(tmp_path):
         size += added
         run.grow(size)
         report = run.run().fit
-        # What was not a whole grain is read again, and what has become a larger one.
+        # Incomplete grains are read again, and grains that are now part of a larger one.
         assert report.bytes_read <= (added + max(size / 16, 200)) * rows[0].nbytes
         assert report.n_rows == size
         np.testing.assert_array_equal(run.model()["landmarks"], landmarks)
@@ -178,7 +178,7 @@ def test_appended_rows_are_all_that_is_read_and_landmarks_stay(tmp_path):
     assert run.run().fit.bytes_read == 0
 
 
-def test_rows_that_are_unlike_those_before_get_landmarks_of_their_own(tmp_path):
+def test_appended_rows_that_differ_from_the_first_get_new_landmarks(tmp_path):
     rows = bent(4000, dtype="f8")
     rows[3000:] = bent(1000, dtype="f8", seed=1) + 50.0
     run = nights(tmp_path, NYSTROM, rows)
@@ -188,14 +188,14 @@ def test_rows_that_are_unlike_those_before_get_landmarks_of_their_own(tmp_path):
     run.grow(4000)
     run.run()
     after = store.load_model(tmp_path / "out/model.zarr").model
-    assert (after.landmarks > 30).any(), "some are of the new rows"
+    assert (after.landmarks > 30).any(), "some landmarks are new rows"
     kept = KernelPCA(K, gamma=0.1, approximation="nystrom", landmarks=before.landmarks).fit(rows)
     assert after.captured_trace > present(kept.captured_trace_) + 0.01
     again = KernelPCA(K, gamma=0.1, approximation="nystrom", landmarks=after.landmarks).fit(rows)
     np.testing.assert_allclose(after.eigenvalues, again.eigenvalues_, rtol=1e-9)
 
 
-def test_a_search_is_appended_to_with_the_kernel_that_won(tmp_path):
+def test_an_append_after_a_search_uses_the_best_kernel(tmp_path):
     rows = bent(4000, dtype="f8")
     method = {"name": "kernel_pca", "n_components": K, "kernel": SEARCH, "n_landmarks": 30}
     run = nights(tmp_path, method, rows)
@@ -215,7 +215,7 @@ def test_a_search_is_appended_to_with_the_kernel_that_won(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["exact", "random_features"])
-def test_other_ways_are_appended_to(tmp_path, way):
+def test_other_approximations_can_be_appended_to(tmp_path, way):
     rows = bent(600, dtype="f8")
     method = {**NYSTROM, "approximation": way}
     run = nights(tmp_path, method, rows)
@@ -233,7 +233,7 @@ def test_other_ways_are_appended_to(tmp_path, way):
         np.testing.assert_array_equal(second.frequencies, first.frequencies)
 
 
-def test_as_many_random_features_as_there_were_rows_stay_as_many(tmp_path):
+def test_the_number_of_random_features_stays_after_an_append(tmp_path):
     rows = bent(600, dtype="f8")
     run = nights(tmp_path, {**NYSTROM, "approximation": "random_features", "n_landmarks": None}, rows)
     run.write(500)
@@ -247,7 +247,7 @@ def test_as_many_random_features_as_there_were_rows_stay_as_many(tmp_path):
     assert second.n_samples == 600
 
 
-def test_sparse_components_are_appended_to(tmp_path):
+def test_sparse_components_can_be_appended_to(tmp_path):
     rows = bent(4000, dtype="f8")
     run = nights(tmp_path, {"name": "sparse_kernel_pca", "n_components": K, "gamma": 0.1}, rows)
     run.write(3000)
@@ -300,14 +300,14 @@ def test_a_search_prints_its_table(path, tmp_path):
     model = store.load_model(tmp_path / "out/model.zarr").model
     lines = outcome.out.splitlines()
     order = np.argsort(model.candidate_errors.mean(axis=1))
-    places = []
+    line_numbers = []
     for number in order:
         errors = model.candidate_errors[number]
         words = f"{model.candidate_kernels[number]} {errors.mean():.3%} {errors.std(ddof=1):.3%}"
-        found = [place for place, line in enumerate(lines) if words in " ".join(line.split())]
+        found = [row for row, line in enumerate(lines) if words in " ".join(line.split())]
         assert len(found) == 1, words
-        places += found
-    assert places == sorted(places), "the best first"
+        line_numbers += found
+    assert line_numbers == sorted(line_numbers), "the best first"
     assert model.kernel == model.candidate_kernels[order[0]].split()[0]
 
 
@@ -327,7 +327,7 @@ def test_a_users_function_is_refused_in_a_configuration(path, tmp_path):
     ],
     ids=str,
 )
-def test_bad_configurations_are_refused_in_a_line(path, tmp_path, method, words):
+def test_invalid_configurations_are_refused_in_one_line(path, tmp_path, method, words):
     outcome = streamdr("run", configuration(tmp_path, **method), cwd=tmp_path)
     assert outcome.code != 0
     assert words in " ".join(outcome.errors), outcome.err

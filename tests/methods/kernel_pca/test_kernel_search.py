@@ -1,4 +1,4 @@
-"""Choosing a kernel by what of held-out rows its components explain, in one reading of the data."""
+"""The choice of a kernel by the held-out variance that its components explain, in one pass."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def test_errors_are_those_of_the_plain_computation(rows, every, seed):
         np.testing.assert_allclose(errors, want, rtol=1e-7, atol=1e-9, err_msg=name)
 
 
-def test_errors_with_landmarks_that_were_chosen(rows):
-    """All candidates share them, and with them the distances."""
+def test_errors_with_chosen_landmarks(rows):
+    """All candidates share the landmarks, and so the distances."""
     found = searched(rows, n_landmarks=40, random_state=1)
     folds = fold_of(np.arange(N), FOLDS, 1)
     assert found.landmarks_.shape == (40, D)
@@ -94,7 +94,7 @@ def test_errors_with_landmarks_that_were_chosen(rows):
         np.testing.assert_allclose(errors, want, rtol=1e-7, atol=1e-9, err_msg=name)
 
 
-def test_the_winner_has_the_least_mean_error_and_is_fitted(rows):
+def test_the_best_kernel_has_the_smallest_mean_error_and_is_fitted(rows):
     found = searched(rows, n_landmarks=40)
     best = found.candidate_kernels_[int(np.argmin(found.candidate_errors_.mean(axis=1)))]
     winner = CANDIDATES[best]
@@ -112,21 +112,21 @@ def test_a_parameter_outside_of_the_grid_is_that_of_the_method(rows):
     assert sorted(found.candidate_kernels_) == names
 
 
-def test_values_that_are_nearly_equal_are_candidates_of_their_own(rows):
+def test_nearly_equal_values_are_separate_candidates(rows):
     found = searched(rows, {"rbf": {"gamma": [0.12345678, 0.12345679]}}, n_landmarks=20)
     assert found.candidate_errors_.shape == (2, FOLDS)
     assert len(set(found.candidate_errors_[:, 0])) == 2
 
 
-def test_a_kernel_that_is_not_positive_does_not_win_by_explaining_more_than_there_is(rows):
+def test_a_kernel_that_is_not_positive_semidefinite_does_not_explain_too_much(rows):
     found = searched(rows, {"sigmoid": {"gamma": [0.2]}, "rbf": {"gamma": [0.02]}}, n_landmarks=40)
     errors = dict(zip(found.candidate_kernels_, found.candidate_errors_, strict=True))
     assert (errors["sigmoid gamma=0.2 coef0=1"] > 0.05).all()
     assert (found.candidate_errors_ < 1).all()
 
 
-def test_curved_data_wants_a_curved_kernel():
-    """Two circles, one in the other: with two components, squares tell more of them than a plane does."""
+def test_a_narrow_kernel_fails_on_held_out_rows_and_a_wide_one_is_linear():
+    """Two concentric circles, and one component."""
     rng = np.random.default_rng(0)
     angle = rng.uniform(0, 2 * np.pi, 300)
     radius = np.where(np.arange(300) % 2, 1.0, 3.0) + 0.02 * rng.normal(size=300)
@@ -135,9 +135,9 @@ def test_curved_data_wants_a_curved_kernel():
     found = KernelPCA(1, kernel={"search": grid, "folds": 5}, n_landmarks=60).fit(ring)
     kernels, means = present(found.candidate_kernels_), present(found.candidate_errors_).mean(axis=1)
     errors = dict(zip(kernels, means, strict=True))
-    # A narrow kernel makes every row its own: one component tells next to nothing of others.
+    # A narrow kernel is nearly zero between rows: one component explains almost nothing of others.
     assert errors["rbf gamma=50"] > 0.9
-    # A wide one is the plane.
+    # A wide kernel is nearly linear.
     assert errors["rbf gamma=0.0001"] == pytest.approx(errors["linear"], abs=0.01)
 
 
@@ -155,7 +155,7 @@ def test_twenty_kernels_read_the_data_once(rows, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("chunks", [(20, 4), (7, 3)])
 def test_a_sample_that_is_a_part_of_the_rows_is_not_read_twice(tmp_path, monkeypatch, chunks):
-    """The sample's rows count in the moments as all others do, each in its fold."""
+    """The rows of the sample count in the moments like all others, each in its fold."""
     monkeypatch.setattr("streamdr.methods.kernel_pca.kernel_pca._SAMPLE_ROWS", 40)
     many = np.random.default_rng(3).normal(size=(2000, D)) * [3.0, 2.0, 1.4, 1.0]
     path = stored(tmp_path / "x.zarr", many, chunks)
@@ -183,7 +183,7 @@ def test_folds_do_not_depend_on_how_rows_are_stored(rows, tmp_path, monkeypatch)
         np.testing.assert_allclose(there.candidate_errors_, here.candidate_errors_, rtol=1e-9, atol=1e-12)
 
 
-def test_a_summary_tells_the_errors(rows, tmp_path):
+def test_the_errors_are_in_the_summary_and_in_a_saved_model(rows, tmp_path):
     found = searched(rows, n_landmarks=40)
     text = str(found.model_.summary())
     assert found.model_.kernel in text

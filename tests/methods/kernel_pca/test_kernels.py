@@ -1,4 +1,4 @@
-"""Kernels on blocks against scikit-learn's and against differences of rows, on kind and on hostile data."""
+"""Kernels on blocks against scikit-learn and against differences of rows, also on difficult data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARAMETERS = [
     Kernel("cosine"),
 ]
 HOSTILE = {
-    "kind": lambda rng: rng.normal(size=(25, D)),
+    "ordinary": lambda rng: rng.normal(size=(25, D)),
     "big offset": lambda rng: rng.normal(size=(25, D)) + 1e6,
     "float32": lambda rng: rng.normal(size=(25, D)).astype("f4"),
     "float32 offset": lambda rng: (rng.normal(size=(25, D)) + 1e3).astype("f4"),
@@ -46,7 +46,7 @@ def data(kind):
 
 
 def sides(x, y):
-    """Both as they arrive in a block, about the middle of the first."""
+    """Both sets of rows as in a block, shifted by the mean of the first."""
     origin = np.asarray(x, np.float64).mean(axis=0)
     return ShiftedRows(widen(x), origin), ShiftedRows(widen(y), origin)
 
@@ -56,7 +56,7 @@ def values(kernel, x, y=None):
 
 
 def expected(kernel, x, y=None):
-    """A linear kernel is that of rows about the origin that they are moved to."""
+    """The expected kernel; a linear kernel is that of the shifted rows."""
     if kernel.name == "linear":
         origin = np.asarray(x, np.float64).mean(axis=0).astype(widen(x).dtype).astype(np.float64)
         x, y = x - origin, None if y is None else y - origin
@@ -81,8 +81,8 @@ def test_values_are_those_of_scikit_learn(kernel):
 
 @pytest.mark.parametrize("kind", HOSTILE)
 @pytest.mark.parametrize("kernel", PARAMETERS, ids=str)
-def test_values_on_hostile_data_are_those_of_differences(kernel, kind):
-    """As exact as the type of the rows, whatever they are offset by: the offset cancels in no distance."""
+def test_values_on_difficult_data_are_those_of_differences(kernel, kind):
+    """As accurate as the type of the rows, for any offset: distances do not cancel."""
     x = data(kind)
     got, want = values(kernel, x), expected(kernel, x)
     eps = np.finfo(widen(x).dtype).eps
@@ -109,7 +109,7 @@ def test_no_squared_distance_is_negative(kind, name, gamma):
 
 
 @pytest.mark.parametrize("gamma", [1e-3, 1.0, 100.0])
-def test_a_row_and_its_duplicate_are_as_near_as_a_row_and_itself(gamma):
+def test_duplicate_rows_have_a_distance_of_zero(gamma):
     x = data("duplicates")
     got = values(Kernel("rbf", gamma=gamma), x)
     same = np.repeat(np.repeat(np.eye(5, dtype=bool), 5, axis=0), 5, axis=1)
@@ -129,7 +129,7 @@ def test_the_diagonal_is_that_of_the_matrix(kernel, kind):
     np.testing.assert_allclose(kernel.diagonal(left), want, rtol=0, atol=64 * eps * scale)
 
 
-def test_cosine_of_a_row_of_zeros_is_zero_wherever_the_others_are():
+def test_cosine_of_a_row_of_zeros_is_zero_for_any_offset_of_the_others():
     x = np.vstack([np.zeros(D), np.random.default_rng(0).normal(size=(24, D)) + 1e3])
     for rows in (x, x.astype("f4")):
         got = values(Kernel("cosine"), rows)
@@ -137,9 +137,9 @@ def test_cosine_of_a_row_of_zeros_is_zero_wherever_the_others_are():
         assert (got[0] == 0).all()
 
 
-@pytest.mark.parametrize("kind", ["kind", "float32", "bytes"])
-def test_kernels_that_share_their_products_are_what_each_is_alone(kind):
-    """To rounding: alone, what is added to a product may be part of it."""
+@pytest.mark.parametrize("kind", ["ordinary", "float32", "bytes"])
+def test_kernels_that_share_products_equal_those_computed_alone(kind):
+    """Up to rounding: a single kernel adds its terms within the product."""
     x = data(kind)
     left, right = sides(x, x[:7])
     together = [np.empty((len(x), 7), left.moved.dtype) for _ in PARAMETERS]
@@ -151,8 +151,8 @@ def test_kernels_that_share_their_products_are_what_each_is_alone(kind):
         np.testing.assert_allclose(out, alone, rtol=0, atol=64 * eps * scale, err_msg=str(kernel))
 
 
-def test_rows_are_not_touched():
-    x = data("kind")
+def test_rows_are_not_modified():
+    x = data("ordinary")
     before = x.copy()
     for kernel in PARAMETERS:
         values(kernel, x)
@@ -161,7 +161,7 @@ def test_rows_are_not_touched():
 
 @pytest.mark.parametrize("n_right", [1, 4, D, 9])
 def test_a_users_function_may_take_blocks_or_pairs(n_right):
-    """Whatever the shapes: as many rows as features must not take one for the other."""
+    """For any shapes: with as many rows as features, the two must not be confused."""
     rng = np.random.default_rng(0)
     x, y = rng.random((9, D)), rng.random((n_right, D))
     inner = x @ y.T

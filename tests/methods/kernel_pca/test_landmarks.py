@@ -1,4 +1,4 @@
-"""Which rows become landmarks: how much of the trace they capture, and by what chance."""
+"""The choice of landmarks: the captured trace, and the probabilities of rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_pivots_capture_what_a_uniform_choice_misses(m):
     assert pivots.mean() > uniform.mean() + 0.05
 
 
-def test_kmeans_finds_the_large_clusters():
+def test_kmeans_captures_nearly_as_much_as_a_uniform_choice():
     rows = unequal()
     found = chosen(rows, 20, "kmeans")
     assert found.landmarks_.shape == (20, 3)
@@ -53,7 +53,7 @@ def test_kmeans_finds_the_large_clusters():
 
 
 @pytest.mark.parametrize("landmarks", ["rpcholesky", "uniform"])
-def test_landmarks_are_rows_and_no_row_twice(landmarks):
+def test_landmarks_are_distinct_rows(landmarks):
     rows = unequal(150)
     for seed in range(5):
         found = chosen(rows, 60, landmarks, seed).landmarks_
@@ -64,7 +64,7 @@ def test_landmarks_are_rows_and_no_row_twice(landmarks):
 
 @pytest.mark.parametrize("m", [12, 40])
 def test_pivots_end_at_the_rank(m):
-    """Ten different rows, each ten times: no more than ten pivots have anything left to capture."""
+    """Ten distinct rows, each ten times: after ten pivots the residual is zero."""
     different = unequal(100)[:10]
     rows = np.tile(different, (10, 1))
     found = chosen(rows, m, gamma=5.0)
@@ -80,8 +80,8 @@ def test_pivots_of_a_linear_kernel_are_as_many_as_features():
     assert found.captured_trace_ == pytest.approx(1.0, abs=1e-12)
 
 
-def test_pivots_come_in_the_proportions_of_sequential_ones():
-    """Accelerated or not, the distribution is one: so are the mean and the spread of what is captured."""
+def test_pivots_are_distributed_as_sequential_ones():
+    """The accelerated form has the same distribution: the captured trace has the same mean and deviation."""
     rows = unequal(120, seed=1)
     kernel = kernel_matrix(rows, gamma=GAMMA)
     seeds = 150
@@ -93,8 +93,8 @@ def test_pivots_come_in_the_proportions_of_sequential_ones():
     assert 0.6 < ours.std() / plain.std() < 1.6
 
 
-def test_pivots_are_drawn_by_the_diagonal():
-    """The first pivot of a kernel of products is drawn by |x|^2: of two hundred draws, about so many each."""
+def test_pivots_are_drawn_in_proportion_to_the_diagonal():
+    """The first pivot of a kernel of products is drawn in proportion to |x|^2."""
     products = {"kernel": "poly", "degree": 1, "coef0": 0.0, "gamma": 1.0}
     lengths = np.array([1.0, 2.0, 3.0])
     rows = np.eye(3) * lengths
@@ -115,7 +115,7 @@ def test_uniform_landmarks_are_uniform():
     assert (np.abs(counts - 50) < 4 * spread).all()
 
 
-def test_the_seed_decides():
+def test_the_seed_determines_the_landmarks():
     rows = unequal(200)
     for landmarks in ("rpcholesky", "uniform", "kmeans"):
         one, same, other = (chosen(rows, 15, landmarks, seed).landmarks_ for seed in (0, 0, 1))

@@ -32,7 +32,7 @@ def rows():
 
 
 def kernel_of(model, x, **case):
-    """The kernel as it is meant: a linear one is about the model's origin."""
+    """The kernel matrix of rows; a linear kernel is about the origin of the model."""
     return kernel_matrix(x - model.origin if case["kernel"] == "linear" else x, **case)
 
 
@@ -42,8 +42,8 @@ def numbers_of(rows, landmarks):
 
 @pytest.mark.parametrize("n_candidates", [N, 10 * N])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_with_every_row_a_candidate_it_is_the_greedy_loop(case, n_candidates, rows):
-    k = 3  # in four dimensions, a fourth axis is the same whichever row it is made of
+def test_with_all_rows_as_candidates_it_equals_the_greedy_loop(case, n_candidates, rows):
+    k = 3  # in four dimensions, the fourth axis is the same for any row
     ours = SparseKernelPCA(k, n_candidates=n_candidates, **case).fit(rows)
     picked, scores = sparse(kernel_of(ours.model_, rows, **case), k)
     assert numbers_of(rows, ours.landmarks_) == picked
@@ -61,9 +61,9 @@ def test_components_are_orthonormal_in_feature_space(case, rows):
     np.testing.assert_allclose(products, np.eye(4), atol=1e-9)
 
 
-def test_the_first_component_is_one_points_own_feature_vector(rows):
+def test_the_first_component_is_the_feature_vector_of_one_row(rows):
     model = SparseKernelPCA(3, n_candidates=N, gamma=0.1).fit(rows).model_
-    # Each takes the points before it, to be orthogonal to them, and none after it.
+    # Each component uses the rows chosen before it, to be orthogonal to them, and none after it.
     assert np.count_nonzero(model.coefficients[:, 0]) == 1
     np.testing.assert_array_equal(np.tril(model.coefficients, -1), 0.0)
 
@@ -89,7 +89,7 @@ def test_mapping_evaluates_no_more_kernels_than_components(rows):
 
 
 def test_few_candidates_explain_nearly_as_much_as_all(rows):
-    """59 of them hold one of the best 5% with probability 0.95."""
+    """59 candidates contain one of the best 5% with probability 0.95."""
     rng = np.random.default_rng(0)
     many = rng.normal(size=(600, D)) * [3.0, 2.0, 1.4, 1.0]
     best = SparseKernelPCA(1, n_candidates=600, gamma=0.1).fit(many).eigenvalues_[0]
@@ -111,7 +111,7 @@ def test_no_component_explains_more_than_the_dense_one(rows):
         np.testing.assert_allclose(ours.explained_variance_ratio_, ratio, rtol=1e-8)
 
 
-def test_captured_trace_is_what_the_points_span(rows):
+def test_captured_trace_is_that_of_the_span_of_the_chosen_rows(rows):
     from plain_kernel_pca import captured_by
 
     ours = SparseKernelPCA(5, n_candidates=N, gamma=0.1).fit(rows)
@@ -125,12 +125,12 @@ def test_duplicates_are_picked_once(rows):
     doubled = np.repeat(rows[:6], 10, axis=0)
     ours = SparseKernelPCA(20, n_candidates=60, gamma=1.0).fit(doubled)
     landmarks = present(ours.landmarks_)
-    assert 5 <= len(landmarks) <= 6, "what is left after them explains nothing"
+    assert 5 <= len(landmarks) <= 6, "the residual after them explains nothing"
     assert len(np.unique(landmarks, axis=0)) == len(landmarks)
     assert np.isfinite(ours.transform(rows)).all()
 
 
-def test_a_weight_counts_a_row_as_often_as_it_says(rows):
+def test_a_weight_is_a_number_of_repetitions(rows):
     weights = np.arange(N) % 3
     weighted = SparseKernelPCA(3, n_candidates=N, gamma=0.1).fit(rows, sample_weight=weights)
     repeated = SparseKernelPCA(3, n_candidates=2 * N, gamma=0.1).fit(np.repeat(rows, weights, axis=0))
@@ -139,7 +139,7 @@ def test_a_weight_counts_a_row_as_often_as_it_says(rows):
     np.testing.assert_allclose(weighted.transform(rows), repeated.transform(rows), atol=1e-9)
 
 
-def test_single_precision_picks_as_good_points(rows):
+def test_single_precision_chooses_rows_as_good_as_double(rows):
     single = rows.astype("f4")
     mixed = SparseKernelPCA(4, n_candidates=N, gamma=0.1).fit(single)
     double = SparseKernelPCA(4, n_candidates=N, gamma=0.1, precision="double").fit(single)
@@ -166,7 +166,7 @@ def rounding_of_variances(model, among, dtype):
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("n_candidates", [2, N], ids=["many rows", "few rows"])
 @pytest.mark.parametrize("kernel", ["linear", "cosine", "poly"])
-def test_variances_along_rows_that_are_nearly_dependent_are_no_rounding(kernel, n_candidates, dtype):
+def test_variances_along_nearly_dependent_rows_are_not_rounding_errors(kernel, n_candidates, dtype):
     rng = np.random.default_rng(4)
     rows = ((rng.normal(size=(N, 8)) * 10.0 ** -np.arange(8)) @ rng.normal(size=(8, 8))).astype(dtype)
     ours = SparseKernelPCA(6, kernel=kernel, n_candidates=n_candidates).fit(rows)

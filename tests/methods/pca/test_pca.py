@@ -1,4 +1,4 @@
-"""PCA by every solver against numpy and scikit-learn, on kind data and hostile."""
+"""PCA by every solver against numpy and scikit-learn, on ordinary and on difficult data."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def spread(n, d, spectrum, seed=0):
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_eigenvalues_on_hostile_data(kind, solver):
     data = hostile_data(kind, 200, 12)
-    # Single precision products carry single precision rounding; the storage's own is not an error.
+    # Products in single precision have its rounding error. The rounding of stored values does not count.
     single = data.dtype.itemsize <= 2 or data.dtype == np.float32
     values, components = exact(data)
     model = fitted(PCA(4, solver=solver, max_passes=8), data)
@@ -291,7 +291,7 @@ def test_impossible_parameters_are_refused_by_name(parameter, value):
 
 
 @pytest.mark.parametrize(("solver", "n_components"), [("krylov", 0.5), ("krylov", None), ("gram", "mle")])
-def test_a_solver_that_cannot_choose_is_refused_without_data(solver, n_components):
+def test_a_solver_that_needs_a_number_of_components_is_refused_without_data(solver, n_components):
     with pytest.raises(ParameterError) as refused:
         PCA(n_components, solver=solver).check()
     assert refused.value.parameter == "n_components"
@@ -303,7 +303,7 @@ def refusal(pca, data):
     return str(refused.value)
 
 
-def test_data_that_cannot_serve_is_refused():
+def test_data_that_cannot_be_fitted_is_refused():
     data = np.random.default_rng(0).normal(size=(10, 4))
     assert "10 x 4: set it to 4 or fewer" in refusal(streamdr.PCA(5), data)
     assert "n_samples = 1" in refusal(streamdr.PCA(1), data[:1])

@@ -12,7 +12,7 @@ FAMILIES = ("low rank", "0.8^i", "0.5^i", "1/i")
 DTYPES = ("float32", "uint8", "int8", "float64")
 ROUNDING = {"float64": 1e-12}
 SINGLE = 2e-6
-"""How far eigenvalues may be off, as a part of the largest one: bytes too are multiplied in float32."""
+"""The largest error of eigenvalues, relative to the largest one: bytes are multiplied in float32, too."""
 
 
 def matrix(family, dtype, seed):
@@ -35,7 +35,7 @@ def matrix(family, dtype, seed):
 
 
 def check(rows, k, **parameters):
-    """What the solver promises, of any matrix."""
+    """Check the guarantees of the solver, which hold for any matrix."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pca = streamdr.PCA(k, solver="krylov", **parameters).fit(rows)
@@ -52,7 +52,7 @@ def check(rows, k, **parameters):
     images = centred.T @ (centred @ components.T) / (len(rows) - 1)
     assert (np.linalg.norm(images - components.T * found, axis=0) <= residuals + slack).all()
     assert (np.abs(found[:, None] - np.append(spectrum, 0.0)).min(axis=1) <= residuals + slack).all()
-    # Directions that are found late cost no more than their residuals.
+    # The missing variance of directions is bounded by their residuals.
     assert exact.sum() - found.sum() <= np.minimum(residuals, exact).sum() + k * slack + 1e-3 * exact.sum()
     beyond = exact <= (8e-8 if str(rows.dtype) != "float64" else 1e-15) * spectrum[0]
     assert pca.rank_ <= np.count_nonzero(~beyond)
@@ -97,7 +97,7 @@ def test_the_automatic_choice_of_low_rank_data_in_single_precision():
 
 
 @pytest.mark.parametrize("k", [3, 12, 20])
-def test_bytes_in_few_columns_explain_what_there_is(k):
+def test_bytes_in_few_columns_explain_all_variance(k):
     rows = np.zeros((500, 100), np.uint8)
     rows[:, :12] = np.random.default_rng(0).integers(0, 255, (500, 12))
     pca = check(rows, k)
@@ -108,8 +108,8 @@ def test_bytes_in_few_columns_explain_what_there_is(k):
         streamdr.PCA(20, solver="krylov", whiten=True).fit(rows)
 
 
-def test_passes_end_where_rounding_begins():
-    # Rank 5 is found whole in the first pass; the second shows that nothing is left but rounding.
+def test_passes_end_when_only_rounding_is_left():
+    # The first pass finds all of rank 5; the second shows that only rounding is left.
     rng = np.random.default_rng(1)
     rows = (rng.standard_normal((400, 5)) @ rng.standard_normal((5, 300))).astype(np.float32)
     few = streamdr.PCA(8, solver="krylov", max_passes=2).fit(rows)

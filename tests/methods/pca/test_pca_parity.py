@@ -1,4 +1,4 @@
-"""What scikit-learn's decompositions have: the same names, and the same numbers."""
+"""Parity with scikit-learn's decompositions: the same names and the same results."""
 
 import dataclasses
 import pickle
@@ -42,7 +42,7 @@ def test_the_distribution_is_that_of_scikit_learn(solver, dtype):
 
 
 @pytest.mark.parametrize("n_components", [9, None])
-def test_so_it_is_where_components_leave_nothing(n_components):
+def test_the_distribution_is_that_of_scikit_learn_where_components_leave_no_variance(n_components):
     data = rows()
     ours = streamdr.PCA(n_components).fit(data)
     theirs = sklearn.decomposition.PCA(n_components, svd_solver="full").fit(data)
@@ -137,7 +137,7 @@ def test_without_centring_weights_and_rank_count(solver):
         streamdr.PCA(1, center=False, scale=True, solver=solver).fit(constant)
 
 
-def test_partial_fit_leaves_the_mean_too():
+def test_partial_fit_without_centring_keeps_the_mean_too():
     data = rows()
     parts = streamdr.PCA(3, center=False)
     for start in range(0, 120, 50):
@@ -147,7 +147,7 @@ def test_partial_fit_leaves_the_mean_too():
     np.testing.assert_allclose(parts.inverse_transform(parts.transform(data)), whole.denoise(data), atol=1e-9)
 
 
-def test_a_model_keeps_whether_it_is_centred_and_earlier_models_are(tmp_path):
+def test_a_model_stores_whether_it_is_centred_and_earlier_models_are(tmp_path):
     data = rows()
     fitted = streamdr.PCA(3, center=False).fit(data)
     fitted.save(str(tmp_path / "m.zarr"))
@@ -178,7 +178,7 @@ def test_a_model_keeps_whether_it_is_centred_and_earlier_models_are(tmp_path):
 
 
 @pytest.mark.parametrize(("given", "kept"), [(True, "pca"), (False, None), ("pca", "pca"), (None, None)])
-def test_whitening_by_a_truth_value(given, kept):
+def test_whitening_by_a_boolean(given, kept):
     data = rows()
     ours = streamdr.PCA(3, whiten=given).fit(data)
     theirs = sklearn.decomposition.PCA(3, whiten=bool(given)).fit(data)
@@ -206,7 +206,7 @@ def test_a_share_that_is_reached_exactly_is_not_exceeded(solver, share):
 
 
 @pytest.mark.parametrize("solver", ["covariance", "gram"])
-def test_a_share_that_is_reached_but_for_rounding_is_not_exceeded(solver):
+def test_a_share_that_is_reached_up_to_rounding_is_not_exceeded(solver):
     for seed in range(10):
         data = rows(40, 5, seed)
         reached = np.cumsum(sklearn.decomposition.PCA(svd_solver="full").fit(data).explained_variance_ratio_)
@@ -226,7 +226,7 @@ def test_shares_keep_as_many_as_scikit_learn():
 
 @pytest.mark.parametrize("selector", [streamdr.SelectFScore, streamdr.SelectCorrelation])
 @pytest.mark.parametrize("numbers", [False, True])
-def test_selectors_tell_how_likely_chance_is(selector, numbers):
+def test_selectors_have_the_p_values_of_scikit_learn(selector, numbers):
     data = rows()
     target = data[:, 1] + np.arange(120) / 30 if numbers else np.arange(120) // 40
     ours = selector("all").fit(data, target)
@@ -261,7 +261,7 @@ def test_errors_name_their_parameter():
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_no_warning_leaks(solver):
+def test_no_fit_raises_a_warning(solver):
     rng = np.random.default_rng(0)
     cases = {
         "constant columns": np.hstack([rows(30, 3), np.full((30, 3), 7.0)]),

@@ -1,4 +1,4 @@
-"""PCA of random matrices, by random parameters, against the SVD: shapes, types, weights, offsets, ranks."""
+"""PCA of random matrices with random parameters against the SVD: shapes, types, weights, offsets, ranks."""
 
 import warnings
 
@@ -60,7 +60,7 @@ def check(seed):
         try:
             pca = streamdr.PCA(**given).fit(rows, sample_weight=weights)
         except StreamdrError:
-            return  # refused, in words
+            return  # refused with a message
         scores = pca.transform(rows)
     heavy = np.ones(len(rows)) if weights is None else weights
     freedom = heavy.sum() - given["ddof"]

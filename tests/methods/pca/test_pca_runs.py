@@ -1,4 +1,4 @@
-"""Whole runs of PCA, and of what predicts: parameters in YAML, types of what is written, upgrades."""
+"""Whole runs of PCA, and of methods that predict: parameters in YAML, types of outputs, upgrades."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_likelihoods_are_those_of_scikit_learn(tmp_path):
 def test_outputs_of_a_version_without_a_parameter_stay_up_to_date(tmp_path):
     made = nights(tmp_path, correlated(300, 5), {"name": "pca", "n_components": 2}, embedding=True)
     made.run()
-    # Earlier versions recorded no "center": what is recorded now is the same.
+    # Earlier versions recorded no "center": its default is not recorded, so that the recipe is the same.
     assert "center" not in made.stage().open_input().recipe["parameters"]
     assert made.stage(method={"center": False}).open_input().recipe["parameters"]["center"] is False
 
@@ -72,7 +72,7 @@ def test_predicted_classes_are_of_the_type_of_the_labels(tmp_path, dtype):
     verify(made.stage())
 
 
-def test_classes_that_an_earlier_version_wrote_as_numbers_are_written_anew(tmp_path, monkeypatch):
+def test_classes_that_an_earlier_version_wrote_as_floats_are_written_again(tmp_path, monkeypatch):
     labels = np.arange(300) % 2
     values = (np.random.default_rng(0).standard_normal((300, 4)) + 3 * labels[:, None]).astype(np.float32)
     zarr.create_array(tmp_path / "y.zarr", data=labels, chunks=(100,))
@@ -89,7 +89,7 @@ def test_classes_that_an_earlier_version_wrote_as_numbers_are_written_anew(tmp_p
     np.testing.assert_array_equal(written, load_model(tmp_path / "out/m.zarr").predict(values))
 
 
-def test_parts_of_a_mixture_are_counted(tmp_path):
+def test_components_of_a_mixture_are_stored_as_integers(tmp_path):
     rng = np.random.default_rng(0)
     values = (rng.standard_normal((300, 3)) + 8 * (np.arange(300) % 2)[:, None]).astype(np.float32)
     method = {"name": "ppca_mixture", "n_mixtures": 2, "n_components": 1}
