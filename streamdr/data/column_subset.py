@@ -42,6 +42,10 @@ class ColumnSubset(Source):
         ]
 
     @property
+    def _reads_from(self) -> tuple[Source | None, ...]:
+        return (*super()._reads_from, self._whole)
+
+    @property
     def stored_itemsize(self) -> int:
         """The bytes that are read per value, as in the whole source."""
         return self._whole.stored_itemsize

@@ -70,6 +70,10 @@ class LabelColumnSource(Source):
         return f"{super().identity} labelled by column {self.column}"
 
     @property
+    def _reads_from(self) -> tuple[Source | None, ...]:
+        return (*super()._reads_from, self._base)
+
+    @property
     def stored_itemsize(self) -> int:
         """The bytes that are read per value, as in the base."""
         return self._base.stored_itemsize

@@ -104,9 +104,9 @@ class DaskSource(Source):
         return None if self._is_persisted else self._graph.client(self.name)
 
     @property
-    def stays(self) -> bool:
+    def is_process_local(self) -> bool:
         """Whether a cluster holds chunks of the array: only this process can get them."""
-        return super().stays or self._is_persisted
+        return super().is_process_local or self._is_persisted
 
     def _snapshot(self) -> WholeSnapshot:
         """Return a digest of the name of the array, which dask derives from its graph."""

@@ -59,6 +59,10 @@ class MissingValuesSource(Source):
         return identity + self._companion_names
 
     @property
+    def _reads_from(self) -> tuple[Source | None, ...]:
+        return (*super()._reads_from, self._base, self.mask)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the source, its weights, its labels and its mask."""
         return super().names if self.mask is None else (*super().names, self.mask.name)

@@ -31,6 +31,10 @@ class RowSubset(Source):
         self.spec = replace(whole.spec, n_rows=sum(len(band) for band in self._bands))
 
     @property
+    def _reads_from(self) -> tuple[Source | None, ...]:
+        return (*super()._reads_from, self._whole)
+
+    @property
     def stored_itemsize(self) -> int:
         """The bytes that are read per value, as in the whole source."""
         return self._whole.stored_itemsize

@@ -74,10 +74,14 @@ class Source(ABC):
         return (self.name, *(other.name for other in (self.weights, self.labels) if other is not None))
 
     @property
-    def stays(self) -> bool:
-        """Whether only this process can read the source, or something that belongs to it."""
-        parts = (self.weights, self.labels, *(getattr(self, name, None) for name in ("_base", "_mask")))
-        return any(part.stays for part in parts if part is not None)
+    def _reads_from(self) -> tuple[Source | None, ...]:
+        """The sources that this one reads: weights and labels, and those that it wraps."""
+        return self.weights, self.labels
+
+    @property
+    def is_process_local(self) -> bool:
+        """Whether only this process can read the source, or one that it reads from."""
+        return any(part.is_process_local for part in self._reads_from if part is not None)
 
     @property
     def stored_itemsize(self) -> int:

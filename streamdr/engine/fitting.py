@@ -45,19 +45,19 @@ _SAMPLE_ROWS = 64
 
 @dataclass(frozen=True)
 class Fitted:
-    """A model, and what it took to get it."""
+    """A model, its plan, and what the fit has read."""
 
     model: Model
     plan: Plan
     bytes_read: int
     seconds: float
     statistics: Accumulator | None = None
-    """All that the model was made from, where that is one pass over the rows, and was to be kept."""
+    """The statistics of the fit, if it was one pass over the rows and they were to be kept."""
 
 
 @dataclass(frozen=True)
 class Transformed:
-    """What a transform wrote, and what that took."""
+    """What a transform has written and read."""
 
     path: Location
     n_rows: int
@@ -69,7 +69,7 @@ class Transformed:
 
 @dataclass(frozen=True)
 class Kept:
-    """The first rows of an earlier output, which need not be made again."""
+    """The first rows of an earlier output, which are not computed again."""
 
     path: Location
     rows: int
@@ -89,19 +89,19 @@ def fit(
     keep_bytes: int = 0,
     seen: Snapshot | None = None,
 ) -> Fitted:
-    """Run the passes that a method asks for, and return its model.
+    """Run the passes that a method requests, and return its model.
 
-    `start` is the model of an earlier fit to the first of these rows, for methods that iterate. Statistics
-    of up to `keep_bytes` are kept beside the model, where they are those of one pass over the rows. `seen`
-    is what the source was like when it was looked at; where it is not given and a ledger needs it, the source
-    is looked at here. After the last pass it is looked at once more, to notice that it changed meanwhile.
+    `start` is the model of an earlier fit to the first of these rows, for methods that iterate. The
+    statistics of a fit with one pass over the rows are returned with the model, if they have at most
+    `keep_bytes`. `seen` is a snapshot of the source. If it is not given and a ledger needs it, it is taken
+    here. After the last pass the source is compared with it, to detect changes during the fit.
 
-    Resuming needs no code of its own: a pass that the ledger knows is answered at once, so a generator
-    that is started again arrives where it was. `fresh` does not look at what earlier runs left there.
+    Resuming needs no further code: a pass that is in the ledger is answered at once, so a generator that is
+    started again arrives at the same point. `fresh` ignores the entries of earlier runs.
     """
     began, stop = time.monotonic(), stop or threading.Event()
     share_one_arena()
-    execution = _placed(execution, source)
+    execution = _with_scheduler(execution, source)
     chosen = plan(method, source, execution)
     planned(chosen)
     if seen is None and execution.ledger is not None:
@@ -112,10 +112,10 @@ def fit(
         pause = execution.checkpoint_seconds
         runner = Runner(engine, source, chosen.window, progress or Silent(), stop, ledger, pause, seen)
         passes = chosen.route.method.passes(source.spec, start)
-        request, kept = next(passes), _Kept(keep_bytes)
+        request, kept = next(passes), _KeptStatistics(keep_bytes)
         while True:
             try:
-                request = _answered(passes, request, runner, kept)
+                request = _run_and_send(passes, request, runner, kept)
             except StopIteration as finished:
                 runner.require_unchanged()
                 if ledger is not None:
@@ -125,8 +125,8 @@ def fit(
                 return Fitted(finished.value, chosen, runner.bytes_read, seconds, kept.statistics)
 
 
-class _Kept:
-    """A copy of a pass's statistics: the solve may overwrite them. Nothing where there are several passes."""
+class _KeptStatistics:
+    """A copy of the statistics of a single pass, since the solve may overwrite them."""
 
     def __init__(self, most_bytes: int) -> None:
         self.statistics: Accumulator | None = None
@@ -134,32 +134,32 @@ class _Kept:
         self._passes = 0
 
     def take(self, request: Pass, full: Accumulator) -> None:
-        """Keep what a pass has found, if it is the first one."""
+        """Copy the statistics of a pass, if it is the first one."""
         self._passes += 1
-        alone = self._passes == 1 and request.axis == "rows" and request.part is None
+        only = self._passes == 1 and request.axis == "rows" and request.part is None
         held = sum(array.nbytes for array in full.arrays().values())
-        self.statistics = copied(full) if alone and held <= self._most_bytes else None
+        self.statistics = copied(full) if only and held <= self._most_bytes else None
 
 
-def _placed(execution: Execution, source: Source) -> Execution:
-    """The execution on the cluster that computes the source, unless another place was asked for.
+def _with_scheduler(execution: Execution, source: Source) -> Execution:
+    """Return the execution on the cluster that computes the source, unless another one was chosen.
 
-    What a cluster holds already comes to this process block by block, whatever the place.
+    A source that is already in the memory of a cluster is read here, block by block.
     """
-    if source.stays:
+    if source.is_process_local:
         return replace(execution, scheduler="threads", cluster=None, tls=None)
     if execution.scheduler is not None or execution.cluster is not None or source.client is None:
         return execution
     return replace(execution, scheduler=source.client)
 
 
-def _answered(passes: Passes, request: Pass, runner: Runner, kept: _Kept) -> Pass:
-    """Run a pass, and return the next one that is asked for."""
+def _run_and_send(passes: Passes, request: Pass, runner: Runner, kept: _KeptStatistics) -> Pass:
+    """Run a pass, send its result to the generator, and return the next request."""
     missing: MissingValuesError | None = None
     try:
         full = runner.run(request)
     except MissingValuesError as error:
-        # Whoever goes on without the value holds the error: its frames would keep a block, and more, alive.
+        # A method that continues without the value may keep the error. Its frames would keep a block alive.
         missing = error.with_traceback(None)
     give_back()
     if missing is None:
@@ -168,16 +168,16 @@ def _answered(passes: Passes, request: Pass, runner: Runner, kept: _Kept) -> Pas
             return passes.send(full)
         except StopIteration:
             raise
-        except Exception:  # passes over rows that changed between them may be what cannot be solved
+        except Exception:  # the solve may have failed because rows changed between two passes
             runner.require_unchanged()
             raise
-    following = passes.throw(missing)  # which raises it again where nothing can be done without the value
-    runner.progress.message(f"values are missing: going on with {following.label}")
+    following = passes.throw(missing)  # raises it again if the method does not accept missing values
+    runner.progress.message(f"values are missing: continuing with {following.label}")
     return following
 
 
 class ReadEstimate(NamedTuple):
-    """How many bytes a stage would read: at least, and at most."""
+    """The least and the most bytes that a stage would read."""
 
     least: int
     most: int
@@ -192,10 +192,10 @@ def estimate_fit_reads(
     start: Model | None = None,
     seen: Snapshot | None = None,
 ) -> ReadEstimate:
-    """What a fit would read: nothing for what the ledger knows.
+    """Return how many bytes a fit would read. Passes that are in the ledger read nothing.
 
-    What an exact route reads is known, but for a sample, which may have to be of all rows. One that iterates
-    may be done after the first pass that it has to read, or go on to its last.
+    The number is known for an exact route, except for a sample, which may need all rows. An iterative route
+    may converge after the first pass that is not in the ledger, or need all of its passes.
     """
     route = plan(method, source, execution).route
     every = source.spec.n_rows * source.stored_line_bytes("rows")
@@ -210,10 +210,10 @@ def estimate_fit_reads(
         runner = Runner(engine, source, 1, Silent(), stop, ledger, seen=seen)
         requests = route.method.passes(source.spec, start)
         request = next(requests)
-        if further and request.empty.allow_nan:  # a value is known to be missing, and so what is left to do
+        if further and request.empty.allow_nan:  # values are known to be missing: only the fallback is left
             passes, exact, further = further, False, 0
         elif start is not None and request.label != next(route.method.passes(source.spec)).label:
-            passes, samples = passes - samples, 0  # it goes on from where the last fit began
+            passes, samples = passes - samples, 0  # it continues from the last fit, and takes no sample
             if route.continuing_passes:
                 passes, exact = route.continuing_passes, False
         least = most = passes * every
@@ -224,7 +224,7 @@ def estimate_fit_reads(
             if full is None:
                 surely = max(least, 0) if exact else 0
                 return ReadEstimate(unread + surely, unread + max(most, 0) + further * every)
-            if most <= 0:  # what takes no missing values has met none
+            if most <= 0:  # all passes are in the ledger; one that refuses NaN has found no missing values
                 return ReadEstimate(0, further * every if request.empty.allow_nan else 0)
             try:
                 request = requests.send(full)
@@ -236,9 +236,10 @@ def estimate_fit_reads(
 def estimate_transform_reads(
     source: Source, kind: RowOutput, models: Sequence[Model], unchanged_rows: int
 ) -> ReadEstimate:
-    """What a transform by one of some models would read where so many rows of an earlier one may be kept.
+    """Return how many bytes a transform by one of some models would read.
 
-    Whether they are is known when the model is: some of them are mapped once more to tell.
+    `unchanged_rows` rows of an earlier output may be kept. Whether they are depends on the model: a sample of
+    them is mapped again to measure its change.
     """
     views = [view_and_source(model, source, kind)[1] for model in models] or [source]
     each = [_transform_reads(view, unchanged_rows) for view in views]
@@ -269,12 +270,12 @@ def transform(
     process_bytes: int | None = None,
     seen: Snapshot | None = None,
 ) -> Transformed:
-    """Write a source's embedding, or what else a model says of rows, to `target`: whole or not at all.
+    """Write the embedding of a source, or another output of rows, to `target` atomically.
 
-    `attributes` are recorded with it, and say, with the source's fingerprint, which unfinished work of
-    a killed run is this one's to continue. Rows of an earlier output that are `kept` are not read.
-    `process_bytes` is what the process held before there was a model, where that is known; `seen` is what the
-    source was like when it was looked at. After the last read it is looked at once more.
+    `attributes` are recorded with it. Together with the fingerprint of the source they determine whether
+    the unfinished work of a killed run is continued. Rows of an earlier output that are `kept` are not read.
+    `process_bytes` is the memory of the process before there was a model, if that is known. `seen` is a
+    snapshot of the source, which is compared with the source after the last read.
     """
     began, stop, progress = time.monotonic(), stop or threading.Event(), progress or Silent()
     output = open_backend(target)
@@ -326,9 +327,9 @@ def transform(
 
 
 def movement(view: RowView, source: Source, written: Any, rows: int) -> tuple[float | None, int]:
-    """How far a model has moved from those that made the first rows of an output; and the bytes read.
+    """Return how far the rows of an output move under a new model, and the bytes read to measure it.
 
-    It is measured where it is largest, on the rows that were written first. None where that tells nothing.
+    It is measured on the rows that were written first, where it is largest. None if it cannot be measured.
     """
     sample = _sample(source, rows)
     values = source.block(sample, allow_nan=view.allow_nan).values
@@ -338,12 +339,12 @@ def movement(view: RowView, source: Source, written: Any, rows: int) -> tuple[fl
 
 
 def _sample(source: Source, rows: int) -> Span:
-    """The leading rows by which the change of a model is measured."""
+    """Return the leading rows on which the change of a model is measured."""
     return Span(0, min(rows, _SAMPLE_ROWS, max(1, BLOCK_BYTES // source.spec.line_bytes("rows"))))
 
 
 def require_features(model: Model, source: Source) -> None:
-    """Refuse data that the model was not fitted to."""
+    """Refuse data with another number of features than the model."""
     if source.spec.n_cols != model.n_features:
         raise DataError(
             f"{source.name}: has {source.spec.n_cols} features, and the model takes {model.n_features}: "
@@ -353,13 +354,13 @@ def require_features(model: Model, source: Source) -> None:
 
 @contextmanager
 def arithmetic() -> Iterator[None]:
-    """One BLAS thread, and no warning of numpy's where values overflow: what that leaves is looked at."""
+    """Use one BLAS thread, and suppress overflow warnings of numpy, since results are checked afterwards."""
     with one_blas_thread(), ignore_overflow():
         yield
 
 
 def require_finite(model: Model) -> None:
-    """Refuse a model in which values have overflowed. NaN may stand for what was never observed."""
+    """Refuse a model in which values have overflowed. NaN may stand for values that were never observed."""
     for value in vars(model).values():
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or np.isfinite(value).all():
             continue
@@ -371,7 +372,7 @@ def require_finite(model: Model) -> None:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Leave the cores to the workers. And the same number of BLAS threads everywhere gives the same bits."""
+    """Use one BLAS thread: cores are for the workers, and bits depend on the number of BLAS threads."""
     with threadpool_limits(1, "blas"):
         yield
 
@@ -428,7 +429,7 @@ def _write_by_rows(
 
 
 def _head(chunk: Span, kept: Kept | None, view: RowView) -> Array:
-    """The first rows of a chunk, where an earlier output has them."""
+    """Return the first rows of a chunk, as far as an earlier output has them."""
     if kept is None or chunk.start >= kept.rows:
         return np.empty((0, view.n_outputs))
     rows: Array = open_backend(kept.path).open_rows(view.kind.name)[chunk.start : min(kept.rows, chunk.stop)]
@@ -445,7 +446,7 @@ def _project(
     stopped: Callable[[], bool],
     count: Callable[[int], None],
 ) -> None:
-    """The task: read and map block after block, and write the chunk that they make with its head."""
+    """Read and map the blocks of a chunk, and write the chunk, which begins with `head`. This is one task."""
     start = blocks[0].start - len(head)
     rows = np.empty((blocks[-1].stop - start, view.n_outputs), dtype)
     rows[: len(head)] = head
@@ -472,7 +473,7 @@ def _write_by_columns(
     view: RowView, runner: Runner, staged: Backend, chosen: TransformPlan, dtype: np.dtype[Any]
 ) -> int:
     empty = view.scores_by_columns(runner.source.spec.n_rows)
-    assert empty is not None  # the plan chose columns because there is one
+    assert empty is not None  # the plan chooses columns only if there is one
     scores: Array = runner.run(Pass(empty, axis="columns", label="transform")).arrays()["scores"]
     for span in Span(0, len(scores)).split(chosen.chunk_rows):
         staged.write_rows(span.start, scores[span.slice].astype(dtype))

@@ -13,8 +13,10 @@ import zarr
 from distributed import Client, LocalCluster
 
 from streamdr import PCA, PPCA, KernelPCA, execution
-from streamdr.core.blocks import Span
+from streamdr.core.blocks import Part, Span
 from streamdr.data import dask_graphs, open_source
+from streamdr.data.column_subset import ColumnSubset
+from streamdr.data.row_subset import RowSubset
 from streamdr.data.shared_tasks import Key, keys_to_hold, repetition
 from streamdr.errors import DataError
 
@@ -237,6 +239,21 @@ def test_weights_that_a_cluster_holds_are_read(client, stored, values):
         held = da.from_array(weights, chunks=CHUNK).persist()
         fitted = PCA(2).fit(stored, sample_weight=held)
     np.testing.assert_array_equal(fitted.components_, PCA(2).fit(stored, sample_weight=weights).components_)
+
+
+@pytest.mark.parametrize("wrapped", ["mask", "label column", "some rows", "some columns"])
+def test_a_source_that_reads_what_a_cluster_holds_is_read_by_this_process(client, values, wrapped):
+    with client.as_current():
+        plain = da.from_array(values, chunks=(CHUNK, D))
+        held = plain.persist()
+        sources = {
+            "mask": lambda x: open_source(values, mask=x > 60.0),
+            "label column": lambda x: open_source(x, label_column=0),
+            "some rows": lambda x: RowSubset(open_source(x), Part(0, 3)),
+            "some columns": lambda x: ColumnSubset(open_source(x), np.array([1, 3])),
+        }
+        assert sources[wrapped](held.persist()).is_process_local
+        assert not sources[wrapped](plain).is_process_local
 
 
 def test_chunks_of_a_closed_client_are_an_error(stored):
