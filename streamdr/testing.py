@@ -245,7 +245,7 @@ def check_method(method: Method, data: Array, *, labels: Array | None = None) ->
             )
 
 
-def check_passes(method: Method, data: Array, *, labels: Array | None = None) -> None:
+def check_passes(method: Method, data: Array, *, labels: Array | None = None) -> set[str]:
     """Check every law of an accumulator, for one accumulator of each kind in the passes of a method.
 
     Parameters
@@ -257,6 +257,11 @@ def check_passes(method: Method, data: Array, *, labels: Array | None = None) ->
     labels : ndarray or None
         A label for each row.
 
+    Returns
+    -------
+    kinds : set of str
+        The kinds of the accumulators that were checked.
+
     Raises
     ------
     AssertionError
@@ -266,13 +271,17 @@ def check_passes(method: Method, data: Array, *, labels: Array | None = None) ->
     --------
     >>> from streamdr.methods.pca import PCA
     >>> from streamdr.testing import check_passes, hostile_data
-    >>> check_passes(PCA(2), hostile_data("big offset", 40, 5))
+    >>> sorted(check_passes(PCA(2), hostile_data("big offset", 40, 5)))
+    ['gram', 'loadings', 'moments', 'products']
     """
+    kinds: set[str] = set()
     for route in method.routes(_spec(data, labels)):
         recorder = _PassRecorder(route.method)
         in_memory(recorder, data, labels=labels)  # type: ignore[arg-type]  # it only needs `passes`
         for request in {request.empty.kind: request for request in recorder.requests}.values():
             check_accumulator(request.empty, data, axis=request.axis, labels=labels)
+            kinds.add(request.empty.kind)
+    return kinds
 
 
 class _PassRecorder:

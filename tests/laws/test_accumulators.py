@@ -13,6 +13,7 @@ import pytest
 import streamdr
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import Axis
+from streamdr.core.method import Supervised
 from streamdr.methods.kernel_pca.features import (
     Features,
     FourierFeatures,
@@ -46,7 +47,7 @@ from streamdr.statistics.moments import Moments
 from streamdr.statistics.products import Products
 from streamdr.statistics.sample import Sample
 from streamdr.statistics.splits import ByFold
-from streamdr.testing import HOSTILE, MISSING, check_accumulator, check_bounded, hostile_data
+from streamdr.testing import HOSTILE, MISSING, check_accumulator, check_bounded, check_passes, hostile_data
 
 N, D, K = 37, 6, 3
 AXES: dict[str, Axis] = {
@@ -258,12 +259,24 @@ def accumulators() -> set[type[Accumulator]]:
     return {each for each in values if isinstance(each, type) and isinstance(vars(each).get("kind"), str)}
 
 
-def test_every_accumulator_is_tested_by_the_laws():
+def test_every_accumulator_has_an_example_here_or_belongs_to_a_method():
     found = {kind for kind in accumulators() if hasattr(kind, "merge")}
-    alone = {kind for kind in found if kind.kind not in AXES}
-    # Accumulators in the folder of a method may be tested with the examples of the method instead.
-    assert all(".methods." in kind.__module__ for kind in alone)
-    assert AXES.keys() == {kind.kind for kind in found - alone}
+    own = {kind for kind in found if kind.kind not in AXES}
+    assert AXES.keys() == {kind.kind for kind in found - own}
+    assert {kind.__module__.split(".")[1] for kind in own} <= {"methods"}
+
+
+@pytest.mark.parametrize("kind_of_data", HOSTILE)
+def test_laws_of_every_accumulator_without_an_example_here(kind_of_data):
+    """Examples of its method must request it."""
+    data, checked = hostile_data(kind_of_data, N, D), set[str]()
+    own = {kind for kind in accumulators() if hasattr(kind, "merge") and kind.kind not in AXES}
+    for family in {kind.__module__.split(".")[2] for kind in own}:
+        for method in import_module(f"streamdr.methods.{family}").METHODS:
+            for example in method.examples():
+                labels = LABELS["numbers"] if isinstance(example, Supervised) else None
+                checked |= check_passes(example, data, labels=labels)
+    assert checked >= {kind.kind for kind in own}
 
 
 def test_accumulators_that_allow_missing_values_are_the_listed_ones():
