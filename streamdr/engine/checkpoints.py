@@ -1,4 +1,4 @@
-"""The notes that a pass takes of itself while it runs, and takes up when it runs again."""
+"""Checkpoints: a pass writes its state to the ledger while it runs, and continues from it later."""
 
 from __future__ import annotations
 
@@ -17,50 +17,53 @@ from streamdr.engine.ledger import Entry, Ledger, TailPart
 from streamdr.engine.merge_tree import MergeTree, segments_in
 
 _SHARE = 20
-"""PassCheckpoints that took a second are not taken again for twenty."""
+"""A checkpoint that took a second to write is not written again for twenty seconds."""
 
 
 class PassCheckpoints(Protocol):
-    """What a runner tells of a pass."""
+    """The checkpoints of one pass, as a runner uses them."""
 
     @property
     def key(self) -> str | None:
         """The key of its entry in the ledger, if it has one."""
 
     def restore(self) -> None:
-        """Take up what an earlier run left."""
+        """Restore the state that an earlier run saved."""
 
     def save_when_due(self) -> None:
-        """Save, unless that was done a moment ago."""
+        """Save the state, unless it was saved recently."""
 
     def save(self) -> None:
-        """Write down where the pass is, if that has moved."""
+        """Save the state, if it has advanced."""
 
 
 class NoCheckpoints:
-    """Of a pass that nobody will resume."""
+    """The checkpoints of a pass that is never resumed: nothing is saved."""
 
     key: str | None = None
 
     def restore(self) -> None:
-        """There is nothing."""
+        """Restore nothing."""
 
     def save_when_due(self) -> None:
-        """Nothing is saved."""
+        """Save nothing."""
 
     def save(self) -> None:
-        """Nothing is saved."""
+        """Save nothing."""
 
 
 def input_name(source: Source, snapshot: Snapshot, axis: Axis) -> str:
-    """What a pass reads. Appended rows change every column, so columns have nothing to go on from."""
+    """Return the name of the input in the key of a pass.
+
+    Appended rows change every column, so a pass over columns cannot be continued after an append.
+    """
     if axis == "rows":
         return source.identity
     return f"{source.identity} {snapshot.digest(source.spec.n_rows)}"
 
 
 class Checkpoints:
-    """The ledger's entry of one pass, kept up with its merge tree."""
+    """Saves the merge tree of one pass to its entry in the ledger, and restores it."""
 
     def __init__(
         self,
@@ -87,12 +90,12 @@ class Checkpoints:
         self.key = key
 
     def restore(self) -> None:
-        """Take up what an earlier run left, as far as it is of rows that are still the same."""
+        """Restore the state that an earlier run saved, as far as its rows have not changed."""
         entry = self._ledger.load(self.key, self._empty)
         if entry is None:
             return
         stop = segments_in(entry.counts) * self._tree.partition.segment_lines
-        if not self._is_known(stop, entry.mark):
+        if not self._is_unchanged(stop, entry.mark):
             self._progress.message(
                 f"{self._source.name}: rows that were read before have changed, so all are read again"
             )
@@ -102,21 +105,21 @@ class Checkpoints:
             self._progress.message(
                 f"{self._source.name}: {added:,} {self._tree.partition.axis} were appended"
             )
-        known = takewhile(lambda part: self._is_known(part.span.stop, part.mark), entry.tail)
-        self._go_on_from(replace(entry, tail=list(known)))
+        unchanged = takewhile(lambda part: self._is_unchanged(part.span.stop, part.mark), entry.tail)
+        self._continue_from(replace(entry, tail=list(unchanged)))
         self._saved = self._tree.lines
 
     def save_when_due(self) -> None:
-        """Save, unless that was done a moment ago."""
+        """Save the state, unless it was saved recently."""
         if time.monotonic() >= self._due:
             began = time.monotonic()
             if (entry := self._write()) is not None:
-                self._go_on_from(entry)
+                self._continue_from(entry)
             took = time.monotonic() - began
             self._due = began + took + max(self._pause, _SHARE * took)
 
     def save(self) -> None:
-        """Write down where the pass is, if that is further than what is written down."""
+        """Save the state, if it is further than the saved one."""
         self._write()
 
     def _write(self) -> Entry | None:
@@ -136,19 +139,19 @@ class Checkpoints:
         self._saved = self._tree.lines
         return entry
 
-    def _go_on_from(self, entry: Entry) -> None:
-        """Put what is written down in the place of what was computed.
+    def _continue_from(self, entry: Entry) -> None:
+        """Replace the computed state by the saved one.
 
-        On a cluster, a result that is lost with its worker is computed again, and so is all that went into
-        it, from the first row on. What is written down is where that ends.
+        On a cluster, a result that is lost with its worker is computed again, and so are all of its inputs,
+        from the first row on. A saved state needs no inputs, so recomputation ends there.
         """
         states, place = iter(entry.digits), self._engine.place
         self._tree.digits = [(count, place(next(states))) if count else None for count in entry.counts]
         self._tree.tail = [(part.span, place(part.state)) for part in entry.tail]
 
-    def _is_known(self, stop: int, mark: str) -> bool:
+    def _is_unchanged(self, stop: int, mark: str) -> bool:
         return stop <= self._tree.partition.length and self._mark(stop) == mark
 
     def _mark(self, stop: int) -> str:
-        """What the input is up to a line. Columns are marked by all that there is: see `input_name`."""
+        """Return the digest of the input up to a row. For columns it is in the key: see `input_name`."""
         return self._snapshot.digest(stop) if self._tree.partition.axis == "rows" else ""

@@ -1,7 +1,7 @@
-"""What a function computes, as a digest: its code, its defaults, and all that the code refers to.
+"""A digest of what a function computes: its code, its defaults, and everything that the code refers to.
 
-Two functions with equal digests compute the same. A function that cannot be taken apart down to plain values
-has no digest: who remembers results by it must not remember them.
+Two functions with equal digests compute the same. A function that cannot be reduced to plain values has no
+digest, so its results must not be stored in the ledger.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 _TRUSTED = frozenset({"numpy", "scipy", "sklearn", "math", "cmath", "operator", "itertools", "functools"})
-"""Packages whose functions are known by their names and the package's version."""
+"""Packages whose functions are identified by their names and the version of the package."""
 _ESCAPES = frozenset(
     {"eval", "exec", "compile", "globals", "locals", "vars", "open", "input", "id", "hash", "__import__"}
 )
-"""Builtins through which code reaches what cannot be seen in it."""
+"""Builtins through which code reaches values that are not visible in it."""
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _WRITES = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_NAME", "DELETE_NAME"})
 _DEPTH = 50
@@ -32,19 +32,19 @@ class UnidentifiedError(Exception):
 
 
 def function_digest(function: Any) -> str:
-    """The digest of what a function computes; UnidentifiedError where that cannot be seen."""
+    """Return the digest of what a function computes, or raise UnidentifiedError if it cannot be analysed."""
     walk = _Walk()
     walk.value(function, 0)
     return walk.digest()
 
 
 class _Walk:
-    """One walk through all that a function refers to. Every value is written with its type and its length."""
+    """One walk through all that a function refers to. Each value is hashed with its type and length."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256(repr(sys.version_info[:3]).encode())
-        self._met: dict[int, int] = {}
-        self._alive: list[Any] = []  # an id is one's own only as long as one lives
+        self._visited: dict[int, int] = {}
+        self._alive: list[Any] = []  # an id is unique only while its object is alive
 
     def digest(self) -> str:
         return self._hash.hexdigest()
@@ -55,7 +55,7 @@ class _Walk:
             self._hash.update(len(content).to_bytes(8, "little") + content)
 
     def value(self, value: Any, depth: int) -> None:
-        """Write any value, or raise."""
+        """Hash any value, or raise UnidentifiedError."""
         if depth > _DEPTH:
             raise UnidentifiedError("values that are nested too deeply")
         if value is None or value is Ellipsis or type(value) in (bool, int, float, complex, str, bytes):
@@ -63,14 +63,14 @@ class _Walk:
         elif isinstance(value, np.ndarray | np.generic | np.dtype):
             self._numbers(value)
         elif type(value) in (tuple, list, dict, set, frozenset):
-            self._several(value, depth)
+            self._container(value, depth)
         elif isinstance(value, types.CodeType):
             self._code(value, depth)
-        elif not self._is_known(value):
-            self._thing(value, depth)
+        elif not self._is_trusted(value):
+            self._callable(value, depth)
 
-    def _several(self, values: Any, depth: int) -> None:
-        if isinstance(values, list | dict) and self._was_met(values):  # these may hold themselves
+    def _container(self, values: Any, depth: int) -> None:
+        if isinstance(values, list | dict) and self._was_visited(values):  # these may contain themselves
             return
         self._write(type(values).__name__, str(len(values)))
         if isinstance(values, dict):
@@ -95,9 +95,9 @@ class _Walk:
         if not isinstance(value, np.dtype):
             self._write(repr(value.shape), np.ascontiguousarray(value).tobytes())
 
-    def _thing(self, value: Any, depth: int) -> None:
-        """A function, or what is made of functions."""
-        if self._was_met(value):
+    def _callable(self, value: Any, depth: int) -> None:
+        """Hash a function, a partial or a method."""
+        if self._was_visited(value):
             return
         if type(value) is types.FunctionType:
             self._function(value, depth)
@@ -110,12 +110,12 @@ class _Walk:
         else:
             raise UnidentifiedError(f"a {type(value).__module__}.{type(value).__qualname__}")
 
-    def _was_met(self, value: Any) -> bool:
-        """Whether this very thing was written already; if so, a reference to it is written."""
-        if id(value) in self._met:
-            self._write("again", str(self._met[id(value)]))
+    def _was_visited(self, value: Any) -> bool:
+        """Return whether this object was hashed already. If so, hash a reference to it."""
+        if id(value) in self._visited:
+            self._write("again", str(self._visited[id(value)]))
             return True
-        self._met[id(value)] = len(self._met)
+        self._visited[id(value)] = len(self._visited)
         self._alive.append(value)
         return False
 
@@ -138,17 +138,17 @@ class _Walk:
                 raise UnidentifiedError(f"a call of {name}")
 
     def _code(self, code: types.CodeType, depth: int) -> None:
-        """Everything of the code but where it stands in which file."""
+        """Hash everything in the code except its file and its line numbers."""
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         self._write("code", repr(counts), repr(names), code.co_code, code.co_exceptiontable)
         self.value(code.co_consts, depth + 1)
 
-    def _is_known(self, value: Any) -> bool:
-        """Whether a trusted package has this thing, under the name that it gives; if so, that is written."""
+    def _is_trusted(self, value: Any) -> bool:
+        """Return whether a trusted package has this object under its name. If so, hash the name."""
         plain = isinstance(value, types.ModuleType | types.FunctionType | types.BuiltinFunctionType | type)
         if not plain and _package(type(value).__module__) not in _TRUSTED:
-            return False  # it may answer for anything that it is asked
+            return False  # its class may define any attributes
         if isinstance(value, types.ModuleType):
             module, path = value.__name__, ""
         else:
@@ -171,7 +171,7 @@ def _package(module: str) -> str:
 
 
 def _globals_of(code: types.CodeType) -> Iterator[str]:
-    """The names that code, and code within it, looks up outside of itself."""
+    """Yield the global names that code, and code nested in it, refers to."""
     for step in dis.get_instructions(code):
         if step.opname in _GLOBAL:
             yield str(step.argval)

@@ -1,4 +1,4 @@
-"""Rows that arrive a few at a time, for methods that need one pass: statistics now, the solve when asked."""
+"""Incremental fits for methods with one pass: rows are accumulated as they arrive, and solved on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamdr.statistics.validation import no_weight
 
 
 class OnePass:
-    """The accumulator of a method's one pass, filled as rows come."""
+    """The accumulator of the only pass of a method, filled as rows arrive."""
 
     def __init__(self, method: Method, data: MatrixSpec) -> None:
         self._method = method
@@ -25,26 +25,26 @@ class OnePass:
         self._n_rows = 0
         endless = replace(data, n_rows=sys.maxsize)
         self._accumulator = next(_incremental(method, endless).passes(endless)).empty
-        self._weighs = False
+        self._has_weight = False
 
     def resume(self, statistics: Accumulator, n_rows: int) -> bool:
-        """Go on from what a fit to so many rows has summed; False where that was another statistic."""
+        """Continue from the statistics of a fit to `n_rows` rows. Return False if they do not match."""
         mine = self._accumulator
         if statistics.kind != mine.kind or not _equal(statistics.parameters(), mine.parameters()):
             return False
-        self._accumulator, self._n_rows, self._weighs = copied(statistics), n_rows, True
+        self._accumulator, self._n_rows, self._has_weight = copied(statistics), n_rows, True
         return True
 
     def update(self, block: Block) -> None:
-        """Take more rows, which are numbered as they come."""
-        self._weighs = self._weighs or block.weights is None or bool(np.any(block.weights))
+        """Add rows, which are numbered in the order of their arrival."""
+        self._has_weight = self._has_weight or block.weights is None or bool(np.any(block.weights))
         stop = self._n_rows + len(block.values)
         self._accumulator.update(replace(block, rows=np.arange(self._n_rows, stop)))
         self._n_rows = stop
 
     def model(self) -> Model:
-        """What all rows so far come to."""
-        if not self._weighs:
+        """Return the model of all rows so far."""
+        if not self._has_weight:
             raise no_weight()
         data = replace(self._data, n_rows=self._n_rows)
         passes = _incremental(self._method, data).passes(data)
@@ -54,11 +54,11 @@ class OnePass:
         except StopIteration as finished:
             model: Model = finished.value
             return model
-        raise AssertionError("a route of one pass asked for another")
+        raise AssertionError("a route of one pass requested another")
 
 
 def _equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two accumulators of one kind mean the same."""
+    """Return whether the parameters of two accumulators of one kind are equal."""
     return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 

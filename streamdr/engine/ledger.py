@@ -1,11 +1,10 @@
-"""The memory of finished and interrupted passes, so that nothing is read twice.
+"""The ledger: the states of finished and interrupted passes, so that nothing is read twice.
 
-An entry is found by what the pass means: the kind of accumulator and its parameters, the input's name, and
-how it is cut. It says which rows it has taken in, and what they were: so it serves as long as they are the
-first rows of the input, however many were appended. It is one `.npz` file of plain arrays: no code is run to
-load it, and the archive's own checksums notice a flipped bit. An entry that cannot be read, for whatever
-reason, is forgotten. Files that are not entries may lie in the same folder: they are neither counted nor
-dropped.
+The key of an entry is a digest of what the pass computes: the kind of accumulator and its parameters, the
+name of the input, and the partition. An entry has digests of the rows that it has read. It is valid as long
+as these are the first rows of the input, however many were appended. It is one `.npz` file of plain arrays:
+loading it runs no code, and the checksums of the archive detect a flipped bit. An entry that cannot be read
+is deleted. Other files in the same folder are neither counted nor deleted.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ _SCHEMA = 2
 _KEPT_BYTES = 1 << 30
 _NAME = re.compile(r"[0-9a-f]{40}\.npz")
 _ARCHIVE, _FIRST = b"PK\x03\x04", b"layout.npy"
-_AT = 30
-"""Where the name of its first file stands in an archive."""
+_NAME_OFFSET = 30
+"""The offset of the name of the first file in an archive."""
 
 
 @dataclass(frozen=True)
 class TailPart:
-    """What was folded of the last segment, and the digest of the input up to where it ends."""
+    """A folded part of the last segment, and the digest of the input up to its end."""
 
     span: Span
     state: Accumulator
@@ -50,20 +49,20 @@ class TailPart:
 
 @dataclass(frozen=True)
 class Entry:
-    """The state of a pass over an input of `length` lines: a merge tree, and what it was made of."""
+    """The state of a pass over an input of `length` lines: a merge tree, and digests of its input."""
 
     length: int
     counts: list[int]
-    """How many times its unit each digit of the merge tree stands for, lowest first."""
+    """The value of each digit of the merge tree, lowest first."""
     digits: list[Accumulator]
-    """The states of those digits that are not zero."""
+    """The states of the digits that are not zero."""
     mark: str
-    """The digest of the input up to where the digits end."""
+    """The digest of the input up to the end of the digits."""
     tail: list[TailPart]
 
 
 class Ledger:
-    """Entries in a folder. A `fresh` one does not see what was there before."""
+    """Entries in a folder. A `fresh` ledger ignores the entries of earlier runs."""
 
     def __init__(self, folder: KeyValueFolder, *, fresh: bool = False) -> None:
         self.folder = folder
@@ -71,9 +70,9 @@ class Ledger:
         self._used: set[str] = set()
 
     def key(self, empty: Accumulator, data: str, partition: Partition) -> str | None:
-        """The name of a pass over `data`: equal keys and equal rows mean equal bits.
+        """Return the key of a pass over `data`. Equal keys and equal rows mean equal bits.
 
-        None where the pass depends on a function that could be any: it must not be remembered.
+        The key is None if the pass depends on a function that cannot be identified. It is then not stored.
         """
         try:
             parameters = {name: _identified(value) for name, value in empty.parameters().items()}
@@ -89,7 +88,7 @@ class Ledger:
         return json_digest(meaning)[:40]
 
     def load(self, key: str, empty: Accumulator) -> Entry | None:
-        """The entry, or None when there is none or it is damaged: then the pass is simply redone."""
+        """Return the entry, or None if it is missing or damaged. Then the pass is computed again."""
         if self._fresh and key not in self._used:
             return None
         try:
@@ -102,7 +101,7 @@ class Ledger:
                 f"{self.folder.name}: is not a directory; set execution.ledger to another path"
             ) from error
         except Exception:
-            # A flipped bit in an archive may be noticed by whoever comes across it, by any error.
+            # A flipped bit in an archive may cause an error of any type.
             with suppress(StoreError):
                 self.forget(key)
             return None
@@ -111,7 +110,7 @@ class Ledger:
         return entry
 
     def save(self, key: str, entry: Entry) -> None:
-        """Replace the entry at once: a kill leaves the old one or the new one."""
+        """Replace the entry atomically: a kill leaves the old one or the new one."""
         try:
             self.folder.write(_file(key), lambda file: _write(file, key, entry))
         except OSError as error:
@@ -122,17 +121,17 @@ class Ledger:
         self._used.add(key)
 
     def forget(self, key: str) -> None:
-        """Drop an entry."""
+        """Delete an entry."""
         try:
             self.folder.delete(_file(key))
         except OSError as error:
             raise StoreError(
-                f"{self.folder.name}: an entry cannot be dropped: {error.strerror or error}; set "
+                f"{self.folder.name}: an entry cannot be deleted: {error.strerror or error}; set "
                 "execution.ledger to another path"
             ) from error
 
     def prune(self) -> None:
-        """Drop what was of no use for longest, as far as it takes much more room than what is in use."""
+        """Delete the entries that were unused for longest, if the ledger is much larger than those in use."""
         used = {_file(key) for key in self._used}
         items = [item for item in self.folder.items() if item.name in used or _NAME.fullmatch(item.name)]
         budget = max(_KEPT_BYTES, 3 * sum(item.size for item in items if item.name in used))
@@ -145,10 +144,10 @@ class Ledger:
                 total -= item.size
 
     def _is_entry(self, name: str) -> bool:
-        """Whether a file begins as entries do: its name alone might be anybody's."""
+        """Return whether a file begins like an entry. The name alone does not prove that it is one."""
         with suppress(OSError):
-            start = self.folder.beginning(name, _AT + len(_FIRST))
-            return start.startswith(_ARCHIVE) and start[_AT:] == _FIRST
+            start = self.folder.beginning(name, _NAME_OFFSET + len(_FIRST))
+            return start.startswith(_ARCHIVE) and start[_NAME_OFFSET:] == _FIRST
         return False
 
 
@@ -167,12 +166,12 @@ def _write(file: BinaryIO, key: str, entry: Entry) -> None:
         "mark": entry.mark,
         "tail": [(part.span.start, part.span.stop, part.mark) for part in entry.tail],
     }
-    # By its first file an entry is known.
+    # The layout comes first: an entry is recognised by its first file.
     np.savez(file, allow_pickle=False, layout=np.array(json.dumps(layout)), **arrays)
 
 
 def _read(file: BinaryIO, key: str, empty: Accumulator) -> Entry:
-    """The entry in a file. What is wrong with it is an error of any kind."""
+    """Return the entry in a file. A damaged file may raise an error of any type."""
     size = file.seek(0, 2)
     with zipfile.ZipFile(file) as archive:
         files = archive.infolist()
@@ -180,12 +179,12 @@ def _read(file: BinaryIO, key: str, empty: Accumulator) -> Entry:
             raise ValueError("the archive says that it holds more than it does")
         arrays = {info.filename.removesuffix(".npy"): _array(archive, info) for info in files}
     layout = json.loads(str(arrays.pop("layout")))
-    # Entries of earlier versions did not say whose they were, nor how many arrays they had.
+    # Entries of earlier versions contain neither their key nor the number of their arrays.
     if (layout.get("key", key), layout.get("arrays", len(arrays))) != (key, len(arrays)):
         raise ValueError("the entry is of another pass, or not complete")
     counts, tail, length, mark = layout["counts"], layout["tail"], layout["length"], layout["mark"]
     if not all(type(number) is int and number >= 0 for number in (length, *counts)):
-        raise ValueError("the entry has counts that are none")
+        raise ValueError("the entry has invalid counts")
     n_digits = sum(count > 0 for count in counts)
     states = [_restored(empty, arrays, f"{n}/") for n in range(n_digits + len(tail))]
     parts = [
@@ -196,9 +195,9 @@ def _read(file: BinaryIO, key: str, empty: Accumulator) -> Entry:
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
-    """One array. Nothing is allocated for values that are not there."""
+    """Return one array. Nothing is allocated before the size of the file is checked."""
     with archive.open(info) as stream, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Python, which parses what a damaged header says
+        warnings.simplefilter("ignore")  # Python warns when it parses a damaged header
         read_header = _HEADERS[np.lib.format.read_magic(stream)]
         shape, _, dtype = read_header(stream)
         if math.prod(shape) * dtype.itemsize != info.file_size - stream.tell():
@@ -216,7 +215,7 @@ def _file(key: str) -> str:
 
 
 def _identified(value: Any) -> Any:
-    """A parameter as JSON: an array by its type, shape and content, a function by its digest."""
+    """Return a parameter as JSON: an array by its type, shape and content, a function by its digest."""
     if isinstance(value, np.ndarray):
         content = hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()
         return [value.dtype.str, list(value.shape), content]

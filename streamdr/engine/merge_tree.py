@@ -1,7 +1,7 @@
-"""The order in which segments merge.
+"""The order in which segments are merged.
 
-It follows from the data's layout alone, never from who computes: so the sums are the same bits on one
-thread, on eight, and on a cluster, and rows that are appended continue the same sum.
+It depends only on the layout of the data, not on the number or kind of workers. So the sums have the same
+bits on one thread, on eight, and on a cluster, and appended rows continue the same sum.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Work(Generic[T]):
-    """Lines for one task: whole segments, or a part of the last one, all or what is new of it."""
+    """The lines of one task: whole segments, or a part of the last one, or the new lines of that part."""
 
     spans: list[Span]
-    """The segments, each to be folded on its own and then merged."""
+    """The segments. Each is folded separately, and then they are merged."""
     continues: T | None = None
-    """What was folded of the (one) segment before these lines."""
+    """The state of the (only) segment before these lines, if it was folded in part."""
 
     @property
     def lines(self) -> int:
-        """How many lines there are to be read."""
+        """The number of lines to read."""
         return sum(len(span) for span in self.spans)
 
 
 @dataclass
 class MergeTree(Generic[T]):
-    """Finished segments, merged as the digits of their number carry.
+    """Finished segments, merged like the digits of a number carry.
 
-    Four segments make a run, sixteen runs a longer one, sixteen of those a longer one yet. A digit holds
-    one merged value: what is kept is one value a level. A run is short enough to be one task, where results
-    are far apart and merging is dear. The parts of the last segment stay apart, so that appended lines
-    can continue or replace them.
+    Four segments make a run, sixteen runs make a longer one, and so on. A digit holds one merged value, so
+    one value per level is kept. A run is short enough to be one task, which is useful on a cluster, where
+    moving results is expensive. The parts of the last segment stay separate, so that appended lines can
+    continue or replace them.
     """
 
     partition: Partition
@@ -51,18 +51,18 @@ class MergeTree(Generic[T]):
 
     @property
     def count(self) -> int:
-        """How many whole segments were taken."""
+        """The number of whole segments that were merged."""
         return segments_in([digit[0] if digit else 0 for digit in self.digits])
 
     @property
     def lines(self) -> int:
-        """How many lines were taken, from the first one on."""
+        """The number of lines that were folded, from the first one on."""
         return self.tail[-1][0].stop if self.tail else self.count * self.partition.segment_lines
 
     def work(self, run: int) -> list[Work[T]]:
-        """What is left to do, in order: segments one by one, or by `run` where a run begins and is whole.
+        """Return the remaining work in order: single segments, or `run` of them where a whole run begins.
 
-        `take` must receive each in the same order. What was accumulated of a shorter input is reused.
+        `take` must receive the results in the same order. The parts of a shorter input are reused.
         """
         return list(self._work(run))
 
@@ -89,7 +89,7 @@ class MergeTree(Generic[T]):
                 yield Work([Span(old[0].stop, part.stop)], old[1])
 
     def take(self, work: Work[T], value: T) -> None:
-        """Take the value of the next work: of whole segments, or of a part of the last one."""
+        """Add the result of the next work: of whole segments, or of a part of the last one."""
         stop = work.spans[-1].stop
         if stop <= self.partition.whole * self.partition.segment_lines:
             self._push(value, level=1 if len(work.spans) > 1 else 0)
@@ -98,7 +98,7 @@ class MergeTree(Generic[T]):
             self.tail.append((part, value))
 
     def total(self) -> T:
-        """Everything merged, earlier segments first."""
+        """Return everything merged, earlier segments first."""
         values = [digit[1] for digit in reversed(self.digits) if digit is not None]
         values += [value for _, value in self.tail]
         total = values[0]
@@ -107,13 +107,13 @@ class MergeTree(Generic[T]):
         return total
 
     def _begins(self, old: Span, part: Span) -> bool:
-        """Whether a part of the last segment that was folded before is a beginning of what it is now."""
+        """Return whether an earlier part of the last segment is a prefix of its present part."""
         if old.stop >= part.stop:
             return old == part
         return old.stop % self.partition.finest == 0 and old.stop % self.partition.unit(old.stop) == 0
 
     def _push(self, value: T, level: int) -> None:
-        """Take the next whole segment, or (level 1) the next run, when no segment of it was taken before."""
+        """Add the next whole segment, or (level 1) the next run, if no segment of it was added before."""
         while True:
             while level >= len(self.digits):
                 self.digits.append(None)
@@ -131,7 +131,7 @@ class MergeTree(Generic[T]):
 
 
 def segments_in(counts: Sequence[int]) -> int:
-    """The number that has these digits, lowest first."""
+    """Return the number of segments that these digits stand for, lowest first."""
     return sum(
         count * (1 if level == 0 else RUN * RADIX ** (level - 1)) for level, count in enumerate(counts)
     )

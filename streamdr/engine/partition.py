@@ -1,6 +1,6 @@
-"""How a pass is cut into blocks and segments.
+"""The partition of a pass into blocks and segments.
 
-This follows from the data's layout alone, never from who computes.
+It depends only on the layout of the data, not on the number or kind of workers.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ GROWTH = 16
 
 @dataclass(frozen=True)
 class Partition:
-    """Consecutive blocks of lines (rows or columns), whole chunks each, and segments of them, one to a task.
+    """Consecutive blocks of lines (rows or columns), made of whole chunks, and segments of blocks.
 
-    Blocks grow: none is longer than a sixteenth of what is before it, until they are `block` lines long. What
-    is left after the last whole block is cut into whole grains of a sixteenth of a block, of a sixteenth of
-    that, and so on, and the rest. Lines that are appended later go on where one of these ends: only the rest
-    is read again, and grains when they have become larger ones, which is never much of the whole.
+    Blocks grow: none is longer than a sixteenth of the lines before it, until they are `block` lines long.
+    The lines after the last whole block are divided into whole grains of a sixteenth of a block, then of a
+    sixteenth of that, and so on, and the rest. Appended lines continue where one of these ends. Only the rest
+    is read again, and grains that become part of larger ones, which is always a small part of the lines.
 
-    Chunks to a block or a grain are powers of two, so that each ends where a smaller one does.
+    The number of chunks in a block or a grain is a power of two, so that each ends where a smaller one ends.
     """
 
     axis: Axis
@@ -31,35 +31,35 @@ class Partition:
     chunk: int
     block: int
     segment: int
-    """How many whole blocks a segment has."""
+    """The number of whole blocks in a segment."""
     finest: int
-    """How many lines the smallest grain has."""
+    """The number of lines in the smallest grain."""
 
     def __len__(self) -> int:
-        """How many tasks there are: whole segments, and the parts of the last one."""
+        """Return the number of tasks: whole segments, and the parts of the last one."""
         return self.whole + len(self.tail())
 
     @property
     def whole(self) -> int:
-        """How many segments are whole, and stay as they are if more lines are appended."""
+        """The number of whole segments, which do not change if lines are appended."""
         return self.length // self.segment_lines
 
     @property
     def segment_lines(self) -> int:
-        """How many lines a whole segment holds."""
+        """The number of lines in a whole segment."""
         return self.block * self.segment
 
     @property
     def longest(self) -> int:
-        """How many lines the longest block has: blocks grow, and lines may be too few for whole ones."""
+        """The number of lines in the longest block, which is shorter than `block` if there are few lines."""
         return min(self._block_at(self.length), self.length)
 
     def span(self, number: int) -> Span:
-        """The lines of a whole segment."""
+        """Return the lines of a whole segment."""
         return Span(number * self.segment_lines, (number + 1) * self.segment_lines)
 
     def tail(self) -> list[Span]:
-        """What is left after the whole segments: whole blocks, whole grains, the rest; none of them empty."""
+        """Return the parts after the whole segments: whole blocks, whole grains, the rest; none is empty."""
         start = self.whole * self.segment_lines
         last = self._last_block()
         bounds = [start, last]
@@ -71,7 +71,7 @@ class Partition:
         return [Span(a, b) for a, b in pairwise(bounds) if a < b]
 
     def blocks(self, span: Span) -> list[Span]:
-        """The blocks in which the lines of a segment, or of a part of the last one, are read."""
+        """Return the blocks in which the lines of a segment, or of a part of the last one, are read."""
         found, start = [], span.start
         while start < span.stop:
             stop = min(start + self.unit(start), span.stop)
@@ -80,7 +80,7 @@ class Partition:
         return found
 
     def unit(self, line: int) -> int:
-        """How many lines are read at a time, from this one on."""
+        """Return the length of the block or grain that begins at a line."""
         block = self._block_at(line)
         if line < self._last_block():
             return block
@@ -92,25 +92,25 @@ class Partition:
         return self.length - line
 
     def _block_at(self, line: int) -> int:
-        """How long the block at a line is, or would be if there were as many lines."""
+        """Return the length that a block at this line has, if there are enough lines."""
         grown = line // (GROWTH * self.chunk)
         chunks = 1 << max(0, grown.bit_length() - 1)
         return min(max(chunks * self.chunk, self.finest), self.block)
 
     def _last_block(self) -> int:
-        """Where the last whole block ends."""
+        """Return the line at which the last whole block ends."""
         return self.length - self.length % self._block_at(self.length)
 
 
 def partition(
     data: MatrixSpec, chunks: tuple[int, int], axis: Axis, accumulator_bytes: int, cost_factor: int = 1
 ) -> Partition:
-    """Cut a pass along whole chunks, with blocks large enough to outweigh the accumulator's upkeep.
+    """Return the partition of a pass into whole chunks.
 
-    Adding a block's product to a large accumulator costs as much as the accumulator is long, so wide
-    data gets larger blocks; and a segment reads several times what its accumulator weighs. Where
-    a value costs `cost_factor` times as much to read as usual, blocks are smaller by that factor, so that
-    tasks take about as long.
+    Adding the product of a block to an accumulator costs time in proportion to the size of the accumulator.
+    So wide data gets larger blocks, and a segment reads several times the size of its accumulator. If a
+    value costs `cost_factor` times as much as usual, blocks are smaller by that factor, so that tasks take
+    about the same time.
     """
     lines, line_bytes = chunks[0 if axis == "rows" else 1], data.line_bytes(axis) * cost_factor
     chunk_bytes = lines * line_bytes
@@ -122,5 +122,5 @@ def partition(
 
 
 def _power_of_two(number: int) -> int:
-    """The largest one that is not larger, and at least 1."""
+    """Return the largest power of two that is not larger than `number`, and at least 1."""
     return 1 << max(0, number.bit_length() - 1)

@@ -1,10 +1,10 @@
-"""The memory plan: what a run will take, computed from shapes before a byte is read, and kept to.
+"""The memory plan: the peak memory of a run, computed from shapes before anything is read.
 
-A route has phases, and the peak is that of the phase that takes most: the interpreter and its libraries; what
-the method holds; and the larger of two. While reading: for each worker a block, what decoding it takes, and
-the update's scratch, and the accumulators that are filling or waiting to merge, with one a level of the
-counter. While solving: the full accumulator and the arrays of the solve, for which blocks and scratch have
-made room (`scratch.release`, `give_back`).
+A route has phases, and its peak is that of its largest phase. A phase needs the interpreter and its
+libraries, what the method holds, and the larger of two sums. While reading: for each worker a block, what
+decoding it needs, and the scratch of the update; and the accumulators that are being filled or wait for
+merging, with one per level of the merge tree. While solving: the full accumulator and the arrays of the
+solve. Blocks and scratch have been released before the solve (`buffers.release`, `give_back`).
 """
 
 from __future__ import annotations
@@ -32,54 +32,54 @@ from streamdr.engine.partition import Partition, partition
 from streamdr.errors import MemoryLimitError
 
 BASELINE = 140 << 20
-"""Python with numpy, scipy, zarr and the rest loaded, and what they keep for themselves."""
+"""The memory of Python with numpy, scipy, zarr and the other libraries loaded."""
 _M_ARENA_MAX = -8  # as in malloc.h
 _FREE_SHARE = 0.8
 _SMALL_ACCUMULATOR = 64 << 20
 _OUTPUT_CHUNK = 1 << 20
 _WRITTEN = 3
-"""How often a chunk of the output exists while it is written: as rows, as bytes, and with its checksum."""
+"""The copies of an output chunk while it is written: as rows, as bytes, and with its checksum."""
 _SMALL_ARRAYS = 1 << 20
-"""What a model may have besides its outline: a number for each iteration, for each candidate and the like."""
+"""The memory of a model besides its outline, such as a number per iteration or per candidate."""
 _DIFFERENCE = 16 << 20
-"""By how much one process may be larger than another that does the same."""
+"""The difference in memory between two processes that do the same."""
 _CHUNK_BLOCKS = 16
-"""The most blocks that make one chunk: rows of a single number must not wait for a million others."""
+"""The most blocks in one output chunk. Otherwise narrow rows would wait for a million others."""
 _FLOPS = 6e10
 """Nominal speeds of one worker: the same on every machine, so that `auto` chooses the same everywhere."""
 _READ = 0.65e9
 _PREFER_EXACT = 2.0
-"""How many times cheaper an iterative route must be before an exact one is passed over."""
+"""How many times faster an iterative route must be to be preferred to an exact one."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a fit will run, what it will take, and why."""
+    """How a fit will run, how much memory and time it needs, and why this route was chosen."""
 
     route: Route
     workers: int
     window: int
     blocks: Partition
-    """How the first phase is cut."""
+    """The partition of the first phase."""
     limit: int
     parts: dict[str, int]
-    """The peak, by what takes it, in the phase that takes most."""
+    """The terms of the peak, in the largest phase."""
     seconds: float
-    """A modelled time at the most passes, to compare routes by."""
+    """The modelled time for the largest number of passes, by which routes are compared."""
     usual_seconds: float = 0.0
-    """A modelled time at the usual number of passes."""
+    """The modelled time for the usual number of passes."""
     fallback_seconds: float | None = None
-    """The same for what the route goes on with when it finds a value missing."""
+    """The same for the fallback of the route when values are missing."""
     reason: str = ""
 
     @property
     def peak(self) -> int:
-        """The most that the process will take."""
+        """The peak memory of the process, in bytes."""
         return sum(self.parts.values())
 
 
 def plan(method: Method, source: Source, execution: Execution) -> Plan:
-    """The cheapest route that keeps within the limit, with as many workers as it allows."""
+    """Return the plan of the fastest route that fits in the limit, with as many workers as it allows."""
     limit = execution.memory_limit or _default_limit()
     require_labels(method, source.spec)
     drafts = [_widest(route, source, execution, limit) for route in method.routes(source.spec)]
@@ -92,14 +92,14 @@ def plan(method: Method, source: Source, execution: Execution) -> Plan:
 
 @dataclass(frozen=True)
 class TransformPlan:
-    """How a transform will run and what it will take."""
+    """How a transform will run, and how much memory it needs."""
 
     axis: Axis
     workers: int
     window: int
     block_rows: int
     chunk_rows: int
-    """Rows of a chunk of the output: whole blocks, written by one task."""
+    """The number of rows in an output chunk: whole blocks, written by one task."""
     peak: int
     limit: int
 
@@ -113,10 +113,10 @@ def plan_transform(
     *,
     process_bytes: int | None = None,
 ) -> TransformPlan:
-    """Read by rows where a block of rows fits in the limit, by columns where only that does.
+    """Return a plan that reads by rows if a block of rows fits in the limit, and otherwise by columns.
 
-    `chunk_rows` is given where the output has its chunks already. `process_bytes` is what the process held
-    before there was a model, where that is known: what a fit has left is free by now, or the model itself.
+    `chunk_rows` is given if the output already has chunks. `process_bytes` is the memory of the process
+    before there was a model, if that is known. The memory of the fit is free by now, except for the model.
     """
     limit = execution.memory_limit or _default_limit()
     wanted = execution.workers or available_cores()
@@ -125,7 +125,7 @@ def plan_transform(
         base = max(BASELINE + held, resident())
     else:
         base = max(BASELINE, process_bytes) + held
-    base += held  # what it derives from its arrays, in the type of the rows
+    base += held  # arrays that the model derives from its own, in the type of the rows
     drafts = [_by_rows(view, source, execution, dtype, chunk_rows, workers) for workers in _fewer(wanted)]
     if view.maps_by_columns:
         drafts += [_by_columns(view, source, execution, workers) for workers in _fewer(wanted)]
@@ -145,9 +145,9 @@ def plan_transform(
 def foresee_transform(
     method: Method, source: Source, execution: Execution, kind: RowOutput, dtype: str | None
 ) -> TransformPlan | None:
-    """The plan of writing what a model that is yet to be fitted will make of rows, at most.
+    """Return the largest plan for an output of a model that is not fitted yet.
 
-    None where a method does not say how large its models may become. `method` is that of a route.
+    None if the method has no outlines of its models. `method` is the method of a route.
     """
     if not isinstance(method, HasOutlines):
         return None
@@ -165,14 +165,14 @@ def foresee_transform(
 
 
 def view_and_source(model: Model, source: Source, kind: RowOutput) -> tuple[RowView, Source]:
-    """A model as what makes an output, and as much of the source as it looks at."""
+    """Return the view of a model for an output, and the part of the source that it reads."""
     if isinstance(model, SelectsColumns):
         return kind.of(model.narrowed()), ColumnSubset(source, model.reads)
     return kind.of(model), source
 
 
 def _advised(peak: int) -> int:
-    """The limit, in MiB, that a plan of such a peak keeps, in another process too, which may be larger."""
+    """Return a limit in MiB that is enough for this peak, also in another, larger process."""
     return math.ceil((peak + (_DIFFERENCE if resident() > BASELINE else 0)) / 2**20)
 
 
@@ -188,7 +188,7 @@ def _by_rows(
     chunk_rows: int | None,
     workers: int,
 ) -> TransformPlan:
-    """A block, what it becomes, and the chunk that is made of it: mapped, or written."""
+    """Return the plan by rows: for each worker a block, its mapped values, and the output chunk."""
     data = source.spec
     rows = min(partition(data, source.chunks, "rows", 0, source.cost_factor).block, data.n_rows)
     out_bytes = view.n_outputs * dtype.itemsize
@@ -196,7 +196,7 @@ def _by_rows(
     chunk_rows = chunk_rows or min(rows * blocks, data.n_rows)
     here = min(workers, math.ceil(data.n_rows / chunk_rows)) if execution.in_process else 1
     line = data.line_bytes("rows")
-    mapped = view.made_bytes(rows, data) + 2 * rows * view.n_outputs  # and whether each of it is finite
+    mapped = view.made_bytes(rows, data) + 2 * rows * view.n_outputs  # with the masks of the check for NaN
     chunk = chunk_rows * out_bytes
     mapping = view.scratch_bytes(rows, line) + mapped + chunk
     reading = rows * line + source.overhead(rows, data.n_cols) + source.checking_bytes(rows, data.n_cols)
@@ -218,44 +218,44 @@ def _by_columns(view: RowView, source: Source, execution: Execution, workers: in
 
 
 def _model_bytes(model: Any) -> int:
-    """What its arrays take, and those of the model that it is a view of."""
+    """Return the size of the arrays of a model, and of the model inside a view."""
     held = [getattr(model, field.name) for field in fields(model)]
     within = sum(_model_bytes(each) for each in held if is_dataclass(each))
     return within + sum(array.nbytes for array in held if isinstance(array, np.ndarray))
 
 
 def _default_limit() -> int:
-    """A share of what is free and of what this process holds already, since a plan counts that too."""
+    """Return a share of the free memory plus that of this process, which the plan counts too."""
     return int(_FREE_SHARE * (available_memory() + resident()))
 
 
 def resident() -> int:
-    """Bytes that this process holds now."""
+    """Return the resident memory of this process, in bytes."""
     return _status("VmRSS")
 
 
 def peak_resident() -> int:
-    """The most bytes that this process has held."""
+    """Return the peak of the resident memory of this process, in bytes."""
     return _status("VmHWM")
 
 
 def forget_peak() -> None:
-    """Let the peak begin anew at what is held now. Where the system cannot, it goes on from the old one."""
+    """Reset the peak to the present resident memory. Where the system does not allow it, do nothing."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def give_back() -> None:
-    """Return freed memory to the system, which the allocator would keep for later, where it can be asked."""
+    """Return freed memory to the system, which the allocator would keep, where that is supported."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def share_one_arena() -> None:
-    """Let threads that are yet to start take memory from the main arena.
+    """Let new threads allocate from the main arena.
 
-    The ends of other arenas, 64 MiB each, are not given back when threads have freed what they took.
+    Other arenas do not return their last part, up to 64 MiB each, after their threads have freed it.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -300,7 +300,7 @@ def _draft(route: Route, source: Source, execution: Execution, limit: int, worke
 def _phase(
     phase: Phase, source: Source, execution: Execution, workers: int, window: int
 ) -> tuple[Partition, dict[str, int]]:
-    """How a phase is cut, and what it takes."""
+    """Return the partition of a phase, and the terms of its peak."""
     if phase.part is not None:
         source = RowSubset(source, phase.part)
     data = source.spec
@@ -309,7 +309,7 @@ def _phase(
     lines = blocks.longest
     block = lines * data.line_bytes(phase.axis)
     shape = (lines, data.n_cols) if phase.axis == "rows" else (data.n_rows, lines)
-    # Threads share this process; processes of a cluster each keep to the limit on their own.
+    # Threads share this process. Each process of a cluster has the limit for itself.
     here = min(workers, len(blocks)) if execution.in_process else 1
     scratch = round(phase.scratch_per_block * block) + phase.scratch_bytes
     if phase.max_scratch_bytes is not None:
@@ -333,7 +333,7 @@ def _phase(
 
 
 def _seconds(route: Route, data: MatrixSpec, passes: int) -> float:
-    """The modelled time of one worker."""
+    """Return the modelled time of a route with one worker."""
     return route.flops / _FLOPS + passes * data.n_rows * data.line_bytes("rows") / _READ
 
 

@@ -1,4 +1,4 @@
-"""Runs one pass: segments out to the engine, merged in order, checkpointed, and stopped cleanly."""
+"""Runs passes: submits segments to the executor, merges them in order, checkpoints, and stops cleanly."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from streamdr.errors import DataError, Interrupted
 Task = tuple[Callable[..., Any], *tuple[Any, ...]]
 
 _POLL_SECONDS = 0.2
-_LOOK_BYTES = 4 << 20
-_WORD_SECONDS = 5.0
-_LOOK_SECONDS = 1.0
+_IN_MEMORY_BYTES = 4 << 20
+_MESSAGE_SECONDS = 5.0
+_SHOW_SECONDS = 1.0
 
 
 def fold(
@@ -46,9 +46,9 @@ def fold(
     stopped: Callable[[], bool],
     count: Callable[[int], None],
 ) -> Accumulator:
-    """The task: read, update and drop block after block; several segments merge as they would apart.
+    """Read segments block by block into accumulators, and merge these in order. This is one task.
 
-    `begun` is what an earlier run folded of the first segment. It is left alone: a task may run twice.
+    `begun` is the state of the first segment from an earlier run. It is copied, since a task may run twice.
     """
     total: Accumulator | None = None
     for blocks in segments:
@@ -72,34 +72,34 @@ def fold(
 def in_order(
     recovery: Recovery, tasks: Iterator[Task], stop: threading.Event, waiting: Callable[[], None]
 ) -> Generator[Handle, None, None]:
-    """Run tasks, at most a window of them begun and not yet taken, and yield their handles in order.
+    """Run tasks, at most a window of them at a time, and yield their handles in order.
 
-    `waiting` is called a few times a second while the next one is not finished. A failure is raised in its
-    turn: of several bad blocks, the first is the one that is named.
+    `waiting` is called a few times per second while the next task is not finished. Failures are raised in
+    order too: of several bad blocks, the error names the first one.
     """
     engine = recovery.engine
-    flying: deque[Handle] = deque()
+    pending: deque[Handle] = deque()
     try:
         while True:
-            flying.extend(engine.submit(*task) for task in islice(tasks, recovery.window - len(flying)))
-            if not flying:
+            pending.extend(engine.submit(*task) for task in islice(tasks, recovery.window - len(pending)))
+            if not pending:
                 return
-            finished = engine.finished(flying[0], _POLL_SECONDS)
+            finished = engine.finished(pending[0], _POLL_SECONDS)
             if stop.is_set():
                 raise Interrupted("stopped before the end")
             if finished:
-                engine.check(flying[0])
-                yield flying.popleft()
+                engine.check(pending[0])
+                yield pending.popleft()
             else:
                 waiting()
     finally:
-        engine.cancel(flying)
+        engine.cancel(pending)
 
 
 class Advance:
-    """Moves progress on by the lines of whole tasks and, while one takes long, by those of its blocks.
+    """Advances the progress by the lines of finished tasks and, during a long task, by those of its blocks.
 
-    Only what whole tasks did is kept when a run is stopped. Blocks are counted where the engine can.
+    Only finished tasks are kept when a run is stopped. Blocks are counted if the executor supports it.
     """
 
     def __init__(self, engine: Executor, progress: Progress, lines: int) -> None:
@@ -108,15 +108,15 @@ class Advance:
         self._lines = lines
         self._before = engine.counted()
         self._taken = self._shown = 0
-        self._next_look = time.monotonic() + _LOOK_SECONDS
+        self._next_look = time.monotonic() + _SHOW_SECONDS
 
     def take(self, lines: int) -> None:
-        """So many lines are done and merged."""
+        """Add lines that are read and merged."""
         self._taken += lines
         self._show(self._taken)
 
     def look(self) -> None:
-        """Show how far tasks are that have not ended, if nothing was shown for a while."""
+        """Show the progress of unfinished tasks, if nothing was shown recently."""
         if time.monotonic() >= self._next_look:
             self._show(min(self._engine.counted() - self._before, self._lines))
 
@@ -124,42 +124,42 @@ class Advance:
         if done > self._shown:
             self._progress.advance(done - self._shown)
             self._shown = done
-        self._next_look = time.monotonic() + _LOOK_SECONDS
+        self._next_look = time.monotonic() + _SHOW_SECONDS
 
 
 @dataclass
 class Runner:
-    """What it takes to run passes over one source."""
+    """Runs passes over one source."""
 
     engine: Executor
     source: Source
     window: int
-    """Segments that may be under way, or waiting for an earlier one, at once."""
+    """The number of segments that may run, or wait for an earlier one, at a time."""
     progress: Progress
     stop: threading.Event
     ledger: Ledger | None = None
     checkpoint_seconds: float = 5.0
     seen: Snapshot | None = None
-    """What the source was like before the first pass. A ledger needs it."""
+    """The snapshot of the source before the first pass. A ledger needs it."""
     bytes_read: int = 0
     _unverified: list[str | None] = field(default_factory=list, init=False)
-    """The ledger's keys of the passes that were read since the source was last looked at, None for a pass
-    without one. Keys only: checkpoints hold accumulators, and there may be many passes."""
+    """The ledger keys of the passes that were read since the source was last checked, None for a pass
+    without one. Only keys are kept: checkpoints hold accumulators, and there may be many passes."""
 
     def __post_init__(self) -> None:
-        self._next_word = time.monotonic() + _WORD_SECONDS
+        self._next_message = time.monotonic() + _MESSAGE_SECONDS
         self._fingerprint = "" if self.seen is None else self.seen.digest(self.source.spec.n_rows)
 
     def run(self, request: Pass) -> Accumulator:
-        """The pass's accumulator, full: read, resumed, or remembered."""
+        """Return the full accumulator of a pass: read, resumed, or from the ledger."""
         if request.in_memory is not None:
-            return self._look(request, request.in_memory)
+            return self._run_in_memory(request, request.in_memory)
         recovery = self.recovery()
         return recovery.retry(lambda: self._attempt(request, recovery))
 
-    def _look(self, request: Pass, block: Block) -> Accumulator:
-        """Rows that are in memory, a few at a time by several threads, merged as they stand."""
-        spans = list(block.span.split(max(1, _LOOK_BYTES // max(1, block.values[:1].nbytes))))
+    def _run_in_memory(self, request: Pass, block: Block) -> Accumulator:
+        """Accumulate rows that are in memory, by several threads, and merge the parts in order."""
+        spans = list(block.span.split(max(1, _IN_MEMORY_BYTES // max(1, block.values[:1].nbytes))))
 
         def part(span: Span) -> Accumulator:
             if self.stop.is_set():
@@ -170,7 +170,7 @@ class Runner:
                 accumulator.update(replace(block, span=span, values=block.values[rows]))
             return accumulator
 
-        if len(spans) == 1:  # iterations over few rows would spend their time on starting threads
+        if len(spans) == 1:  # for few rows, starting threads would take most of the time
             total = part(spans[0])
         else:
             with ThreadPoolExecutor(min(len(spans), self.window)) as threads:
@@ -178,39 +178,39 @@ class Runner:
                 total = next(parts)
                 for later in parts:
                     total.merge(later)
-        if time.monotonic() > self._next_word:  # looks may take a millisecond each
+        if time.monotonic() > self._next_message:  # such a pass may take only a millisecond
             self.progress.message(request.label)
-            self._next_word = time.monotonic() + _WORD_SECONDS
+            self._next_message = time.monotonic() + _MESSAGE_SECONDS
         return total
 
     def recovery(self) -> Recovery:
-        """For work that reads the source."""
+        """Return a new recovery for work that reads the source."""
         return Recovery(self.engine, self.progress, self.source.name, self.engine.width(self.window))
 
     def _attempt(self, request: Pass, recovery: Recovery) -> Accumulator:
         source = self._source(request)
-        tree, notes = self._recall(request, source)
+        tree, checkpoints = self._restored(request, source)
         recovery.begin(tree.lines)
         if work := tree.work(self.engine.run):
             try:
-                self._read(request, source, tree, work, notes, recovery)
+                self._read(request, source, tree, work, checkpoints, recovery)
             finally:
                 release()
         full: Accumulator = self.engine.result(tree.total())
         return full
 
     def remembered(self, request: Pass) -> tuple[Accumulator | None, int]:
-        """The pass's accumulator if nothing has to be read for it, or None and how many bytes have to be."""
-        if request.in_memory is not None:  # nothing is read, but nobody looks only to tell that
+        """Return the full accumulator of a pass, or None, and the number of bytes to read for it."""
+        if request.in_memory is not None:  # it reads nothing, but is not computed for an estimate
             return None, 0
         source = self._source(request)
-        tree, _ = self._recall(request, source)
+        tree, _ = self._restored(request, source)
         work = tree.work(self.engine.run)
         full = None if work else self.engine.result(tree.total())
         return full, sum(_bytes_of(part, tree.partition, source) for part in work)
 
     def bytes_of(self, request: Pass) -> int:
-        """How much a pass reads of which nothing is remembered."""
+        """Return the bytes that a pass reads if nothing of it is in the ledger."""
         if request.in_memory is not None:
             return 0
         source = self._source(request)
@@ -219,13 +219,14 @@ class Runner:
     def _source(self, request: Pass) -> Source:
         return self.source if request.part is None else RowSubset(self.source, request.part)
 
-    def _recall(self, request: Pass, source: Source) -> tuple[MergeTree[Handle], PassCheckpoints]:
+    def _restored(self, request: Pass, source: Source) -> tuple[MergeTree[Handle], PassCheckpoints]:
+        """Return the merge tree of a pass, with its state from the ledger, and its checkpoints."""
         held = sum(array.nbytes for array in request.empty.arrays().values())
         parts = partition(source.spec, source.chunks, request.axis, held, request.cost_factor)
         tree = MergeTree[Handle](parts, self.engine.merge)
-        notes = self._notes(request, source, tree)
-        notes.restore()
-        return tree, notes
+        checkpoints = self._checkpoints(request, source, tree)
+        checkpoints.restore()
+        return tree, checkpoints
 
     def _read(
         self,
@@ -233,7 +234,7 @@ class Runner:
         source: Source,
         tree: MergeTree[Handle],
         work: list[Work[Handle]],
-        notes: PassCheckpoints,
+        checkpoints: PassCheckpoints,
         recovery: Recovery,
     ) -> None:
         parts = tree.partition
@@ -264,14 +265,14 @@ class Runner:
                     tree.take(part, handle)
                     self.bytes_read += _bytes_of(part, parts, source)
                     shown.take(part.lines)
-                    notes.save_when_due()
-            self._unverified.append(notes.key)
+                    checkpoints.save_when_due()
+            self._unverified.append(checkpoints.key)
         finally:
-            if not isinstance(sys.exception(), LostError):  # then there is nothing left to be saved
-                notes.save()
+            if not isinstance(sys.exception(), LostError):  # the results are lost, so nothing can be saved
+                checkpoints.save()
             self.progress.finish()
 
-    def _notes(self, request: Pass, source: Source, tree: MergeTree[Handle]) -> PassCheckpoints:
+    def _checkpoints(self, request: Pass, source: Source, tree: MergeTree[Handle]) -> PassCheckpoints:
         if self.ledger is None or self.seen is None:
             return NoCheckpoints()
         snapshot = RowSubsetSnapshot(self.seen, source) if isinstance(source, RowSubset) else self.seen
@@ -291,7 +292,7 @@ class Runner:
         )
 
     def require_unchanged(self) -> None:
-        """Look at the source again, if it was read, and refuse what was read of one that has changed."""
+        """Check, if the source was read, that it has not changed since. Otherwise delete the new entries."""
         if self.seen is None or not self._unverified:
             return
         if self.source.fingerprint() != self._fingerprint:
@@ -306,5 +307,5 @@ class Runner:
 
 
 def _bytes_of(work: Work[Handle], partition: Partition, source: Source) -> int:
-    """How much a task reads: block by block."""
+    """Return the bytes that a task reads, block by block."""
     return sum(source.stored_bytes(partition.blocks(span), partition.axis) for span in work.spans)

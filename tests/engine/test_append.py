@@ -1,4 +1,4 @@
-"""Rows that are appended are all that is read, and the result is that of reading everything."""
+"""After an append only the new rows are read, and the result equals that of reading everything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from streamdr.errors import DataError, StoreError
 from streamdr.workflow import pipeline
 
 ROW = 20 * 4
-TRANSFORM = {"embedding": "e.zarr", "refresh_tolerance": 0.5}
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def nights(tmp_path):
 
 
 def refitted(nights):
-    """The model of a run that remembers nothing."""
+    """Return the model of a run without a ledger, after checking that it reads all rows."""
     shutil.rmtree(nights.root / "out")
     assert nights.run().fit.bytes_read == zarr.open_array(nights.root / "x.zarr").nbytes
     return nights.model()
@@ -43,7 +42,7 @@ def refitted(nights):
     ],
     ids=lambda layout: str(layout.get("chunks")) + "".join(layout.keys() - {"chunks"}),
 )
-def test_night_after_night(nights, layout):
+def test_each_of_many_appends_reads_little_and_gives_the_bits_of_a_refit(nights, layout):
     nights.write(3000, **layout)
     nights.run()
     chunk = (layout.get("shards") or layout.get("chunks") or (100,))[0]
@@ -52,15 +51,15 @@ def test_night_after_night(nights, layout):
         nights.grow(rows + added)
         report = nights.run().fit
         rows += added
-        # What was not a whole grain is read again, and what has become a larger one.
+        # Lines after the last whole grain are read again, and grains that became part of a larger one.
         assert report.bytes_read <= (added + max(rows / 16, 2 * chunk)) * ROW
         assert report.n_rows == rows
         assert report.reused == (added == 0)
     assert_same_bits(nights.model(), refitted(nights))
 
 
-def test_many_segments(nights, monkeypatch):
-    """With segments of a few chunks each, so that digits carry."""
+def test_appends_to_many_segments_give_the_bits_of_a_refit(nights, monkeypatch):
+    """Segments have a few chunks each, so that the digits of the merge tree carry."""
     monkeypatch.setattr("streamdr.core.blocks.BLOCK_BYTES", 300 * ROW)
     monkeypatch.setattr("streamdr.core.blocks.SEGMENT_BYTES", 600 * ROW)
     nights.write(1000, chunks=(20, 20))
@@ -72,7 +71,7 @@ def test_many_segments(nights, monkeypatch):
     assert_same_bits(nights.model(), refitted(nights))
 
 
-def test_samples_along_another_axis(tmp_path):
+def test_appends_along_another_sample_axis_read_only_new_samples(tmp_path):
     values = correlated(400, 20)
     array = zarr.create_array(tmp_path / "x.zarr", shape=(20, 300), chunks=(20, 50), dtype="f4")
     array[:] = values[:300].T
@@ -84,7 +83,7 @@ def test_samples_along_another_axis(tmp_path):
     assert_same_bits(nights.model(), refitted(nights))
 
 
-def test_weights_need_no_chunks_that_end_where_those_of_the_data_do(nights):
+def test_chunks_of_weights_need_not_be_aligned_with_those_of_the_data(nights):
     nights.config["input"] = {"weights": str(nights.root / "w.zarr")}
     weights = np.random.default_rng(1).uniform(size=2000)
     array = zarr.create_array(nights.root / "w.zarr", shape=(1500,), chunks=(5000,), dtype="f8")
@@ -102,22 +101,23 @@ def test_weights_need_no_chunks_that_end_where_those_of_the_data_do(nights):
 
 
 @pytest.mark.parametrize("solver", ["gram", "krylov"])
-def test_other_solvers_give_what_a_refit_gives(nights, solver):
+def test_other_solvers_give_the_bits_of_a_refit(nights, solver):
     nights.config["method"] = {"solver": solver}
     nights.write(600)
     nights.run()
     nights.grow(700)
     nights.run()
-    assert_same_bits(nights.model(), refitted_as_is(nights))
+    assert_same_bits(nights.model(), refitted_unchecked(nights))
 
 
-def refitted_as_is(nights):
+def refitted_unchecked(nights):
+    """Return the model of a run without a ledger."""
     shutil.rmtree(nights.root / "out")
     nights.run()
     return nights.model()
 
 
-def test_old_rows_that_changed_mean_a_full_refit_which_is_said(nights):
+def test_changed_old_rows_cause_a_full_refit_and_a_message(nights):
     nights.write(3000)
     nights.run()
     nights.grow(3100)
@@ -128,7 +128,7 @@ def test_old_rows_that_changed_mean_a_full_refit_which_is_said(nights):
     assert_same_bits(nights.model(), refitted(nights))
 
 
-def test_a_shrunken_input_is_an_error_until_a_fresh_start_is_asked_for(nights):
+def test_a_shrunken_input_is_an_error_without_fresh(nights):
     nights.write(3000)
     nights.run()
     before = nights.model()
@@ -143,7 +143,7 @@ def test_a_shrunken_input_is_an_error_until_a_fresh_start_is_asked_for(nights):
     assert store.load_model(nights.root / "out/model.zarr").n_rows == 2000
 
 
-def test_a_retyped_input_is_an_error(nights):
+def test_an_input_with_another_dtype_is_an_error(nights):
     nights.write(3000)
     nights.run()
     shutil.rmtree(nights.root / "x.zarr")
@@ -153,7 +153,7 @@ def test_a_retyped_input_is_an_error(nights):
         nights.run()
 
 
-def test_another_input_at_another_path_is_not_taken_for_the_same(nights):
+def test_an_input_at_another_path_is_another_input(nights):
     nights.write(3000)
     nights.run()
     (nights.root / "x.zarr").rename(nights.root / "y.zarr")
@@ -161,7 +161,7 @@ def test_another_input_at_another_path_is_not_taken_for_the_same(nights):
         nights.run(input={"path": str(nights.root / "y.zarr")})
 
 
-def test_a_damaged_ledger_is_noticed_and_the_pass_redone(nights):
+def test_a_damaged_ledger_entry_is_detected_and_its_pass_is_computed_again(nights):
     nights.write(3000)
     nights.run()
     (entry,) = (nights.root / "out/.streamdr-ledger").glob("*.npz")
@@ -173,7 +173,7 @@ def test_a_damaged_ledger_is_noticed_and_the_pass_redone(nights):
     assert_same_bits(nights.model(), refitted(nights))
 
 
-def test_only_new_rows_are_embedded_while_the_model_moves_little(nights):
+def test_only_new_rows_are_embedded_if_the_model_moves_little(nights):
     nights.config["output"] = {"embedding": str(nights.root / "out/e.zarr"), "refresh_tolerance": 0.1}
     nights.write(3000)
     nights.run()
@@ -193,7 +193,7 @@ def test_only_new_rows_are_embedded_while_the_model_moves_little(nights):
     assert nights.run().transform.reused
 
 
-def test_all_rows_are_embedded_anew_when_the_model_moved_more(nights):
+def test_all_rows_are_embedded_again_if_the_model_moves_more(nights):
     nights.config["output"] = {"embedding": str(nights.root / "out/e.zarr"), "refresh_tolerance": 0.0}
     nights.write(3000)
     nights.run()
@@ -205,8 +205,8 @@ def test_all_rows_are_embedded_anew_when_the_model_moved_more(nights):
     np.testing.assert_array_equal(store.open_embedding(nights.root / "out/e.zarr")[:], mapped)
 
 
-def test_an_earlier_embedding_lives_on_while_somebody_reads_it(nights):
-    """Its chunks are taken over, not changed."""
+def test_an_earlier_embedding_stays_readable_after_an_append(nights):
+    """Its chunks are shared, not modified."""
     nights.config["output"] = {"embedding": str(nights.root / "out/e.zarr"), "refresh_tolerance": 0.5}
     nights.write(3000)
     nights.run()

@@ -1,4 +1,4 @@
-"""Clusters are started and joined as the settings say, kept from others, and ended."""
+"""Clusters are started and joined as configured, protected from other users, and ended."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from streamdr.methods.pca import PCA
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
 METHOD = PCA(4, solver="covariance")
-ELSEWHERE = "192.0.2.1"  # an address that is kept for documentation, and never anybody's
+ELSEWHERE = "192.0.2.1"  # an address that is reserved for documentation
 
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Give up on a scheduler that is not there after one second instead of ten."""
+    """Give up on a missing scheduler after one second instead of ten."""
     monkeypatch.setattr(connecting, "CONNECT_SECONDS", 1.0)
 
 
@@ -55,7 +55,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory):
-    """A store that takes many tasks."""
+    """A store that needs many tasks."""
     values = np.random.default_rng(1).normal(size=(40_000, 24)).astype("f4")
     return write_store(tmp_path_factory.mktemp("data") / "x.zarr", values, chunks=(400, 24))
 
@@ -70,7 +70,7 @@ def fit(path, progress=None, **settings):
 
 
 class Census(Silent):
-    """Counts the worker processes while a pass runs."""
+    """Collects the worker processes while a pass runs."""
 
     def __init__(self):
         self.pids = set()
@@ -83,7 +83,7 @@ class Census(Silent):
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_the_same_bits_on_any_number_of_workers_which_end_with_the_run(path, workers):
+def test_any_number_of_workers_gives_the_same_bits_and_they_end_with_the_run(path, workers):
     census = Census()
     there = fit(path, census, cluster=Cluster("LocalCluster", workers=workers))
     assert there == fit(path, workers=2)
@@ -98,7 +98,7 @@ def test_processes_are_a_local_cluster(path):
     assert gone(census.pids)
 
 
-def test_a_cluster_grows_from_nothing_with_the_work(path):
+def test_an_adaptive_cluster_grows_from_no_workers(path):
     census = Census()
     adaptive = Cluster("LocalCluster", adaptive=Adaptive(minimum=0, maximum=2))
     assert fit(path, census, cluster=adaptive) == fit(path)
@@ -106,13 +106,13 @@ def test_a_cluster_grows_from_nothing_with_the_work(path):
     assert gone(census.pids)
 
 
-def test_settings_in_python_take_the_same_words(path):
+def test_settings_in_python_have_the_same_keys(path):
     words = {"name": "LocalCluster", "arguments": {"n_workers": 1}, "adaptive": {"maximum": 1}}
     with streamdr.execution(cluster=words, insecure=True) as setting:
         assert setting.cluster == Cluster("LocalCluster", {"n_workers": 1}, adaptive=Adaptive(1))
         assert not setting.in_process
         with streamdr.execution(scheduler="threads") as inner:
-            assert inner.in_process, "the place that is named last is the one that holds"
+            assert inner.in_process, "the last setting is used"
     with (
         pytest.raises(ParameterError, match="cannot be combined with scheduler"),
         streamdr.execution(cluster=words, scheduler="threads"),
@@ -120,11 +120,11 @@ def test_settings_in_python_take_the_same_words(path):
         pass
 
 
-def test_a_local_cluster_listens_to_nobody_else_and_is_held_to_the_memory_limit():
+def test_a_local_cluster_listens_on_loopback_only_and_has_a_memory_limit():
     execution = Execution(memory_limit=500_000_000)
     with clusters.start(Cluster("LocalCluster", workers=1), execution, 1) as cluster:
         (known,) = cluster.scheduler_info["workers"].values()
-        assert known["memory_limit"] == 1_000_000_000, "dask acts when the promise is broken, not before"
+        assert known["memory_limit"] == 1_000_000_000, "dask acts only when the limit is clearly exceeded"
         assert known["nthreads"] == 1
         assert cluster.scheduler.allowed_failures == clusters.ALLOWED_FAILURES
         assert cluster.scheduler_address.startswith("tls://127.0.0.1:")
@@ -154,13 +154,13 @@ def test_nothing_is_left_open_by_many_runs(path):
 
     run()
     handles, threads = zip(*(run() for _ in range(4)), strict=True)
-    # A leak adds something every time. dask's own pools start a thread when they first have use for it.
+    # A leak grows in every run. The pools of dask start a thread when they first need it.
     assert handles[-1] - handles[0] < 3
     assert threads[-1] - threads[0] < 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_no_worker_outlives_a_command_that_is_told_to_stop_or_killed(number, tmp_path):
+def test_no_worker_outlives_a_command_that_is_stopped_or_killed(number, tmp_path):
     config = write_config(
         tmp_path,
         input={"path": "x.zarr", "synthetic": {"n_rows": 200_000, "n_cols": 64}},
@@ -182,7 +182,7 @@ def test_no_worker_outlives_a_command_that_is_told_to_stop_or_killed(number, tmp
 # Clusters of other packages
 
 
-def test_every_name_that_settings_know_is_a_class_of_a_package():
+def test_every_name_in_the_settings_is_a_known_class():
     assert set(clusters.KNOWN) == set(get_args(ClusterName))
 
 
@@ -190,7 +190,7 @@ def test_every_name_that_settings_know_is_a_class_of_a_package():
     ("name", "package"),
     [("KubeCluster", "dask-kubernetes"), ("Coiled", "coiled")],
 )
-def test_a_cluster_whose_package_is_missing_says_what_to_install(path, name, package):
+def test_the_error_of_a_missing_package_says_what_to_install(path, name, package):
     with pytest.raises(ParameterError, match=f"{name} needs {package}: pip install {package}"):
         fit(path, cluster=Cluster(name), insecure=True)
 
@@ -229,7 +229,7 @@ def test_values_of_arguments_are_never_shown():
 # Joining
 
 
-def test_a_scheduler_is_joined_by_its_file_or_its_address_and_left_as_it_was(path, tmp_path):
+def test_a_scheduler_is_joined_by_its_file_or_its_address_and_left_unchanged(path, tmp_path):
     with scheduler(tmp_path / "scheduler.json"), worker(tmp_path / "scheduler.json"):
         here = fit(path)
         assert fit(path, scheduler=str(tmp_path / "scheduler.json")) == here
@@ -240,7 +240,7 @@ def test_a_scheduler_is_joined_by_its_file_or_its_address_and_left_as_it_was(pat
             assert client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) == 0
 
 
-def test_a_scheduler_that_is_not_there_is_named(path, tmp_path, quick):
+def test_the_error_of_a_missing_scheduler_names_its_address(path, tmp_path, quick):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -250,7 +250,7 @@ def test_a_scheduler_that_is_not_there_is_named(path, tmp_path, quick):
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", "[1]", '{"address": 3}', "address"])
-def test_a_scheduler_file_that_is_none_is_named(path, tmp_path, content):
+def test_the_error_of_an_invalid_scheduler_file_names_the_file(path, tmp_path, content):
     file = tmp_path / "scheduler.json"
     if content is not None:
         file.write_text(content)
@@ -259,14 +259,14 @@ def test_a_scheduler_file_that_is_none_is_named(path, tmp_path, content):
 
 
 @pytest.mark.parametrize("there", ["", "127.0.0.1:x", "127.0.0.1:9/a", "me:hunter2@127.0.0.1:9", "::1:9"])
-def test_an_address_that_is_none_is_named_without_its_keys(path, there):
-    with pytest.raises(ParameterError, match="is no address; one looks like") as refused:
+def test_the_error_of_an_invalid_address_does_not_show_its_password(path, there):
+    with pytest.raises(ParameterError, match="is not an address; an example is") as refused:
         fit(path, scheduler=f"tcp://{there}")
     assert refused.value.parameter == "scheduler"
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_scheduler_without_workers_is_not_waited_for_for_ever(path, tmp_path, monkeypatch):
+def test_the_wait_for_a_scheduler_without_workers_is_bounded(path, tmp_path, monkeypatch):
     monkeypatch.setattr(clusters, "WorkerPolicy", partial(WorkerPolicy, patience=0.5))
     with (
         scheduler(tmp_path / "scheduler.json"),
@@ -288,7 +288,7 @@ def test_a_worker_of_another_version_is_refused(path, tmp_path):
         fit(path, scheduler=str(file))
 
 
-def test_a_worker_with_a_streamdr_that_cannot_be_asked_is_refused_for_that_alone(path, tmp_path):
+def test_a_worker_whose_streamdr_has_no_identity_is_refused(path, tmp_path):
     (tmp_path / "other" / "streamdr").mkdir(parents=True)
     (tmp_path / "other" / "streamdr" / "__init__.py").touch()
     file = tmp_path / "scheduler.json"
@@ -300,20 +300,20 @@ def test_a_worker_with_a_streamdr_that_cannot_be_asked_is_refused_for_that_alone
         fit(path, scheduler=str(file))
 
 
-def test_a_scheduler_that_knows_no_tasks_of_streamdr_is_named(path, tmp_path):
+def test_the_error_of_a_scheduler_without_streamdr_names_the_cause(path, tmp_path):
     (tmp_path / "other" / "streamdr").mkdir(parents=True)
-    # An empty package would not do: an editable installation finds the modules in it all the same.
+    # An empty package is not enough: an editable installation would still find the modules.
     (tmp_path / "other" / "streamdr" / "__init__.py").write_text("raise ImportError('none')")
     file = tmp_path / "scheduler.json"
     with (
         scheduler(file, directory=tmp_path / "other"),
         worker(file, directory=tmp_path),
-        pytest.raises(EngineError, match="this dask scheduler has no streamdr, or another one"),
+        pytest.raises(EngineError, match="this dask scheduler has no streamdr, or another version"),
     ):
         fit(path, scheduler=str(file))
 
 
-def test_code_that_changed_after_it_was_imported_is_like_no_other(monkeypatch):
+def test_the_identity_of_code_that_changed_after_its_import_equals_no_other(monkeypatch):
     before = identity_now()
     assert before == identity_now()
     monkeypatch.setattr(streamdr, "IMPORTED_AT", 0.0)
@@ -323,7 +323,7 @@ def test_code_that_changed_after_it_was_imported_is_like_no_other(monkeypatch):
 
 
 def altered(place, module, text, instead):
-    """A copy of streamdr with another line in a module, in a folder from where it is imported."""
+    """Create a copy of streamdr with a changed module, in a folder from which it is imported."""
     copy = shutil.copytree(
         Path(streamdr.__file__).parent, place / "streamdr", ignore=shutil.ignore_patterns("__pycache__")
     )
@@ -334,7 +334,7 @@ def altered(place, module, text, instead):
 
 
 class Joins(Silent):
-    """When the first rows were read, starts a worker, and when it is there, ends the one before it."""
+    """Starts a worker when the first rows were read, waits for it, and then kills the first worker."""
 
     def __init__(self, file, directory, stack, first):
         self.file, self.directory, self.stack, self.first = file, directory, stack, first
@@ -386,7 +386,7 @@ def test_a_worker_with_the_same_code_may_join_late(long, tmp_path):
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "ws"])
-def test_what_is_said_to_another_machine_in_the_clear_is_refused(path, tmp_path, scheme):
+def test_an_unencrypted_connection_to_another_machine_is_refused(path, tmp_path, scheme):
     address = f"{scheme}://{ELSEWHERE}:8786"
     file = tmp_path / "scheduler.json"
     file.write_text(json.dumps({"address": address}))
@@ -397,27 +397,27 @@ def test_what_is_said_to_another_machine_in_the_clear_is_refused(path, tmp_path,
         assert address in str(refused.value)
 
 
-def test_unless_that_is_said_to_be_right(path, quick):
+def test_an_unencrypted_connection_is_allowed_with_insecure(path, quick):
     with pytest.raises(EngineError, match="no dask scheduler answers there"):
         fit(path, scheduler=f"tcp://{ELSEWHERE}:8786", insecure=True)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.8.9.10", "::1"])
-def test_this_machine_is_no_other(host):
+def test_addresses_of_this_machine_are_loopback(host):
     assert connecting.is_loopback(host)
 
 
 @pytest.mark.parametrize("host", [ELSEWHERE, "0.0.0.0", "::", "10.0.0.1"])
-def test_other_machines_are(host):
+def test_addresses_of_other_machines_are_not_loopback(host):
     assert not connecting.is_loopback(host)
 
 
-def test_a_name_that_nobody_has_is_an_error(path):
-    with pytest.raises(EngineError, match="there is no machine of this name"):
+def test_an_unknown_host_name_is_an_error(path):
+    with pytest.raises(EngineError, match="there is no machine with this name"):
         fit(path, scheduler="tcp://no-such-machine.invalid:8786")
 
 
-def test_a_cluster_with_certificates_speaks_tls(path, tls):
+def test_a_cluster_with_certificates_uses_tls(path, tls):
     wanted = Cluster("LocalCluster", workers=1)
     with clusters.start(wanted, Execution(cluster=wanted, tls=TLS(**tls)), 1) as cluster:
         assert cluster.scheduler_address.startswith("tls://")
@@ -441,9 +441,9 @@ def test_a_tls_scheduler_is_joined_with_certificates_and_not_without(path, tls, 
         assert fit(path, scheduler=address, tls=TLS(**tls)) == fit(path)
         with pytest.raises(ParameterError, match="TLS needs certificates"):
             fit(path, scheduler=address)
-        strangers = certificates(tmp_path / "theirs", "theirs")
+        foreign = certificates(tmp_path / "foreign", "foreign")
         monkeypatch.setattr(connecting, "CONNECT_SECONDS", 1.0)
         with pytest.raises(EngineError, match="no dask scheduler answers there"):
-            fit(path, scheduler=address, tls=TLS(**strangers))
+            fit(path, scheduler=address, tls=TLS(**foreign))
         with pytest.raises(ParameterError, match=r"missing\.pem: there is no such file"):
             fit(path, scheduler=address, tls=TLS(**{**tls, "ca": str(Path("missing.pem"))}))

@@ -1,4 +1,4 @@
-"""What else happens at night is said in words; nothing half-made is seen, and the next run is right."""
+"""Faults are reported clearly, nothing incomplete is published, and the next run gives the right result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OUTPUTS = {"out/.streamdr-ledger", "out/model.zarr", "out/z.zarr"}
 
 @pytest.fixture
 def nights(tmp_path, monkeypatch) -> Nights:
-    """An input of many segments, as a large one would have, and a run that writes down each of them."""
+    """An input of many segments, and a run with a checkpoint after each of them."""
     monkeypatch.setattr("streamdr.core.blocks.BLOCK_BYTES", 100 * ROW_BYTES)
     monkeypatch.setattr("streamdr.core.blocks.SEGMENT_BYTES", 200 * ROW_BYTES)
     monkeypatch.setattr("streamdr.engine.planner._OUTPUT_CHUNK", 200 * 3 * 4)
@@ -41,7 +41,7 @@ def nights(tmp_path, monkeypatch) -> Nights:
 
 
 class At(Silent):
-    """Lets something happen in the middle of a pass: when so many rows of it are done, once."""
+    """Calls a function once, when `rows` rows of a pass are done."""
 
     def __init__(self, label: str, rows: int, happens: Callable[[], object]) -> None:
         self.label, self.rows, self.happens = label, rows, happens
@@ -66,8 +66,8 @@ def outputs(nights: Nights) -> set[str]:
     return {str(path.relative_to(nights.root)) for path in nights.root.glob("out/*")}
 
 
-def require_what_a_run_without_a_past_makes(nights: Nights) -> None:
-    """The values are those of a run elsewhere that has nothing to go on from, and no file is left over."""
+def require_result_of_a_new_run(nights: Nights) -> None:
+    """Check that the values equal those of a run without earlier state, and that no file is left over."""
     elsewhere = {"model": str(nights.root / "new/model.zarr"), "embedding": str(nights.root / "new/z.zarr")}
     nights.run(output=elsewhere)
     assert chunks(nights.root / "out") == chunks(nights.root / "new")
@@ -75,7 +75,7 @@ def require_what_a_run_without_a_past_makes(nights: Nights) -> None:
 
 
 @pytest.mark.parametrize("label", ["moments", "transform"])
-def test_a_store_that_is_lost_in_the_middle_and_comes_back(nights, label):
+def test_a_run_resumes_after_its_store_was_lost_and_restored(nights, label):
     store, away = nights.root / "x.zarr/c", nights.root / "away"
     with pytest.raises(DataError, match=r"x\.zarr: chunk c/\d+/0 is missing, rows \d+-\d+"):
         run(nights, At(label, 800, lambda: store.rename(away)))
@@ -84,11 +84,11 @@ def test_a_store_that_is_lost_in_the_middle_and_comes_back(nights, label):
     away.rename(store)
     report = nights.run()
     assert (report.transform if label == "transform" else report.fit).bytes_read <= (ROWS - 800) * ROW_BYTES
-    require_what_a_run_without_a_past_makes(nights)
+    require_result_of_a_new_run(nights)
 
 
-class Listening(Silent):
-    """Hears which passes a run makes."""
+class Labels(Silent):
+    """Records the labels of the passes of a run."""
 
     def __init__(self) -> None:
         self.labels: list[str] = []
@@ -102,50 +102,50 @@ def change(nights: Nights) -> None:
 
 
 @pytest.mark.parametrize("solver", ["gram", "krylov"])
-def test_an_input_that_changes_between_two_passes(nights, solver):
+def test_an_input_that_changes_between_two_passes_is_an_error(nights, solver):
     nights.config["method"] = {"solver": solver}
     zarr.open_array(nights.root / "x.zarr", mode="r+").resize((400, COLS))
-    heard = Listening()
-    pipeline.fit(replace(nights.stage(output={"model": str(nights.root / "heard/m.zarr")}), progress=heard))
+    passes = Labels()
+    pipeline.fit(replace(nights.stage(output={"model": str(nights.root / "first/m.zarr")}), progress=passes))
     with pytest.raises(DataError, match="changed while it was being read; nothing was kept of this pass"):
-        run(nights, At(heard.labels[1], 0, lambda: change(nights)))
+        run(nights, At(passes.labels[1], 0, lambda: change(nights)))
     assert outputs(nights) == {"out/.streamdr-ledger"}
     nights.run()
-    require_what_a_run_without_a_past_makes(nights)
+    require_result_of_a_new_run(nights)
 
 
-def test_an_input_that_changes_while_it_is_transformed(nights):
+def test_an_input_that_changes_during_a_transform_is_an_error(nights):
     with pytest.raises(DataError, match="changed while it was being read; run again"):
         run(nights, At("transform", 800, lambda: change(nights)))
     assert not (nights.root / "out/z.zarr").exists()
     nights.run()
-    require_what_a_run_without_a_past_makes(nights)
+    require_result_of_a_new_run(nights)
 
 
 @pytest.mark.parametrize("label", ["moments", "transform"])
 @pytest.mark.parametrize("rows", [ROWS + 1, ROWS + 500])
-def test_an_input_that_grows_while_it_is_read(nights, label, rows):
-    """The run ends with the rows that were there when it began, and the next one takes in the others."""
+def test_rows_appended_during_a_run_are_used_by_the_next_run(nights, label, rows):
+    """The run uses the rows that existed when it began."""
     report = run(nights, At(label, 800, lambda: nights.grow(rows)))
     assert report.fit.n_rows == ROWS
     report = nights.run()
     assert report.fit.n_rows == report.transform.n_rows == rows
     assert report.fit.bytes_read < rows * ROW_BYTES / 2
-    require_what_a_run_without_a_past_makes(nights)
+    require_result_of_a_new_run(nights)
 
 
-def test_an_input_whose_last_chunk_is_filled_up_while_it_is_read(nights):
-    """Zarr writes the whole chunk anew, so nobody can tell whether it was read before or after."""
+def test_an_input_whose_last_chunk_is_filled_during_a_run_is_an_error(nights):
+    """Zarr rewrites the whole chunk, so it is unknown whether it was read before or after."""
     zarr.open_array(nights.root / "x.zarr", mode="r+").resize((ROWS - 50, COLS))
     with pytest.raises(DataError, match="changed while it was being read"):
         run(nights, At("moments", 800, lambda: nights.grow(ROWS)))
     assert outputs(nights) == {"out/.streamdr-ledger"}
     nights.run()
-    require_what_a_run_without_a_past_makes(nights)
+    require_result_of_a_new_run(nights)
 
 
 def stopped(nights: Nights, label: str) -> None:
-    """What a run leaves that was stopped in the middle of a pass."""
+    """Run until the middle of a pass, and stop there."""
     stop = threading.Event()
     with pytest.raises(Interrupted):
         run(nights, At(label, 800, stop.set), stop)
@@ -158,22 +158,22 @@ def flip(file: Path, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_flipped_bit_in_the_checkpoint_of_a_fit(nights, seed):
+def test_a_flipped_bit_in_the_checkpoint_of_a_fit_does_no_harm(nights, seed):
     stopped(nights, "moments")
     (entry,) = nights.root.glob("out/.streamdr-ledger/*.npz")
     flip(entry, random.Random(seed))
     nights.run()
-    require_what_a_run_without_a_past_makes(nights)
+    require_result_of_a_new_run(nights)
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("what", ["embedding/c/1/0", "embedding/zarr.json", "zarr.json"])
-def test_a_flipped_bit_in_what_a_transform_has_staged(nights, what, seed):
+def test_a_flipped_bit_in_the_staged_work_of_a_transform_does_no_harm(nights, what, seed):
     stopped(nights, "transform")
     (file,) = nights.root.glob(f"out/.z.zarr.*.partial/{what}")
     flip(file, random.Random(seed))
     nights.run()
-    require_what_a_run_without_a_past_makes(nights)
+    require_result_of_a_new_run(nights)
 
 
 @pytest.fixture
@@ -191,13 +191,13 @@ def place(tmp_path: Path) -> Path:
 
 
 def the_lease(place: Path, run: Started) -> Path:
-    """The lease of the model, as soon as there is one."""
+    """Wait for the lease of the model, and return its path."""
     while not (lease := place / "out/.model.zarr.lease").exists():
         assert not run.ends_within(0.002), run.outcome()
     return lease
 
 
-def test_of_two_runs_at_once_one_is_refused_and_told_of_the_other(place):
+def test_one_of_two_concurrent_runs_is_refused_with_the_name_of_the_other(place):
     with Started("run", "config.yaml", cwd=place) as one, Started("run", "config.yaml", cwd=place) as other:
         holder = present(Claim.parse(the_lease(place, one).read_bytes())).holder
         works, refused = sorted((one.outcome(), other.outcome()), key=lambda outcome: outcome.code)
@@ -208,8 +208,8 @@ def test_of_two_runs_at_once_one_is_refused_and_told_of_the_other(place):
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_in_the_lease_of_a_killed_run(place):
-    """Whose it was cannot be told any more: it is watched for as long as a run may be silent."""
+def test_a_damaged_lease_of_a_killed_run_is_watched_before_it_is_taken_over(place):
+    """Its holder is unknown, so it is watched for as long as a run may be silent."""
     with Started("run", "config.yaml", cwd=place) as run:
         lease = the_lease(place, run)
         run.kill("all")

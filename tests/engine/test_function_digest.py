@@ -1,4 +1,4 @@
-"""A function is known by what it computes, and one that could be any is not known at all."""
+"""The digest of a function identifies what it computes. A function that cannot be analysed has none."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ def counting():
     return count
 
 
-UNKNOWN = {
+UNIDENTIFIED = {
     "an object": Callable(1),
     "a method of an object": Callable(1).distance,
     "a function of an object": (lambda model: lambda a, b: model(a, b))(Callable(2)),
-    "a package of somebody": lambda a, b: json.loads("1") * a,
-    "an import of somebody's package": with_("def f(a, b):\n import json\n return json"),
+    "a package that is not trusted": lambda a, b: json.loads("1") * a,
+    "an import of a package that is not trusted": with_("def f(a, b):\n import json\n return json"),
     "a random generator": (lambda rng: lambda a, b: rng.normal())(np.random.default_rng(0)),
     "a name that is evaluated": lambda a, b: eval("SCALE") * a,
     "a count of its calls": counting(),
@@ -120,13 +120,13 @@ def test_the_same_function_has_the_same_digest_every_time(make):
 
 
 @pytest.mark.parametrize("pair", DIFFERENT, ids=range(len(DIFFERENT)))
-def test_functions_that_differ_in_anything_have_digests_that_differ(pair):
+def test_different_functions_have_different_digests(pair):
     one, other = pair
     assert function_digest(one) != function_digest(other)
 
 
-@pytest.mark.parametrize("function", UNKNOWN.values(), ids=UNKNOWN)
-def test_what_cannot_be_seen_through_has_no_digest(function):
+@pytest.mark.parametrize("function", UNIDENTIFIED.values(), ids=UNIDENTIFIED)
+def test_a_function_that_cannot_be_analysed_has_no_digest(function):
     with pytest.raises(UnidentifiedError):
         function_digest(function)
 
@@ -137,7 +137,7 @@ def test_a_global_that_changes_changes_the_digest(monkeypatch):
     assert function_digest(scaled) != before
 
 
-def test_a_structure_that_holds_itself_ends():
+def test_a_list_that_contains_itself_has_a_digest():
     loop: list[object] = [1]
     loop.append(loop)
     assert function_digest(lambda a, b: loop) == function_digest(lambda a, b: loop)
@@ -153,7 +153,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_ledger_never_takes_one_function_for_another(name, tmp_path):
+def test_the_ledger_never_confuses_two_functions(name, tmp_path):
     make = FUNCTIONS[name]
     if name == "kernel_pca":
         pair = [lambda a, b: np.exp(-np.abs(a - b).sum()), lambda a, b: np.exp(-((a - b) ** 2).sum())]
@@ -166,8 +166,8 @@ def test_a_ledger_never_takes_one_function_for_another(name, tmp_path):
         np.testing.assert_array_equal(got, want)
 
 
-def test_passes_with_a_function_that_is_known_are_remembered_and_others_are_not(tmp_path):
-    known, unknown = (lambda a, b: np.abs(a - b).sum()), Callable(1)
+def test_only_passes_with_identified_functions_are_stored_in_the_ledger(tmp_path):
+    identified, unidentified = (lambda a, b: np.abs(a - b).sum()), Callable(1)
 
     def entries(metric):
         folder = tmp_path / "ledger"
@@ -176,10 +176,10 @@ def test_passes_with_a_function_that_is_known_are_remembered_and_others_are_not(
             streamdr.ClassicalMDS(2, metric=metric, solver="krylov").fit(ROWS)
         return len(set(folder.glob("*.npz")) - before)
 
-    first = entries(known)
+    first = entries(identified)
     assert first > 0
-    assert entries(known) == 0, "all of it is remembered"
-    assert entries(unknown) < first
+    assert entries(identified) == 0, "all passes are in the ledger"
+    assert entries(unidentified) < first
     with streamdr.execution(ledger=tmp_path / "ledger"):
         for order in (1, 2):
             fitted = streamdr.ClassicalMDS(2, metric=Callable(order), solver="krylov").fit(ROWS)

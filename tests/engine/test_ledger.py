@@ -1,4 +1,4 @@
-"""The ledger's folder holds entries, and no litter."""
+"""The ledger saves, loads and deletes entries, and leaves other files in its folder alone."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def moments(rows):
 @pytest.fixture
 def entry():
     rows = np.random.default_rng(0).normal(size=(10, 3))
-    tail = TailPart(Span(8, 10), moments(rows[8:]), "what it was at 10")
-    return Entry(10, [0, 2], [moments(rows[:8])], "what it was at 8", [tail])
+    tail = TailPart(Span(8, 10), moments(rows[8:]), "the digest at 10")
+    return Entry(10, [0, 2], [moments(rows[:8])], "the digest at 8", [tail])
 
 
 def equal(one, other):
@@ -43,31 +43,31 @@ def equal(one, other):
     )
 
 
-def test_what_is_saved_is_loaded(tmp_path, entry):
+def test_a_saved_entry_is_loaded_and_deleted(tmp_path, entry):
     ledger = Ledger(LocalKeyValueFolder(tmp_path / "ledger"))
     ledger.save("key", entry)
     loaded = present(ledger.load("key", Moments(3)))
-    assert (loaded.length, loaded.counts, loaded.mark) == (10, [0, 2], "what it was at 8")
-    assert (loaded.tail[0].span, loaded.tail[0].mark) == (Span(8, 10), "what it was at 10")
+    assert (loaded.length, loaded.counts, loaded.mark) == (10, [0, 2], "the digest at 8")
+    assert (loaded.tail[0].span, loaded.tail[0].mark) == (Span(8, 10), "the digest at 10")
     assert equal(loaded, entry)
     ledger.forget("key")
     assert ledger.load("key", Moments(3)) is None
 
 
 @pytest.mark.parametrize("place", [0.02, 0.3, 0.6, 0.99])
-def test_a_flipped_bit_is_noticed_and_the_entry_dropped(tmp_path, entry, place):
+def test_a_flipped_bit_is_detected_and_the_entry_is_deleted(tmp_path, entry, place):
     ledger = Ledger(LocalKeyValueFolder(tmp_path))
     ledger.save("key", entry)
     content = bytearray((tmp_path / "key.npz").read_bytes())
     content[int(place * len(content))] ^= 4
     (tmp_path / "key.npz").write_bytes(content)
     loaded = ledger.load("key", Moments(3))
-    assert loaded is None or equal(loaded, entry), "the flip was where nothing is kept"
+    assert loaded is None or equal(loaded, entry), "the flipped bit was in unused bytes"
     if loaded is None:
         assert not (tmp_path / "key.npz").exists()
 
 
-def test_a_fresh_ledger_sees_only_what_it_wrote_itself(tmp_path, entry):
+def test_a_fresh_ledger_loads_only_its_own_entries(tmp_path, entry):
     Ledger(LocalKeyValueFolder(tmp_path)).save("key", entry)
     fresh = Ledger(LocalKeyValueFolder(tmp_path), fresh=True)
     assert fresh.load("key", Moments(3)) is None
@@ -76,11 +76,11 @@ def test_a_fresh_ledger_sees_only_what_it_wrote_itself(tmp_path, entry):
 
 
 def named(number):
-    """A key as the ledger makes them."""
+    """Return a key in the format of the ledger."""
     return f"{number:040x}"
 
 
-def test_what_was_of_no_use_for_longest_is_dropped_first(tmp_path, entry, monkeypatch):
+def test_the_entries_that_were_unused_for_longest_are_deleted_first(tmp_path, entry, monkeypatch):
     monkeypatch.setattr("streamdr.engine.ledger._KEPT_BYTES", 0)
     for number in range(8):
         Ledger(LocalKeyValueFolder(tmp_path)).save(named(number), entry)
@@ -91,7 +91,7 @@ def test_what_was_of_no_use_for_longest_is_dropped_first(tmp_path, entry, monkey
     assert sorted(path.stem for path in tmp_path.iterdir()) == [named(1), named(6), named(7)]
 
 
-def test_files_of_others_in_the_folder_are_neither_dropped_nor_counted(tmp_path, entry, monkeypatch):
+def test_foreign_files_in_the_folder_are_neither_deleted_nor_counted(tmp_path, entry, monkeypatch):
     monkeypatch.setattr("streamdr.engine.ledger._KEPT_BYTES", 10_000)
     elsewhere = tmp_path / "elsewhere.npz"
     np.savez(elsewhere, x=np.zeros(10_000))
@@ -101,7 +101,7 @@ def test_files_of_others_in_the_folder_are_neither_dropped_nor_counted(tmp_path,
     (folder / f"{named(5)}.npz").symlink_to("nowhere")
     os.mkfifo(folder / f"{named(6)}.npz")
     np.savez(folder / "mine.npz", x=np.zeros(10_000))
-    np.savez(folder / f"{named(7)}.npz", x=np.zeros(10_000))  # a store that calls files by their contents
+    np.savez(folder / f"{named(7)}.npz", x=np.zeros(10_000))  # named by a digest, like an entry
     (folder / f"{named(8)}.npz").write_bytes(bytes(100_000))
     (folder / "notes.txt").write_text("precious")
     before = {path.name: path.lstat().st_ino for path in folder.iterdir()}
@@ -118,7 +118,7 @@ def test_files_of_others_in_the_folder_are_neither_dropped_nor_counted(tmp_path,
 
 
 @pytest.mark.parametrize("what", ["pipe", "link to a device", "link to a file", "loop", "broken"])
-def test_whatever_is_in_the_place_of_an_entry_is_replaced_and_nothing_is_followed(tmp_path, entry, what):
+def test_a_link_or_pipe_in_the_place_of_an_entry_is_replaced_and_not_followed(tmp_path, entry, what):
     folder, elsewhere = tmp_path / "ledger", tmp_path / "elsewhere"
     folder.mkdir()
     elsewhere.write_text("precious")
@@ -141,7 +141,7 @@ def test_whatever_is_in_the_place_of_an_entry_is_replaced_and_nothing_is_followe
     assert [path.name for path in folder.iterdir()] == ["key.npz"]
 
 
-def test_a_directory_in_its_place_is_one_clear_error(tmp_path, entry):
+def test_a_directory_in_the_place_of_an_entry_is_an_error(tmp_path, entry):
     (tmp_path / "key.npz").mkdir()
     (tmp_path / "key.npz" / "notes").write_text("precious")
     ledger = Ledger(LocalKeyValueFolder(tmp_path))
@@ -153,7 +153,7 @@ def test_a_directory_in_its_place_is_one_clear_error(tmp_path, entry):
         Ledger(LocalKeyValueFolder(tmp_path / "key.npz" / "notes")).load("key", Moments(3))
 
 
-def test_an_entry_in_the_place_of_another_is_not_taken_for_it(tmp_path, entry):
+def test_a_renamed_entry_is_not_used(tmp_path, entry):
     ledger = Ledger(LocalKeyValueFolder(tmp_path))
     ledger.save("one", entry)
     (tmp_path / "one.npz").rename(tmp_path / "other.npz")
@@ -161,8 +161,7 @@ def test_an_entry_in_the_place_of_another_is_not_taken_for_it(tmp_path, entry):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_entries_that_do_not_say_whose_they_are_still_serve(tmp_path, entry):
-    """Those of the first version."""
+def test_entries_of_the_first_version_without_a_key_are_still_loaded(tmp_path, entry):
     Ledger(LocalKeyValueFolder(tmp_path)).save("key", entry)
     with np.load(tmp_path / "key.npz") as archive:
         arrays = dict(archive)
@@ -173,7 +172,7 @@ def test_entries_that_do_not_say_whose_they_are_still_serve(tmp_path, entry):
 
 
 def rewritten(path, change):
-    """Write an entry again with other files in it, whose checksums are right."""
+    """Write an entry again with changed files and correct checksums."""
     with zipfile.ZipFile(path) as archive:
         files = {info.filename: archive.read(info) for info in archive.infolist()}
     how = change(files) or zipfile.ZIP_STORED
@@ -206,7 +205,7 @@ def pickled(files):
 
 
 @pytest.mark.parametrize("change", [inflate, nest, bomb, pickled, dict.clear])
-def test_an_entry_that_was_made_to_be_read_is_forgotten(tmp_path, entry, change):
+def test_a_malicious_entry_is_deleted(tmp_path, entry, change):
     ledger = Ledger(LocalKeyValueFolder(tmp_path))
     ledger.save("key", entry)
     rewritten(tmp_path / "key.npz", change)
@@ -215,7 +214,7 @@ def test_an_entry_that_was_made_to_be_read_is_forgotten(tmp_path, entry, change)
 
 
 def flips(path, bits):
-    """Each damaged content of a file, one bit of it turned over."""
+    """Yield the content of a file with one bit flipped, for each bit."""
     whole = path.read_bytes()
     for bit in bits(8 * len(whole)):
         damaged = bytearray(whole)
@@ -241,10 +240,10 @@ def test_no_flipped_bit_raises_or_changes_a_number(tmp_path, entry, bits, recwar
     assert not recwarn.list
 
 
-def test_what_a_killed_run_was_writing_is_removed_and_what_a_living_one_writes_is_not(tmp_path, entry):
-    """One that was killed may not have been waited for yet, and its number may be another's by now."""
+def test_unfinished_files_of_killed_runs_are_removed_and_those_of_living_runs_are_not(tmp_path, entry):
+    """A killed process may not be reaped yet, and its PID may be reused."""
     gone, here, elsewhere = subprocess.Popen(["true"]), Process.here(), "another-machine"
-    os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and its number is still its own
+    os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and its PID is not reused yet
     started = int(Path(f"/proc/{gone.pid}/stat").read_text().rpartition(")")[2].split()[19])
     killed, reused, *writing = (
         f".{'0' * 40}.npz.{host}.{pid}-{began}.partial"

@@ -1,4 +1,4 @@
-"""The cut follows the layout alone; the tally merges in one order, whoever delivers."""
+"""The partition depends on the layout only, and the merge tree merges in a fixed order."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_segments_cover_every_row_once(rows, chunk):
     assert all(span.start % chunk == 0 for span in spans), "a chunk is never read twice"
 
 
-def test_more_rows_leave_the_whole_segments_as_they_are():
+def test_appended_rows_do_not_change_whole_segments():
     few, many = (
         partition(MatrixSpec(rows, 64, np.dtype("f4")), (100, 64), "rows", 0) for rows in (10**6, 10**7)
     )
@@ -50,7 +50,7 @@ def test_more_rows_leave_the_whole_segments_as_they_are():
     assert all(few.span(number) == many.span(number) for number in range(few.whole))
 
 
-def test_no_block_is_longer_than_a_sixteenth_of_what_is_before_it():
+def test_no_block_is_longer_than_a_sixteenth_of_the_lines_before_it():
     parts = partition(MatrixSpec(10**6, 20, np.dtype("f4")), (10, 20), "rows", 3200)
     stretches = [parts.span(number) for number in range(parts.whole)] + parts.tail()
     blocks = [block for stretch in stretches for block in parts.blocks(stretch)]
@@ -59,21 +59,21 @@ def test_no_block_is_longer_than_a_sixteenth_of_what_is_before_it():
     assert {len(block) for block in blocks} >= {10, 20, 40, 10 << 12}
 
 
-def test_a_large_accumulator_is_added_to_seldom():
+def test_a_large_accumulator_gets_larger_grains():
     parts = partition(SPEC, (100, 1024), "rows", 8 << 20)
-    assert parts.finest == 400, "a quarter of what the accumulator weighs"
+    assert parts.finest == 400, "a quarter of the size of the accumulator"
     heavy = partition(SPEC, (100, 1024), "rows", 1 << 30)
     assert heavy.finest == heavy.block
 
 
-def test_the_last_lines_take_few_reads_however_small_the_chunks():
+def test_the_last_lines_need_few_reads_however_small_the_chunks():
     parts = partition(MatrixSpec(7_654_321, 20, np.dtype("f4")), (1, 20), "rows", 3200)
     reads = [block for part in parts.tail() for block in parts.blocks(part)]
     assert len(reads) < 100
 
 
 def folded(parts, work):
-    """What a task would give, as a text of how it came about: equal texts would be equal bits."""
+    """Return the result of a task as a text of its computation: equal texts mean equal bits."""
     state, texts = work.continues or "", []
     for span in work.spans:
         for block in parts.blocks(span):
@@ -87,13 +87,13 @@ def folded(parts, work):
 
 
 def finished(parts, run, known=((), ())):
-    tally = MergeTree[str](parts, lambda earlier, later: f"({earlier}, {later})")
-    tally.digits, tally.tail = list(known[0]), list(known[1])
-    work = tally.work(run)
+    tree = MergeTree[str](parts, lambda earlier, later: f"({earlier}, {later})")
+    tree.digits, tree.tail = list(known[0]), list(known[1])
+    work = tree.work(run)
     for piece in work:
-        tally.take(piece, folded(parts, piece))
-        assert len(tally.digits) <= 2 + np.log(tally.count + 1) / np.log(RADIX), "one value a level"
-    return tally, sum(piece.lines for piece in work)
+        tree.take(piece, folded(parts, piece))
+        assert len(tree.digits) <= 2 + np.log(tree.count + 1) / np.log(RADIX), "one value per level"
+    return tree, sum(piece.lines for piece in work)
 
 
 powers = st.integers(0, 5).map(lambda power: 2**power)
@@ -106,7 +106,7 @@ def parts_of(layout, rows):
 
 
 @given(layouts, st.integers(1, 900))
-def test_runs_merge_as_their_segments_do(layout, rows):
+def test_runs_of_segments_merge_in_the_same_order_as_single_segments(layout, rows):
     parts = parts_of(layout, rows)
     (alone, read), (by_runs, _) = finished(parts, 1), finished(parts, RUN)
     assert by_runs.total() == alone.total()
@@ -116,7 +116,7 @@ def test_runs_merge_as_their_segments_do(layout, rows):
 
 @given(layouts, st.integers(1, 600), st.integers(0, 300), st.integers(0, 5), st.sampled_from([1, RUN]))
 def test_appended_rows_continue_the_same_sum(layout, rows, added, parts_kept, run):
-    """However much of the last segment was written down, the result is that of reading everything."""
+    """However many parts of the last segment were saved, the result is that of reading everything."""
     before, _ = finished(parts_of(layout, rows), run)
     chunk = layout[0]
     same = [part for part in before.tail if part[0].stop % chunk == 0 or not added][:parts_kept]
@@ -125,7 +125,7 @@ def test_appended_rows_continue_the_same_sum(layout, rows, added, parts_kept, ru
     assert after.total() == everything.total()
     if parts_kept == 5:
         again = max(rows / 16, parts_of(layout, rows).finest)
-        assert read <= added + 2 * again, "only what was not whole is read again, and that is little"
+        assert read <= added + 2 * again, "only incomplete parts are read again, and they are small"
 
 
 def test_spans_split():

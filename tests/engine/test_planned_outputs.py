@@ -1,4 +1,4 @@
-"""What outputs of rows will take is in the plan; what cannot be written is refused before the fit."""
+"""The plan has the memory of every output of rows, and refuses outputs that do not fit before the fit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDE = {"denoised": "out/d.zarr", "embedding": "out/z.zarr"}
 
 @pytest.fixture
 def wide(tmp_path):
-    """Rows so wide, in chunks of columns, that a fit and an embedding by columns take less than rows do."""
+    """Rows so wide, in chunks of columns, that a fit and an embedding by columns need less memory."""
     rng = np.random.default_rng(0)
     write_store(tmp_path / "x.zarr", rng.integers(0, 100, (400, 60_000)).astype("u1"), chunks=(400, 1000))
     return tmp_path
@@ -48,10 +48,10 @@ def test_the_plan_has_the_peak_of_every_output(wide):
     assert "denoised" in text
     succeed("run", "config.yaml", cwd=wide)
     after = succeed("plan", "config.yaml", "--json", cwd=wide).report
-    assert after["transforms"] == {}, "nothing is left to be written"
+    assert after["transforms"] == {}, "all outputs are up to date"
 
 
-def test_what_cannot_be_written_is_refused_by_plan_and_by_run_before_the_fit(wide):
+def test_an_output_that_does_not_fit_is_refused_by_plan_and_by_run_before_the_fit(wide):
     planned = plan(wide, "400MiB", **WIDE)
     assert planned.code != 0
     (error,) = planned.errors
@@ -63,24 +63,24 @@ def test_what_cannot_be_written_is_refused_by_plan_and_by_run_before_the_fit(wid
     assert plan(wide, "400MiB", embedding="out/z.zarr").code == 0
 
 
-def test_the_advice_of_a_refusal_is_enough_for_the_whole_run(wide):
+def test_the_limit_advised_by_a_refusal_is_enough_for_the_whole_run(wide):
     (error,) = plan(wide, "400MiB", **WIDE).errors
     assert plan(wide, f"{advice(error)}MiB", **WIDE).code == 0
     report = succeed("run", "config.yaml", "--json", cwd=wide).report
     assert report["peak_rss"] <= advice(error) << 20
 
 
-def test_the_advice_of_a_refused_fit_is_enough_for_its_outputs(wide):
+def test_the_limit_advised_for_a_refused_fit_is_enough_for_its_outputs(wide):
     alone = plan(wide, "150MiB").errors[0]
     (error,) = plan(wide, "150MiB", **WIDE).errors
     assert "does not fit in the memory limit" in error, "it is the fit that is refused"
     ran = streamdr("run", "config.yaml", cwd=wide)
     assert ran.errors == [error]
-    assert advice(error) > advice(alone), "here outputs take more"
+    assert advice(error) > advice(alone), "here outputs need more than the fit"
     assert plan(wide, f"{advice(error)}MiB", **WIDE).code == 0
 
 
-def test_classes_that_nobody_has_counted_yet_do_not_stand_in_the_way_of_scores():
+def test_an_unknown_number_of_classes_limits_only_the_plan_for_probabilities():
     rows = np.random.default_rng(0).integers(0, 100, (40_000, 64)).astype("u1")
     source = open_source(rows, labels=np.arange(len(rows)) % 10)
     base = max(planner.BASELINE, planner.resident())  # other tests may have made this process large

@@ -1,4 +1,4 @@
-"""The memory limit is a promise: planned before reading, kept by a fresh process, or refused."""
+"""The memory limit is planned before reading, and kept by a fresh process, or the run is refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ print(json.dumps(report))
 """
 
 SHAPES = {
-    # Chunks as large as blocks get: of smaller ones blocks are small at first, and grow.
+    # Chunks as large as the largest blocks. With smaller chunks, blocks are small at first and grow.
     "tall": ((150_000, 256), (16_384, 256)),
     "four times as tall": ((600_000, 256), (16_384, 256)),
     "square chunks": ((40_000, 1024), (1024, 512)),
@@ -57,7 +57,7 @@ SHAPES = {
 
 
 def make(path, name):
-    """A store of one block's values over and over: cheap to write, as large to read as any other."""
+    """Write a store that repeats the values of one chunk, since that is fast."""
     shape, chunks = SHAPES[name]
     array = zarr.create_array(
         path, shape=shape, chunks=chunks, dtype="f4", compressors=BloscCodec(cname="lz4", clevel=1)
@@ -101,15 +101,15 @@ CASES = [
 
 
 @pytest.mark.parametrize(("shape", "solver", "limit", "workers"), CASES)
-def test_a_fresh_process_keeps_the_promise(stores, tmp_path, shape, solver, limit, workers):
+def test_a_fresh_process_keeps_to_its_plan(stores, tmp_path, shape, solver, limit, workers):
     report = fresh(stores[shape], solver, limit * MIB, workers, tmp_path)
     assert report["planned"] <= limit * MIB
     assert report["peak"] <= report["planned"], "the plan was too low"
     assert report["after_transform"] <= limit * MIB
 
 
-def test_what_threads_have_freed_is_given_back():
-    """As much as an allocator keeps for threads that have ended, after blocks of which some are reused."""
+def test_memory_freed_by_threads_is_returned_to_the_system():
+    """An allocator may keep memory for threads that have ended."""
     code = f"""
 from threading import Barrier, Thread
 import numpy as np
@@ -145,7 +145,7 @@ def test_memory_does_not_grow_with_rows(stores, tmp_path):
 
 @pytest.fixture(autouse=True)
 def fresh_interpreter(monkeypatch):
-    """Plan as in a fresh process, whatever the tests before have left in this one."""
+    """Plan as in a fresh process, whatever memory earlier tests have left in this one."""
     monkeypatch.setattr(planner, "resident", lambda: 0)
 
 
@@ -153,14 +153,14 @@ def plan(path, solver="auto", **settings):
     return planner.plan(PCA(10, solver=solver), open_source(path), Execution(**settings))
 
 
-def test_a_smaller_limit_means_fewer_workers_never_other_blocks(stores):
+def test_a_smaller_limit_changes_the_number_of_workers_but_not_the_blocks(stores):
     roomy, tight = (plan(stores["tall"], workers=8, memory_limit=limit * MIB) for limit in (2000, 300))
     assert tight.workers < roomy.workers == 8
     assert tight.blocks == roomy.blocks
 
 
 @pytest.mark.parametrize("solver", ["covariance", "gram", "krylov"])
-def test_what_cannot_fit_is_refused_before_reading(stores, solver, monkeypatch):
+def test_a_fit_beyond_the_limit_is_refused_before_reading(stores, solver, monkeypatch):
     source = open_source(stores["large chunks"])
     monkeypatch.setattr(type(source), "read", lambda *_: pytest.fail("read a block"))
     with pytest.raises(MemoryLimitError) as refused:
@@ -171,14 +171,14 @@ def test_what_cannot_fit_is_refused_before_reading(stores, solver, monkeypatch):
     assert "raise memory_limit to" in words
 
 
-def test_the_advice_of_a_refusal_is_enough(stores):
+def test_the_limit_advised_by_a_refusal_is_enough(stores):
     with pytest.raises(MemoryLimitError) as refused:
         plan(stores["tall"], solver="covariance", memory_limit=150 * MIB)
     advised = float(str(refused.value).split("raise memory_limit to ")[1].split(" MiB")[0])
     assert plan(stores["tall"], solver="covariance", memory_limit=int((advised + 1) * MIB)).workers == 1
 
 
-def test_auto_goes_by_shape_cost_and_limit(stores, tmp_path):
+def test_auto_chooses_by_shape_cost_and_limit(stores, tmp_path):
     assert plan(stores["tall"]).route.name == "covariance"
     assert plan(stores["wide"]).route.name == "gram"
     large = zarr.create_array(
@@ -191,18 +191,18 @@ def test_auto_goes_by_shape_cost_and_limit(stores, tmp_path):
     assert "gram would take" in reason
 
 
-def test_the_parts_make_the_peak(stores):
+def test_the_peak_is_the_sum_of_its_parts(stores):
     chosen = plan(stores["tall"], memory_limit=500 * MIB)
     assert chosen.peak == sum(chosen.parts.values())
     assert chosen.parts.keys() == {"interpreter", "blocks", "scratch", "accumulators", "held", "solve"}
 
 
-def test_what_the_process_already_holds_is_counted(stores, monkeypatch):
+def test_the_present_memory_of_the_process_is_counted(stores, monkeypatch):
     monkeypatch.setattr(planner, "resident", lambda: 400 * MIB)
     assert plan(stores["tall"], memory_limit=900 * MIB).parts["interpreter"] == 400 * MIB
 
 
-def test_resident_memory_is_what_the_kernel_says(monkeypatch):
+def test_resident_memory_is_that_of_the_kernel(monkeypatch):
     monkeypatch.undo()
     pages = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
     assert abs(planner.resident() - pages) < 32 * MIB

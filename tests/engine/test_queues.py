@@ -1,4 +1,4 @@
-"""Clusters of a queue: how their jobs are started, kept from others, refused and ended."""
+"""Clusters of a queue: how their jobs are started, protected from other users, refused and ended."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ print("Submitted batch job", job.pid)
 
 @pytest.fixture
 def keys(tmp_path):
-    """The folder that all nodes see."""
+    """The folder that all nodes can read."""
     (tmp_path / "shared").mkdir()
     return tmp_path / "shared"
 
 
-def slurm(keys, workers=None, **told):
-    told = {"cores": 1, "memory": "1GB", "shared_temp_directory": str(keys), **told}
-    return Cluster("SLURMCluster", told, workers=workers)
+def slurm(keys, workers=None, **arguments):
+    arguments = {"cores": 1, "memory": "1GB", "shared_temp_directory": str(keys), **arguments}
+    return Cluster("SLURMCluster", arguments, workers=workers)
 
 
 def programs(place, monkeypatch, **scripts):
-    """Commands in the place of Slurm's."""
+    """Put scripts into the path in the place of the commands of Slurm."""
     (place / "bin").mkdir()
     for name, script in scripts.items():
         (place / "bin" / name).write_text(script)
@@ -54,7 +54,7 @@ def programs(place, monkeypatch, **scripts):
 
 
 def worker_line(wanted):
-    """The line of a job's script that starts a worker. No job is submitted."""
+    """Return the line of the script of a job that starts a worker. No job is submitted."""
     with clusters.start(wanted, Execution(cluster=wanted), 1) as cluster:
         script = cluster.job_script().splitlines()
     (line,) = (line for line in script if "dask_worker" in line)
@@ -62,7 +62,7 @@ def worker_line(wanted):
 
 
 def local_directory(line, **environment):
-    """What the shell makes of the folder that a worker is given."""
+    """Return the folder of a worker, as the shell expands it."""
     word = line.partition("--local-directory ")[2].partition(" --no-dashboard")[0]
     words = ["sh", "-c", f"printf %s {word}"]
     return Path(
@@ -70,12 +70,12 @@ def local_directory(line, **environment):
     )
 
 
-def test_a_job_s_worker_imports_from_no_folder_that_others_can_write_to(keys, tmp_path):
+def test_the_worker_of_a_job_imports_only_from_private_folders(keys, tmp_path):
     line = worker_line(slurm(keys))
-    assert line.startswith(f"{sys.executable} -P -m distributed.cli.dask_worker"), "-P: not from where it is"
+    assert line.startswith(f"{sys.executable} -P -m distributed.cli.dask_worker"), "-P: not from its folder"
     (tmp_path / "tmp").mkdir()
     (tmp_path / "tmp" / "dask-scratch-space").mkdir()
-    (tmp_path / "tmp" / "dask-scratch-space").chmod(0o777)  # dask would take it
+    (tmp_path / "tmp" / "dask-scratch-space").chmod(0o777)  # dask would use it
     ours = local_directory(line, TMPDIR=str(tmp_path / "tmp"))
     assert ours == tmp_path / "tmp" / f"streamdr-{os.getuid()}"
     assert stat.S_IMODE(ours.stat().st_mode) == 0o700
@@ -84,22 +84,22 @@ def test_a_job_s_worker_imports_from_no_folder_that_others_can_write_to(keys, tm
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     other = local_directory(line, TMPDIR=str(tmp_path / "open"))
-    assert stat.S_IMODE(other.stat().st_mode) == 0o700, "nobody can foresee its name"
+    assert stat.S_IMODE(other.stat().st_mode) == 0o700, "its name cannot be predicted"
     assert other.name != f"streamdr-{os.getuid()}"
 
 
-def test_the_path_of_a_key_is_no_command_in_a_job(keys, tmp_path):
+def test_a_path_of_a_key_with_shell_syntax_is_refused(keys, tmp_path):
     files = certificates(tmp_path / "a;touch owned;", "ours")
     wanted = slurm(keys)
     with (
-        pytest.raises(ParameterError, match="mean something to the shell of a job") as refused,
+        pytest.raises(ParameterError, match="special in the shell of a job") as refused,
         clusters.start(wanted, Execution(cluster=wanted, tls=TLS(**files)), 1),
     ):
         pass
     assert refused.value.parameter == "tls"
 
 
-def test_keys_of_a_run_that_was_killed_are_removed_by_the_next(keys):
+def test_the_keys_of_a_killed_run_are_removed_by_the_next_run(keys):
     killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     here = Process.here()
     status = Path(f"/proc/{killed.pid}/stat").read_text().rpartition(")")[2].split()
@@ -134,7 +134,7 @@ def test_a_queue_that_refuses_all_jobs_is_an_error(keys, tmp_path, monkeypatch):
     assert not list(keys.iterdir())
 
 
-def test_jobs_that_end_without_their_workers_are_an_error(keys, tmp_path, monkeypatch):
+def test_jobs_that_end_before_their_workers_start_are_an_error(keys, tmp_path, monkeypatch):
     monkeypatch.setattr(replacing, "_ASK_SECONDS", 0.0)
     programs(
         tmp_path,
@@ -145,7 +145,7 @@ def test_jobs_that_end_without_their_workers_are_an_error(keys, tmp_path, monkey
     )
     wanted = slurm(keys, workers=1, queue="hidden")
     with (
-        pytest.raises(EngineError, match=r"3 jobs ended .*: FAILED,NonZeroExitCode of \*\*\*\. See what"),
+        pytest.raises(EngineError, match=r"3 jobs ended .*: FAILED,NonZeroExitCode of \*\*\*\. Check their"),
         clusters.dask_executor(Execution(cluster=wanted), 1, Event()),
     ):
         pass
@@ -157,7 +157,7 @@ def test_jobs_that_end_without_their_workers_are_an_error(keys, tmp_path, monkey
 def test_a_job_that_ended_is_replaced_and_one_that_waits_is_waited_for(
     keys, tmp_path, monkeypatch, processes
 ):
-    """The first job ends at once, the second waits until it was asked after a few times."""
+    """The first job ends at once, the second waits until the queue was asked about it a few times."""
     monkeypatch.setattr(replacing, "_ASK_SECONDS", 0.0)
     queue = f"""#!{sys.executable}
 import os, shutil, subprocess, sys
@@ -205,21 +205,23 @@ else:
         ("OARCluster", "oarstat", "17: Waiting", "17: Error"),
     ],
 )  # fmt: skip
-def test_what_queues_say_of_jobs(tmp_path, monkeypatch, kind, command, waits, ended):
+def test_jobs_that_have_ended_are_recognised_for_every_queue(
+    tmp_path, monkeypatch, kind, command, waits, ended
+):
     programs(tmp_path, monkeypatch, **{command: f'#!/bin/sh\ncat "{tmp_path}/answer" >&2; exit 1\n'})
     (tmp_path / "answer").write_text(waits)
     assert end_of(kind, "17") is None
     (tmp_path / "answer").write_text(ended)
-    assert end_of(kind, "17") == (" ".join(ended.split()) or "it is not known any more")
+    assert end_of(kind, "17") == (" ".join(ended.split()) or "the queue does not know the job any more")
 
 
-def test_a_queue_that_cannot_be_asked_says_nothing(tmp_path, monkeypatch):
+def test_a_queue_without_its_command_reports_no_ended_job(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert end_of("SLURMCluster", "17") is None
 
 
 @pytest.mark.slow
-def test_a_queue_s_workers_speak_tls_by_throw_away_keys(keys, tmp_path, monkeypatch):
+def test_the_workers_of_a_queue_use_tls_with_temporary_keys(keys, tmp_path, monkeypatch):
     text = SBATCH.format(python=sys.executable)
     programs(tmp_path, monkeypatch, sbatch=text, scancel='#!/bin/sh\nkill -TERM -- "-$1"\n')
     wanted = slurm(keys, workers=1, local_directory=str(tmp_path))

@@ -1,4 +1,4 @@
-"""Passes resume where they stopped, are not read twice, and give the same bits on every engine."""
+"""Passes resume where they stopped, are not read twice, and give the same bits on every executor."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_interrupted_fit_resumes_to_the_same_bits(method, paths, tmp_path, sh
     again = fitting.fit(method, open_source(path), settings)
     assert bits(again.model) == bits(whole.model)
     if first is None and share > 0.1:
-        assert again.bytes_read < whole.bytes_read, "nothing was remembered"
+        assert again.bytes_read < whole.bytes_read, "nothing was in the ledger"
 
 
 def test_finished_passes_are_not_read_again(path, tmp_path):
@@ -93,7 +93,7 @@ def test_finished_passes_are_not_read_again(path, tmp_path):
         assert bits(again.model) == bits(fit(other.using("covariance"), path).model), other
 
 
-def test_other_data_is_read(path, tmp_path):
+def test_changed_data_is_read_again(path, tmp_path):
     settings = {"workers": 2, "ledger": tmp_path / "ledger"}
     fit(METHODS[0], path, **settings)
     zarr.open_array(path, mode="r+")[:40] = 1.0
@@ -103,7 +103,7 @@ def test_other_data_is_read(path, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "text"])
-def test_a_damaged_ledger_is_noticed_and_redone(path, tmp_path, damage):
+def test_a_damaged_ledger_entry_is_detected_and_computed_again(path, tmp_path, damage):
     settings = {"workers": 2, "ledger": tmp_path / "ledger"}
     whole = fit(METHODS[0], path, **settings)
     (entry,) = (tmp_path / "ledger").glob("*.npz")
@@ -117,19 +117,19 @@ def test_a_damaged_ledger_is_noticed_and_redone(path, tmp_path, damage):
     assert bits(again.model) == bits(whole.model)
 
 
-def test_input_that_changes_under_the_run_is_refused(path, tmp_path):
-    class Meddler(Silent):
+def test_an_input_that_changes_during_the_run_is_refused(path, tmp_path):
+    class ChangesInput(Silent):
         def advance(self, rows):
             zarr.open_array(path, mode="r+")[:40] = 1.0
 
     settings = Execution(workers=1, ledger=tmp_path / "ledger")
     with pytest.raises(DataError, match="changed while it was being read"):
-        fitting.fit(METHODS[0], open_source(path), settings, progress=Meddler())
+        fitting.fit(METHODS[0], open_source(path), settings, progress=ChangesInput())
     assert not list((tmp_path / "ledger").glob("*.npz")), "a mixture of two inputs was kept"
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_the_first_bad_block_is_the_one_named(path, workers):
+def test_the_error_names_the_first_bad_block(path, workers):
     array = zarr.open_array(path, mode="r+")
     array[700, 3], array[2500, 1] = np.nan, np.inf
     with pytest.raises(DataError, match="row 700, column 3"):
@@ -137,7 +137,7 @@ def test_the_first_bad_block_is_the_one_named(path, workers):
 
 
 class Counted(Silent):
-    """Remembers every step."""
+    """Records every step."""
 
     def __init__(self) -> None:
         self.steps: list[int] = []
@@ -146,7 +146,7 @@ class Counted(Silent):
         self.steps.append(rows)
 
 
-def test_a_long_task_is_seen_to_move(monkeypatch):
+def test_the_progress_of_a_long_task_is_shown(monkeypatch):
     """The Gram matrix of wide data may be one task for minutes."""
     now, progress = [0.0], Counted()
     monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
@@ -158,7 +158,7 @@ def test_a_long_task_is_seen_to_move(monkeypatch):
         shown.look()
     assert progress.steps == [20, 20]
     shown.take(50)
-    engine.count(100)  # as when lost work was done twice
+    engine.count(100)  # as if lost work was done twice
     now[0] += 2
     shown.look()
     shown.take(50)

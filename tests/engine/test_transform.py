@@ -1,4 +1,4 @@
-"""A transform writes what the model says of every row, resumes, and publishes all of it or nothing."""
+"""A transform maps every row, resumes, and publishes atomically."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_bad_row_leaves_no_embedding(data, tmp_path):
     assert not (tmp_path / "z.zarr").exists()
 
 
-def test_refusals(data, tmp_path):
+def test_other_features_small_limits_and_existing_outputs_are_refused(data, tmp_path):
     model = in_memory(PCA(4, solver="covariance"), data)
     path = write(tmp_path / "x.zarr", data, (70, 12))
     narrow = write(tmp_path / "narrow.zarr", data[:, :5], (70, 5))

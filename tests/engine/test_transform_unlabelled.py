@@ -1,4 +1,4 @@
-"""Rows without labels, or with weights of other rows, go through a model from the command line."""
+"""The command line transforms rows without labels and without weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def data(n_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture
 def fitted(tmp_path):
-    """A place with rows, labels and weights, and rows of another length without either."""
+    """A folder with rows, labels and weights, and with other rows without labels and weights."""
     rows, labels = data(60, 0)
     write_store(tmp_path / "x.zarr", rows)
     zarr.create_array(tmp_path / "y.zarr", data=labels, chunks=(20,))
@@ -51,23 +51,23 @@ def mapped(place, *sets) -> np.ndarray:
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("beside", [{"labels": "y.zarr"}, {"labels": "y.zarr", "weights": "w.zarr"}])
-@pytest.mark.parametrize("forgotten", [False, True])
-def test_labels_and_weights_of_the_fit_are_not_asked_for(fitted, name, beside, forgotten):
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_transform_does_not_need_the_labels_and_weights_of_the_fit(fitted, name, beside, removed):
     write_config(fitted, input={"path": "x.zarr", **beside}, method=METHODS[name])
     succeed("fit", "config.yaml", cwd=fitted)
-    gone = [f"input.{key}=null" for key in beside] if forgotten else []
+    nulls = [f"input.{key}=null" for key in beside] if removed else []
     expected = load_model(fitted / "model.zarr").transform(data(35, 1)[0])
-    np.testing.assert_allclose(mapped(fitted, *gone), expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(mapped(fitted, *nulls), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_weights_of_a_fit_without_labels_are_not_asked_for(fitted):
+def test_a_transform_does_not_need_the_weights_of_a_fit_without_labels(fitted):
     write_config(fitted, input={"path": "x.zarr", "weights": "w.zarr"})
     succeed("fit", "config.yaml", cwd=fitted)
     expected = load_model(fitted / "model.zarr").transform(data(35, 1)[0])
     np.testing.assert_allclose(mapped(fitted), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_the_column_of_labels_may_be_absent(fitted):
+def test_a_transform_does_not_need_the_column_of_labels(fitted):
     given = {"path": "both.zarr", "label_column": 2}
     write_config(fitted, input=given, method=METHODS["lda"])
     succeed("fit", "config.yaml", cwd=fitted)
@@ -83,7 +83,7 @@ def test_a_transform_of_the_rows_of_the_fit_is_up_to_date_after_a_run(fitted):
 
 
 @pytest.mark.parametrize("command", ["fit", "run", "plan"])
-def test_a_fit_asks_for_labels(fitted, command):
+def test_a_fit_without_labels_is_refused(fitted, command):
     write_config(fitted, input={"path": "x.zarr"}, method=METHODS["lda"])
     outcome = streamdr(command, "config.yaml", "--json", cwd=fitted)
     assert outcome.code == 2

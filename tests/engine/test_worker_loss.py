@@ -1,4 +1,4 @@
-"""Schedulers die, blocks kill: the bits stay the same, or the error says what to do."""
+"""When workers or schedulers die, the bits stay the same, or the error says what to do."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def path(tmp_path_factory, values):
     return path
 
 
-def test_a_block_that_kills_its_workers_is_named(values):
+def test_the_error_names_a_block_that_kills_its_workers(values):
     def poisoned(block, block_info=None):
         if block_info[0]["chunk-location"][0] == 61:
             os._exit(1)
@@ -68,7 +68,7 @@ def test_a_block_that_kills_its_workers_is_named(values):
 
 
 class KillsAt(Silent):
-    """Kills one process, and those that it started, when so many rows were read."""
+    """Kills a process and its descendants when `rows` rows were read."""
 
     def __init__(self, pid, rows):
         self.pid, self.left = pid, rows
@@ -78,54 +78,54 @@ class KillsAt(Silent):
         if self.left <= 0 and self.pid:
             children = psutil.Process(self.pid).children(recursive=True)
             os.kill(self.pid, signal.SIGKILL)
-            for child in children:  # which would otherwise end a little later, and go on until then
+            for child in children:  # otherwise they would run on for a moment
                 child.kill()
             self.pid = None
 
 
-def test_when_the_scheduler_dies_the_next_run_goes_on(path, tmp_path, monkeypatch):
+def test_after_the_scheduler_died_the_next_run_continues(path, tmp_path, monkeypatch):
     monkeypatch.setattr(connecting, "CONNECT_SECONDS", 5.0)
     monkeypatch.setattr(dask_cluster, "_RECONNECT_SECONDS", 6.0)
     file = tmp_path / "scheduler.json"
-    notes = {"ledger": tmp_path / "ledger", "checkpoint_seconds": 1e-9}
+    settings = {"ledger": tmp_path / "ledger", "checkpoint_seconds": 1e-9}
     with scheduler(file) as process, worker(file):
         killer = KillsAt(process.pid, N // 2)
         with pytest.raises(EngineError, match=r"connection to the dask scheduler was lost.* run again"):
             fitting.fit(
-                COVARIANCE, open_source(path), Execution(scheduler=str(file), **notes), progress=killer
+                COVARIANCE, open_source(path), Execution(scheduler=str(file), **settings), progress=killer
             )
-    again = fitting.fit(COVARIANCE, open_source(path), Execution(workers=2, **notes))
+    again = fitting.fit(COVARIANCE, open_source(path), Execution(workers=2, **settings))
     assert 0 < again.bytes_read < N * D * 4
     assert bits(again.model) == bits(fitting.fit(COVARIANCE, open_source(path), Execution()).model)
 
 
-def test_when_all_workers_leave_the_run_says_so_and_the_next_goes_on(path, tmp_path, monkeypatch):
+def test_a_run_without_workers_is_an_error_and_the_next_run_continues(path, tmp_path, monkeypatch):
     monkeypatch.setattr(clusters, "WorkerPolicy", partial(dask_cluster.WorkerPolicy, patience=3.0))
     file = tmp_path / "scheduler.json"
-    notes = {"ledger": tmp_path / "ledger", "checkpoint_seconds": 1e-9}
+    settings = {"ledger": tmp_path / "ledger", "checkpoint_seconds": 1e-9}
     with scheduler(file), worker(file) as process:
         with Client(address(file), set_as_default=False) as client:
             client.wait_for_workers(1)
         killer = KillsAt(process.pid, N // 2)
         with pytest.raises(EngineError, match=r"has had no workers for 3 seconds; start some .* run again"):
             fitting.fit(
-                COVARIANCE, open_source(path), Execution(scheduler=str(file), **notes), progress=killer
+                COVARIANCE, open_source(path), Execution(scheduler=str(file), **settings), progress=killer
             )
         assert killer.pid is None
-    again = fitting.fit(COVARIANCE, open_source(path), Execution(workers=2, **notes))
+    again = fitting.fit(COVARIANCE, open_source(path), Execution(workers=2, **settings))
     assert 0 < again.bytes_read < N * D * 4
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_worker_that_nobody_starts_again_is_replaced(monkeypatch, which):
+def test_a_worker_that_is_not_restarted_is_replaced(monkeypatch, which):
     monkeypatch.setattr(replacing, "_RESTART_SECONDS", 0.0)
     with clusters.dask_executor(Execution(scheduler="processes"), 2, Event()):
         (cluster,) = (one for one in SpecCluster._instances if one.status == Status.running)
         before = list(cluster.workers.values())
-        before[which].status = Status.failed  # as of a nanny that gave up
+        before[which].status = Status.failed  # like a nanny that gave up
         os.kill(before[which].pid, signal.SIGKILL)
-        look = replacing.WorkerReplacement(cluster, "LocalCluster", str)
+        replace_workers = replacing.WorkerReplacement(cluster, "LocalCluster", str)
         while len(cluster.workers) < 2 or before[which] in cluster.workers.values():
-            look()
+            replace_workers()
             time.sleep(0.05)
         assert before[1 - which] in cluster.workers.values()

@@ -1,4 +1,4 @@
-"""The engines that run tasks: a pool of threads here, or a dask cluster. Nothing above knows which."""
+"""Executors: they run tasks on threads of this process, or on a dask cluster."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = [
 
 @contextmanager
 def open_executor(execution: Execution, workers: int, stop: Event) -> Iterator[Executor]:
-    """Start, or join, the engine that an execution names, and end what was started."""
+    """Provide the executor of an execution. What is started here is ended with the context."""
     if execution.in_process:
         with closing(Threads(workers, stop)) as threads:
             yield threads
         return
-    # Importing distributed takes a second, which only those pay who use a cluster.
+    # Importing distributed takes a second, so it is done only for a cluster.
     from streamdr.engine.executors.clusters import dask_executor
 
     with dask_executor(execution, workers, stop) as engine:

@@ -1,4 +1,4 @@
-"""What an engine is: it runs tasks somewhere, and says when their results are lost."""
+"""The protocol of executors: they run tasks, and report when results are lost."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from streamdr.core.accumulator import Accumulator, copied
 from streamdr.errors import EngineError
 
 Handle = Any
-"""What an engine gives for a result that may not exist yet."""
+"""The reference that an executor returns for a result that may not exist yet."""
 
 
 class LostError(EngineError):
-    """Results, or tasks under way, went with the workers that had them; who needs them starts again."""
+    """Results or running tasks were lost with their workers. The work that needs them starts again."""
 
 
 class KilledError(LostError):
-    """A task whose workers died, as often as the cluster allows: killed by it, or by one beside it."""
+    """A task whose workers died as often as the cluster allows. Another task may be the cause."""
 
     def __init__(self, message: str, attempts: int) -> None:
         super().__init__(message)
@@ -28,58 +28,58 @@ class KilledError(LostError):
 
 
 class Executor(Protocol):
-    """Runs functions on arguments, some of them handles of its own.
+    """Runs functions on arguments, some of which may be handles of this executor.
 
-    Whatever touches a handle may raise `LostError`; `recover` then says whether starting again is of any use.
+    Every method that takes a handle may raise `LostError`. Then `recover` is called before a restart.
     """
 
     workers: int
-    """How many tasks run at once."""
+    """The number of tasks that run at a time."""
     run: int
-    """How many segments to a task: more where merging is dear."""
+    """The number of segments per task: more than one where merging is expensive."""
     stopped: Callable[[], bool]
-    """What a long task asks now and then: whether to give up."""
+    """Called by long tasks from time to time: whether the run was stopped."""
 
     @property
     def count(self) -> Callable[[int], None]:
-        """What a long task calls after each block, with how many lines it was of."""
+        """The function that a long task calls after each block, with the number of its lines."""
 
     def counted(self) -> int:
-        """How many lines tasks have counted so far: 0 for ever where tasks are too far away to say."""
+        """Return the number of lines that tasks have counted so far. It is always 0 on a cluster."""
 
     def share(self, value: Any) -> Any:
         """Send a large argument once, for many tasks."""
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Handle:
-        """Start a task. Handles among its arguments stand for their values, which are there already."""
+        """Start a task. Handles among its arguments, of finished tasks, are replaced by their values."""
 
     def merge(self, earlier: Handle, later: Handle) -> Handle:
-        """Merge two finished accumulators, where they are."""
+        """Merge two finished accumulators, on the worker that holds them."""
 
     def place(self, accumulator: Accumulator) -> Handle:
-        """Put an accumulator from here where tasks' results are."""
+        """Return a handle for an accumulator of this process, as if a task had computed it."""
 
     def finished(self, handle: Handle, timeout: float) -> bool:
-        """Wait for a task to end, well or badly, for `timeout` seconds; whether it has."""
+        """Wait up to `timeout` seconds for a task. Return whether it has finished or failed."""
 
     def check(self, handle: Handle) -> None:
         """Raise the exception of a finished task that failed."""
 
     def result(self, handle: Handle) -> Any:
-        """The value of a finished task, or its exception."""
+        """Return the value of a finished task, or raise its exception."""
 
     def width(self, planned: int) -> int:
-        """How many tasks may be under way at once; `planned` is how many this process has memory for."""
+        """Return how many tasks may be submitted at a time. This process has memory for `planned` of them."""
 
     def cancel(self, handles: Iterable[Handle]) -> None:
-        """Forget tasks that have not begun, and wait for those that have."""
+        """Cancel tasks that have not begun, and wait for the others."""
 
     def recover(self) -> None:
-        """After a loss, wait until tasks can be submitted again, or say that they never can."""
+        """Wait, after a loss, until tasks can be submitted again. Raise EngineError if they cannot."""
 
 
 def merged(earlier: Accumulator, later: Accumulator) -> Accumulator:
-    """A new accumulator of both, neither touched."""
+    """Return a new accumulator with both merged. Neither is modified."""
     both = copied(earlier)
     both.merge(later)
     return both

@@ -1,6 +1,6 @@
-"""The clusters that can be started by name, and every way to an engine on one.
+"""The clusters that can be started by name, and the executors that run on them.
 
-A name stands for one class of one package. Nothing else is ever imported on a configuration's word.
+A name stands for one class of one package. A configuration cannot import anything else.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from streamdr.engine.executors.replacing import WorkerReplacement, forget_jobs
 from streamdr.errors import EngineError, ParameterError
 
 ALLOWED_FAILURES = 2
-"""How many workers a task may take with it before dask holds it to be the cause. The next one is the last."""
+"""How many workers may die while they run a task before dask blames the task for the next death."""
 _START_SECONDS = 120.0
 _NO_PAGES: dict[str, list[str]] = {
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
 }
-"""Pages about tasks and workers, that everybody on a machine could read."""
+"""Settings without web pages about tasks and workers, which all users of a machine could read."""
 _CEILING = 2
-"""A worker is ended when it takes twice what it promised to keep to: the machine comes first."""
+"""A worker that uses this multiple of the memory limit is killed, to protect the machine."""
 
 
 @dataclass(frozen=True)
 class ClusterKind:
-    """Where a class of clusters comes from, and how its scheduler and workers are kept from others."""
+    """The module of a class of clusters, and how its scheduler and workers are protected from other users."""
 
     module: str
     attribute: str
@@ -71,7 +71,7 @@ KNOWN: dict[str, ClusterKind] = {
 
 @contextmanager
 def dask_executor(execution: Execution, workers: int, stop: Event) -> Iterator[Dask]:
-    """The engine of a cluster that runs already, or of one that lasts as long as this context."""
+    """Provide the executor of a running cluster, or of a new one that ends with this context."""
     scheduler, cluster = execution.scheduler, execution.cluster
     if isinstance(scheduler, Client):
         yield Dask(scheduler, WorkerPolicy(), stop)
@@ -84,12 +84,12 @@ def dask_executor(execution: Execution, workers: int, stop: Event) -> Iterator[D
             start(wanted, execution, workers) as started,
             Client(started, timeout=CONNECT_SECONDS, set_as_default=False) as client,
         ):
-            yield Dask(client, _staff(wanted, started), stop)
+            yield Dask(client, _worker_policy(wanted, started), stop)
 
 
 @contextmanager
 def start(cluster: Cluster, execution: Execution, workers: int) -> Iterator[Any]:
-    """A cluster of a known kind, running and scaled, that ends with this context."""
+    """Start and scale a cluster of a known kind. It ends with this context."""
     kind = KNOWN[cluster.name]
     given = cluster.arguments or {}
     require_private(cluster, execution.insecure)
@@ -116,19 +116,19 @@ def start(cluster: Cluster, execution: Execution, workers: int) -> Iterator[Any]
             elif cluster.workers is not None:
                 started.scale(cluster.workers)
         except Exception as error:
-            # Not chained: what a library says of its arguments may show them.
-            said = without_values(f"{type(error).__name__}: {error}", given)
+            # Not chained: the message of a library may contain the arguments.
+            message = without_values(f"{type(error).__name__}: {error}", given)
             raise EngineError(
-                f"{cluster.name} could not be started: {said}; check execution.cluster.arguments"
+                f"{cluster.name} could not be started: {message}; check execution.cluster.arguments"
             ) from None
         yield started
 
 
-def _staff(cluster: Cluster, started: Any) -> WorkerPolicy:
+def _worker_policy(cluster: Cluster, started: Any) -> WorkerPolicy:
     expected = cluster.adaptive.maximum if cluster.adaptive else cluster.workers or 0
-    # A queue may take hours to give a first worker, and that is what it is for.
+    # A job may wait in a queue for hours before the first worker starts.
     patience = _START_SECONDS if cluster.name == "LocalCluster" else math.inf
-    replaces = isinstance(started, SpecCluster)  # others see to that themselves
+    replaces = isinstance(started, SpecCluster)  # other clusters replace workers themselves
     hide = partial(without_values, secret=cluster.arguments or {})
     return WorkerPolicy(
         expected, patience, WorkerReplacement(started, cluster.name, hide) if replaces else lambda: None
@@ -136,7 +136,7 @@ def _staff(cluster: Cluster, started: Any) -> WorkerPolicy:
 
 
 def without_values(text: str, secret: Any) -> str:
-    """The text with every word that `secret` holds, however deep, blotted out."""
+    """Return the text with every string in `secret`, at any depth, replaced by asterisks."""
     if isinstance(secret, dict):
         for value in secret.values():
             text = without_values(text, value)
@@ -149,7 +149,7 @@ def without_values(text: str, secret: Any) -> str:
 
 
 def _defaults(kind: ClusterKind, cluster: Cluster, execution: Execution, workers: int) -> dict[str, Any]:
-    """What a configuration may say otherwise."""
+    """Return the default arguments, which a configuration may override."""
     if kind.privacy != "loopback":
         return {}
     defaults: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": None}
@@ -162,7 +162,7 @@ def _defaults(kind: ClusterKind, cluster: Cluster, execution: Execution, workers
 def _enforced(
     kind: ClusterKind, given: Mapping[str, Any], execution: Execution, stack: ExitStack
 ) -> dict[str, Any]:
-    """What keeps others out, whatever a configuration says: keys, loopback, folders of our own."""
+    """Return the arguments that keep other users out. They override those of a configuration."""
     enforced: dict[str, Any] = {}
     opened = execution.insecure and (kind.privacy == "certificates" or _is_open(given))
     if kind.privacy in ("loopback", "certificates") and (execution.tls is not None or not opened):
@@ -177,16 +177,16 @@ def _enforced(
         if not _is_open(given):
             enforced["host"] = "127.0.0.1"
         if "dashboard_address" not in given:
-            enforced["scheduler_kwargs"] = {"dashboard_address": "127.0.0.1:0"}  # an empty page, which stays
+            enforced["scheduler_kwargs"] = {"dashboard_address": "127.0.0.1:0"}  # the server without pages
     elif kind.privacy == "certificates":
-        # No pages: anybody could read them.
+        # No web pages: every user could read them.
         enforced["scheduler_options"] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
         enforced["worker_extra_args"] = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
     return enforced
 
 
 def _scheduler_settings(kind: ClusterKind, given: Mapping[str, Any], stack: ExitStack) -> dict[str, Any]:
-    """dask's settings while a scheduler is started, which imports from its folder as workers do."""
+    """Return the dask settings for starting a scheduler, which imports from its folder like a worker."""
     settings: dict[str, Any] = {"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}
     if "dashboard_address" not in given:
         settings |= _NO_PAGES
@@ -196,15 +196,15 @@ def _scheduler_settings(kind: ClusterKind, given: Mapping[str, Any], stack: Exit
 
 
 def _worker_command(config_name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """How the shell of a queue's job starts a worker: it imports from no folder that others can write to.
+    """Return the arguments with which a job starts a worker that imports only from private folders.
 
-    The folder is chosen where the job runs, and `-P` leaves out the one in which it was submitted.
+    The folder is created on the machine of the job. `-P` excludes the folder where the job was submitted.
     """
-    own = f"jobqueue.{given.get('config_name', config_name)}"
-    python = f"{dask.config.get(f'{own}.python', None) or shlex.quote(sys.executable)} -P"
-    above = given.get("local_directory") or dask.config.get(f"{own}.local-directory", None) or ""
-    # Not $(...), which HTCondor would take for a word of its own.
-    folder = f'"`{python} -m streamdr.engine.executors.private_folders {above} || mktemp -d`"'
+    section = f"jobqueue.{given.get('config_name', config_name)}"
+    python = f"{dask.config.get(f'{section}.python', None) or shlex.quote(sys.executable)} -P"
+    parent = given.get("local_directory") or dask.config.get(f"{section}.local-directory", None) or ""
+    # Not $(...), which is special in HTCondor.
+    folder = f'"`{python} -m streamdr.engine.executors.private_folders {parent} || mktemp -d`"'
     return {"python": python, "local_directory": folder}
 
 
@@ -213,6 +213,6 @@ def _is_open(given: Mapping[str, Any]) -> bool:
 
 
 def _worker_settings() -> dict[str, Any]:
-    """All of dask's settings here, for workers that are started at any time, without pages of their own."""
+    """Return all dask settings of this process, but without web pages, for workers."""
     with dask.config.set(_NO_PAGES):
         return copy.deepcopy(dict(dask.config.config))

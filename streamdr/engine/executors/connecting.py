@@ -1,7 +1,7 @@
-"""Joining a dask scheduler: its address, who may overhear, and what to say when nobody answers.
+"""Connecting to a running dask scheduler: its address, encryption, and errors.
 
-Whoever reaches a dask scheduler can run code on it and on its workers. So what leaves this machine is
-encrypted, with certificates on both sides, unless somebody said `insecure`.
+Everyone who reaches a dask scheduler can run code on it and on its workers. So connections to other machines
+are encrypted, with certificates on both sides, unless `insecure` is set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LARGEST_FILE = 1 << 20
 
 
 def join(scheduler: str, execution: Execution) -> Client:
-    """A client of a scheduler that runs already, given by its address or by its file."""
+    """Return a client of a running scheduler, given by its address or by its file."""
     address = scheduler_address(scheduler)
     if not execution.insecure:
         require_private(address)
@@ -40,12 +40,12 @@ def join(scheduler: str, execution: Execution) -> Client:
     except (OSError, TimeoutError, RuntimeError, TypeError, ValueError) as error:
         raise EngineError(
             f"{address}: no dask scheduler answers there ({_cause(error)}); check that it runs, that address "
-            "and port are right, that no firewall stands between, and that both sides use TLS, or neither"
+            "and port are right, that no firewall blocks it, and that both sides use TLS, or neither"
         ) from error
 
 
 def scheduler_address(scheduler: str) -> str:
-    """The address itself, or the one that a scheduler wrote into its file."""
+    """Return the address of a scheduler, which is given directly or read from the file of the scheduler."""
     if "://" in scheduler:
         return scheduler
     path = Path(scheduler)
@@ -59,12 +59,12 @@ def scheduler_address(scheduler: str) -> str:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise EngineError(f"{scheduler}: is not the file of a dask scheduler: it has no address") from error
     if not isinstance(address, str):
-        raise EngineError(f"{scheduler}: is not the file of a dask scheduler: its address is no text")
+        raise EngineError(f"{scheduler}: is not the file of a dask scheduler: its address is not a string")
     return address
 
 
 def require_private(address: str) -> None:
-    """Refuse to speak in the clear to anything but this machine."""
+    """Refuse an unencrypted connection to another machine."""
     protocol, location = parse_address(address)
     if protocol in _ENCRYPTED or protocol == "inproc":
         return
@@ -74,7 +74,7 @@ def require_private(address: str) -> None:
         host = ""
     if not host:
         raise ParameterError(
-            "scheduler", f"{redact_value(address)}: is no address; one looks like tcp://127.0.0.1:8786"
+            "scheduler", f"{redact_value(address)}: is not an address; an example is tcp://127.0.0.1:8786"
         )
     if not is_loopback(host):
         raise ParameterError(
@@ -83,18 +83,18 @@ def require_private(address: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether all that a name stands for is this machine, reachable from nowhere else."""
+    """Return whether all addresses of a host are loopback addresses."""
     try:
         found = socket.getaddrinfo(host, None)
     except (OSError, UnicodeError) as error:
         raise EngineError(
-            f"{host}: there is no machine of this name ({error}); check the spelling"
+            f"{host}: there is no machine with this name ({error}); check the spelling"
         ) from error
     return all(ip_address(address[4][0]).is_loopback for address in found)
 
 
 def certificates(tls: TLS) -> Security:
-    """Files that exist, as dask wants them: the same certificate whichever part this process plays."""
+    """Return the security settings of dask, with the same certificate for client, scheduler and worker."""
     for file in (tls.ca, tls.cert, tls.key):
         if not Path(file).is_file():
             raise ParameterError("tls", f"{file}: there is no such file; give the paths of PEM files")
@@ -111,7 +111,7 @@ def certificates(tls: TLS) -> Security:
 
 
 def _cause(error: BaseException) -> str:
-    """What a chain of errors began with, which says more than that time ran out."""
+    """Return the message of the first error in a chain, which says more than a timeout."""
     while (earlier := error.__cause__ or error.__context__) is not None:
         error = earlier
     return str(error) or type(error).__name__

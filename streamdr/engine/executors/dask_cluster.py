@@ -1,7 +1,7 @@
-"""A dask cluster as an engine: results stay on the workers, and merge there.
+"""The executor on a dask cluster: results stay on the workers, and are merged there.
 
-What a task computed, dask computes again when the worker that held it dies. `LostError` says what it could
-not do so for: tasks that are blamed for the deaths of workers, and everything when the scheduler is gone.
+When a worker dies, dask computes its results again. `LostError` is raised where that is impossible: for tasks
+that are blamed for the deaths of workers, and for everything if the scheduler is lost.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from streamdr.errors import EngineError, Interrupted, StreamdrError
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as in malloc.h
 _KEPT = 32 << 20
 _POLL_SECONDS = 0.2
-_LOOK_SECONDS = 2.0
+_CHECK_SECONDS = 2.0
 _RECONNECT_SECONDS = 12.0
-"""A little longer than a client itself tries to find its scheduler again."""
+"""A little longer than a client itself tries to reconnect to its scheduler."""
 
 
 class Tuning(WorkerPlugin):
-    """What holds for a worker's process, whoever started it, now or later.
+    """Settings of every worker process, including those that join later.
 
-    One BLAS thread, since tasks are the parallelism and bits must not depend on it; blocks reused. dask's
-    workers tell the allocator to hand every freed block back to the system. Taking it again costs as much
-    as decoding it: keep what the next block needs.
+    One BLAS thread, since tasks run in parallel and bits must not depend on the number of threads. dask
+    workers configure the allocator to return every freed block to the system. Allocating it again costs as
+    much as decoding it, so enough memory for the next block is kept.
     """
 
     name = "streamdr-tuning"
 
     def setup(self, worker: Any) -> None:
-        """Called on each worker."""
+        """Apply the settings. dask calls this on each worker."""
         threadpool_limits(1)
         if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
             mallopt(_M_MMAP_THRESHOLD, _KEPT)
@@ -54,39 +54,39 @@ class Tuning(WorkerPlugin):
 
 @dataclass(frozen=True)
 class WorkerPolicy:
-    """What is known of a cluster's workers beforehand."""
+    """What is expected of the workers of a cluster."""
 
     expected: int = 0
-    """How many there will be some time."""
+    """The number of workers that the cluster will have."""
     patience: float = 30.0
-    """How many seconds there may be none."""
+    """The number of seconds for which there may be no worker."""
     replace: Callable[[], None] = lambda: None
-    """Starts others for those that ended for good. There is no harm in calling it when none did."""
+    """Starts new workers for those that have ended for good. Calling it is harmless if none has."""
 
 
 class Dask:
-    """The workers of one client's scheduler."""
+    """Runs tasks on the workers of a scheduler."""
 
     run = RUN
 
-    def __init__(self, client: Client, staff: WorkerPolicy, stop: Event) -> None:
+    def __init__(self, client: Client, policy: WorkerPolicy, stop: Event) -> None:
         self.stopped = _never
         self.count: Callable[[int], None] = _uncounted
         self._client = client
-        self._staff = staff
+        self._policy = policy
         self._stop = stop
-        self._attendance = WorkerWatch(client, staff.patience)
+        self._watch = WorkerWatch(client, policy.patience)
         self._prepare()
-        self.workers: int = max(staff.expected, sum(client.nthreads().values()))
+        self.workers: int = max(policy.expected, sum(client.nthreads().values()))
 
     def counted(self) -> int:
-        """None: workers tell of whole tasks only."""
+        """Return 0: workers report whole tasks only."""
         return 0
 
     def share(self, value: Any) -> Future[Any]:
         """Send a value once, and copy it from worker to worker."""
         shared = self.place(value)
-        # A copy that could not be made, since a worker died meanwhile, is made when a task asks for it.
+        # If a worker died meanwhile, the missing copy is made when a task needs it.
         with suppress(Exception):
             self._client.replicate([shared], callback_timeout=_RECONNECT_SECONDS)
         return shared
@@ -97,40 +97,40 @@ class Dask:
             return self._client.submit(run_as, identity(), function, *arguments, pure=False)
 
     def merge(self, earlier: Future[Any], later: Future[Any]) -> Future[Any]:
-        """Merge on a worker, into a copy: a task must not change what it was given, dask may run it twice."""
+        """Merge on a worker, into a copy: dask may run a task twice, so it must not modify its arguments."""
         return self.submit(merged, earlier, later)
 
     def place(self, value: Any) -> Future[Any]:
-        """Send a value as if a task had computed it: the scheduler can have it again, as it can any result.
+        """Send a value as if a task had computed it, so that the scheduler can restore it like any result.
 
-        What is merely scattered to workers is gone with them.
+        Values that are scattered to workers are lost with them.
         """
-        # dask would say that large arguments should travel once. This is how they do.
+        # dask would warn that large arguments should be sent only once. This is how they are sent once.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": sys.maxsize}):
-            return self.submit(_itself, value)
+            return self.submit(_identity_function, value)
 
     def finished(self, handle: Future[Any], timeout: float) -> bool:
         """Wait for a task to end."""
         if ended := _ended(handle, timeout):
             return ended
-        self._staff.replace()
-        self._attendance.check()
+        self._policy.replace()
+        self._watch.check()
         return False
 
     def check(self, handle: Future[Any]) -> None:
-        """Raise what the task raised, without fetching what it gave."""
+        """Raise the exception of the task, if it failed, without fetching its result."""
         if handle.status != "finished":
             self.result(handle)
 
     def result(self, handle: Future[Any]) -> Any:
         """Fetch the task's value, or raise its exception."""
         while not self.finished(handle, _POLL_SECONDS):
-            pass  # it was lost after it had ended, and is computed again
+            pass  # it was lost after it had finished, and is computed again
         with self._noticing_loss(handle):
             return handle.result()
 
     def width(self, planned: int) -> int:
-        """Results wait on the workers, which have memory of their own: keep all of them busy."""
+        """Return twice the number of workers. Results wait in the memory of the workers, not here."""
         return 2 * self.workers
 
     def cancel(self, handles: Iterable[Future[Any]]) -> None:
@@ -139,7 +139,7 @@ class Dask:
             self._client.cancel(list(handles), force=True)
 
     def recover(self) -> None:
-        """Wait for the scheduler, if it is that which was lost, to come back, and for a worker."""
+        """Wait until the scheduler, if it was lost, is connected again, and until there is a worker."""
         deadline = time.monotonic() + _RECONNECT_SECONDS
         while self._client.status == "connecting" and time.monotonic() < deadline and not self._stop.is_set():
             time.sleep(_POLL_SECONDS)
@@ -148,7 +148,7 @@ class Dask:
         self._prepare()
 
     def _prepare(self) -> None:
-        require_workers(self._client, self._staff, self._stop)
+        require_workers(self._client, self._policy, self._stop)
         self._client.register_plugin(Tuning())
 
     @contextmanager
@@ -160,7 +160,7 @@ class Dask:
             raise KilledError(f"{attempts} workers died while they ran {error.task}", attempts) from error
         except (CancelledError, OSError, TimeoutError) as error:
             if handle is not None and handle.status == "error":
-                raise  # by the task itself: a disk that is full, say
+                raise  # raised by the task itself, for example because a disk is full
             raise LostError(
                 f"{_address(self._client)}: results were lost with the workers that held them"
             ) from error
@@ -170,53 +170,53 @@ class Dask:
                     f"{_address(self._client)}: the connection to the dask scheduler was lost"
                 ) from None
             if not isinstance(error, StreamdrError):
-                # Code of another version may not even know what it was sent.
+                # Other versions of the code may not be able to unpickle a task.
                 _require_same_code(self._client)
                 _require_same_code_of_scheduler(self._client)
             raise
 
 
 class WorkerWatch:
-    """Ends a run whose workers have all left, as by a cut of the network, instead of waiting for ever."""
+    """Ends a run that has no workers any more, for example after a network failure."""
 
     def __init__(self, client: Client, patience: float) -> None:
         self._client = client
         self._patience = patience
-        self._deserted_at = math.inf
-        self._next_look = 0.0
+        self._empty_since = math.inf
+        self._next_check = 0.0
 
     def check(self) -> None:
-        """Look, now and then, whether there is a worker; raise when there has been none for too long."""
+        """Check from time to time whether there are workers. Raise if there were none for too long."""
         now = time.monotonic()
-        if now < self._next_look:
+        if now < self._next_check:
             return
-        self._next_look = now + _LOOK_SECONDS
+        self._next_check = now + _CHECK_SECONDS
         scheduler: Any = self._client.scheduler
         try:
-            workers = self._client.sync(scheduler.ncores, callback_timeout=_LOOK_SECONDS)
+            workers = self._client.sync(scheduler.ncores, callback_timeout=_CHECK_SECONDS)
         except (OSError, TimeoutError):
-            return  # a scheduler that does not answer is noticed by its connection
-        self._deserted_at = math.inf if workers else min(self._deserted_at, now)
-        if now - self._deserted_at >= self._patience:
-            raise _deserted(self._client, self._patience)
+            return  # the connection detects a scheduler that does not answer
+        self._empty_since = math.inf if workers else min(self._empty_since, now)
+        if now - self._empty_since >= self._patience:
+            raise _no_workers(self._client, self._patience)
 
 
-def require_workers(client: Client, staff: WorkerPolicy, stop: Event) -> None:
-    """Wait for a first worker, by asking for one, and see that workers run what runs here."""
-    attendance = WorkerWatch(client, staff.patience)
-    asked = client.submit(os.getpid, pure=False)
-    while not _ended(asked, _POLL_SECONDS):
+def require_workers(client: Client, policy: WorkerPolicy, stop: Event) -> None:
+    """Wait until a first worker has run a task, and check that all workers have the code of this process."""
+    watch = WorkerWatch(client, policy.patience)
+    probe = client.submit(os.getpid, pure=False)
+    while not _ended(probe, _POLL_SECONDS):
         if stop.is_set():
             raise Interrupted("stopped while waiting for a worker")
-        attendance.check()  # those that are busy with somebody else's tasks are waited for
-        staff.replace()
-    if asked.status != "finished":
+        watch.check()  # workers that are busy with other tasks are waited for
+        policy.replace()
+    if probe.status != "finished":
         raise _disconnected(client)
     _require_same_code(client)
 
 
 def _require_same_code(client: Client) -> None:
-    """Refuse workers whose results could differ, in the last bits or altogether, from those computed here."""
+    """Refuse workers whose results could differ from those of this process."""
     found = client.run(identity_now, on_error="return")
     for worker, there in found.items():
         if not isinstance(there, tuple):
@@ -229,20 +229,20 @@ def _require_same_code(client: Client) -> None:
 
 
 def _require_same_code_of_scheduler(client: Client) -> None:
-    """Refuse a scheduler that may not know what passes through it. It computes nothing with what it knows."""
+    """Refuse a scheduler with other code, which may not be able to unpickle messages. It computes nothing."""
     try:
         there: tuple[tuple[str, str], ...] = client.run_on_scheduler(identity_now)
-    except Exception:  # it has no streamdr, or one of long ago
+    except Exception:  # it has no streamdr, or an old version
         there = ()
     if there != identity():
         raise EngineError(
-            f"{_address(client)}: this dask scheduler has no streamdr, or another one than this process, and "
-            "does not understand what it is sent; install the same one there, start it again, and run again"
+            f"{_address(client)}: this dask scheduler has no streamdr, or another version than this process, "
+            "and cannot read its messages; install the same version there, restart it, and run again"
         )
 
 
 def _ended(future: Future[Any], seconds: float) -> bool:
-    """Wait for a future to be decided, well or badly, for so many seconds; whether it is."""
+    """Wait up to `seconds` for a future. Return whether it has finished or failed."""
     try:
         future.exception(timeout=seconds)
     except TimeoutError:
@@ -250,7 +250,7 @@ def _ended(future: Future[Any], seconds: float) -> bool:
     return True
 
 
-def _deserted(client: Client, seconds: float) -> EngineError:
+def _no_workers(client: Client, seconds: float) -> EngineError:
     return EngineError(
         f"{_address(client)}: the dask scheduler has had no workers for {seconds:g} seconds; start some "
         "(dask worker ADDRESS), and run again"
@@ -259,8 +259,8 @@ def _deserted(client: Client, seconds: float) -> EngineError:
 
 def _disconnected(client: Client) -> EngineError:
     return EngineError(
-        f"{_address(client)}: the connection to the dask scheduler was lost and did not come back; see "
-        "whether it still runs, and run again: work goes on at the last checkpoint"
+        f"{_address(client)}: the connection to the dask scheduler was lost and did not come back; check "
+        "that it still runs, and run again: the run continues from the last checkpoint"
     )
 
 
@@ -269,12 +269,12 @@ def _address(client: Client) -> str:
     return str(scheduler.address) if scheduler is not None else "dask"
 
 
-def _itself(value: Any) -> Any:
+def _identity_function(value: Any) -> Any:
     return value
 
 
 def _uncounted(lines: int) -> None:
-    """Stands for counting lines, on a worker."""
+    """Count nothing, since a worker reports whole tasks only."""
 
 
 def _never() -> bool:

@@ -1,9 +1,9 @@
-"""What a process computes with: its versions, and a digest of streamdr's own code.
+"""The identity of the code of a process: versions of packages, and a digest of the source of streamdr.
 
-Two processes that differ here may differ in the last bits of what they compute, or altogether. A worker may
-join at any time, and have the code of another day under the same version: so every task brings along what
-it was made for, and refuses to run elsewhere. A process whose code was changed on disk after it was imported
-may run either: it is like no other.
+Two processes with different identities may compute different bits, or different results altogether. A worker
+may join at any time, and may have other code under the same version. So every task carries the identity that
+it was submitted with, and refuses to run in a process with another one. If the code on disk was changed after
+a process imported it, it is unknown which code the process runs, and its identity equals no other.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ import streamdr
 from streamdr.errors import EngineError
 
 Identity = tuple[tuple[str, str], ...]
-"""Names, and what they stand for here."""
+"""Names of packages with their versions, and the digest of the code."""
 
 _PACKAGES = ("streamdr", "numpy", "scipy", "zarr", "numcodecs")
-"""Those that bits depend on."""
+"""The packages that the bits of results depend on."""
 _CODE = "code"
 _CHANGED = "changed "
 
 
 class ForeignWorkerError(EngineError):
-    """A worker that computes with other code than this process does."""
+    """A worker runs other code than this process."""
 
 
 @cache
 def identity() -> Identity:
-    """What this process computes with: worked out once, when what it computes with has been imported."""
+    """Return the identity of this process, computed once, after its code has been imported."""
     return identity_now()
 
 
 def identity_now() -> Identity:
-    """What this process would compute with, as far as it has been imported."""
+    """Return the identity of this process, computed now."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     versions = ((name, _version(name)) for name in _PACKAGES)
     return (("python", python), *versions, (_CODE, _source_digest(Path(streamdr.__file__).parent)))
 
 
 def run_as(expected: Identity, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a task, if this process is one of those that it was made for."""
+    """Run a task, if this process has the expected identity."""
     if (found := identity()) != expected:
         raise ForeignWorkerError(difference(_here(), found, expected))
     return function(*arguments)
 
 
 def difference(worker: str, there: Identity, here: Identity) -> str:
-    """How a worker differs from this process, in words."""
+    """Return a message that says how a worker differs from this process."""
     theirs = dict(there)
     differing = [name for name, ours in here if theirs.get(name) != ours and name != _CODE]
     differences = [
@@ -70,13 +70,13 @@ def difference(worker: str, there: Identity, here: Identity) -> str:
         differences = [f"other code of streamdr under the same version ({code[:12]}, here {ours[:12]})"]
     return (
         f"{worker}: this worker has {', '.join(differences)}, and results would not be the same bits; "
-        "install the same versions on every worker, start it again, and run again: work goes on at the last "
-        "checkpoint"
+        "install the same versions on every worker, restart it, and run again: the run continues from the "
+        "last checkpoint"
     )
 
 
 def _here() -> str:
-    """The address of this worker, or the number of a process that is none of a cluster."""
+    """Return the address of this worker, or the PID of a process outside of a cluster."""
     from distributed import get_worker
 
     try:
@@ -93,7 +93,7 @@ def _version(package: str) -> str:
 
 
 def _source_digest(package: Path) -> str:
-    """A digest of the source of a package: every module's name and text. Flows compute nothing themselves."""
+    """Return a digest of the names and the source of all modules, except flows, which compute nothing."""
     digest = hashlib.sha256()
     flows = package / "flows"
     for file in sorted(file for file in package.rglob("*.py") if not file.is_relative_to(flows)):

@@ -1,6 +1,6 @@
-"""Keys by which the parts of one cluster know each other: made for it, and forgotten with it.
+"""TLS keys of one cluster: created for it, and removed with it.
 
-They stay in memory, or in a folder of this user alone where other machines have to find them.
+They stay in memory, or in a private folder of this user if other machines need them.
 """
 
 from __future__ import annotations
@@ -31,43 +31,44 @@ _PLAIN = re.compile(r"[\w@%+=:,./-]+")
 
 
 def keys_in_memory(tls: TLS | None) -> Security:
-    """The keys that were given, or new ones, for processes that this one starts."""
+    """Return the given keys, or new ones, for processes that this process starts."""
     return Security.temporary() if tls is None else certificates(tls)
 
 
 def keys_in_files(tls: TLS | None, shared: str, stack: ExitStack) -> Security:
-    """The keys that were given, or new ones, for jobs on other machines that see the folder `shared`."""
+    """Return the given keys, or new ones, for jobs on other machines that can read the folder `shared`."""
     if tls is None:
-        above = Path(os.path.expanduser(os.path.expandvars(shared)))
-        _sweep(above)
-        tls = _made(above, stack)
+        parent = Path(os.path.expanduser(os.path.expandvars(shared)))
+        _sweep(parent)
+        tls = _created(parent, stack)
     for file in asdict(tls).values():
-        # The script of a job is shell, and has these paths in it as they are.
+        # The script of a job is a shell script, and contains these paths without quoting.
         if not _PLAIN.fullmatch(file):
             raise ParameterError(
                 "tls",
-                f"{file}: has characters in it that mean something to the shell of a job; give keys a path "
-                "of letters, digits and @%+=:,./-_",
+                f"{file}: has characters that are special in the shell of a job; give the keys a path of "
+                "letters, digits and @%+=:,./-_",
             )
     return certificates(tls)
 
 
-def _made(above: Path, stack: ExitStack) -> TLS:
-    made = Security.temporary()
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=above))
+def _created(parent: Path, stack: ExitStack) -> TLS:
+    """Create keys in a private folder, which is removed with the stack."""
+    security = Security.temporary()
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
     files = {name: folder / f"{name}.pem" for name in _FILES}
-    texts = {files["ca"]: made.tls_ca_file, files["cert"]: made.tls_worker_cert}
-    texts |= {files["key"]: made.tls_worker_key, folder / _OWNER: json.dumps(asdict(Process.here()))}
+    texts = {files["ca"]: security.tls_ca_file, files["cert"]: security.tls_worker_cert}
+    texts |= {files["key"]: security.tls_worker_key, folder / _OWNER: json.dumps(asdict(Process.here()))}
     for file, text in texts.items():
         file.touch(mode=0o600)
         file.write_text(text, encoding="utf-8")
     return TLS(**{name: str(file) for name, file in files.items()})
 
 
-def _sweep(above: Path) -> None:
-    """Remove the keys of runs that were killed on this machine. Those of another are left to it."""
-    for folder in above.glob(f"{_PREFIX}*"):
+def _sweep(parent: Path) -> None:
+    """Remove the keys of runs that were killed on this machine. Those of other machines stay."""
+    for folder in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):
             if folder.is_symlink() or not _is_abandoned(read_regular(folder / _OWNER, _LARGEST_OWNER)):
                 continue
@@ -78,10 +79,10 @@ def _sweep(above: Path) -> None:
 
 def _is_abandoned(owner: bytes) -> bool:
     try:
-        said = json.loads(owner)
-        if not isinstance(said, Mapping) or type(said.get("pid")) is not int:
+        entries = json.loads(owner)
+        if not isinstance(entries, Mapping) or type(entries.get("pid")) is not int:
             return False
-        process = Process(**said)
+        process = Process(**entries)
         return process.is_near and not process.is_running
     except (ValueError, TypeError, OverflowError, RecursionError):
         return False

@@ -1,6 +1,6 @@
-"""Folders for the processes of a cluster, which nobody else on the machine can put anything into.
+"""Private folders for the processes of a cluster, in which no other user can write.
 
-A dask worker imports from its folder before all others. Where anybody can write there, anybody runs code.
+A dask worker imports modules from its folder first. A user who can write there can run code in the worker.
 """
 
 from __future__ import annotations
@@ -17,45 +17,47 @@ from streamdr.errors import ParameterError
 
 
 def private_folder(parent: str | None, stack: ExitStack) -> Path:
-    """A folder of this user alone, in `parent` or among the temporary files.
+    """Return a private folder of this user, in `parent` or in the directory for temporary files.
 
-    It is the same every time, so that dask finds what killed workers left in it, and clears that away.
+    It is the same folder every time, so that dask finds and removes the files of killed workers.
     """
-    above = Path(tempfile.gettempdir() if parent is None else parent).absolute()
-    if not above.is_dir():
-        raise ParameterError("cluster", f"{above}: is not a folder; give local_directory one that exists")
+    directory = Path(tempfile.gettempdir() if parent is None else parent).absolute()
+    if not directory.is_dir():
+        raise ParameterError(
+            "cluster", f"{directory}: is not a folder; give local_directory an existing folder"
+        )
     if os.name != "posix":
-        return above
-    _require_trusted(above)
-    folder = above / f"streamdr-{os.getuid()}"
+        return directory
+    _require_trusted(directory)
+    folder = directory / f"streamdr-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
         return folder
-    # Somebody else was there first, or opened it to others: nobody can foresee the name of this one.
-    other = Path(tempfile.mkdtemp(prefix="streamdr-", dir=above))
+    # Another user created it, or it is open to others. The name of a new folder cannot be predicted.
+    other = Path(tempfile.mkdtemp(prefix="streamdr-", dir=directory))
     stack.callback(shutil.rmtree, other, ignore_errors=True)
     return other
 
 
-def _require_trusted(above: Path) -> None:
-    """Refuse folders in which somebody else could put another folder into the place of ours."""
+def _require_trusted(directory: Path) -> None:
+    """Refuse a directory in which another user could replace our folder by a different one."""
     administrator = os.stat("/").st_uid
-    for folder in (above.resolve(), *above.resolve().parents):
+    for folder in (directory.resolve(), *directory.resolve().parents):
         found = folder.stat()
         shared = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_own(found.st_gid))
         replaceable = shared and not found.st_mode & stat.S_ISVTX
         if found.st_uid not in (0, administrator, os.getuid()) or replaceable:
             raise ParameterError(
                 "cluster",
-                f"{folder}: others could put their code there, and workers import from below it; give "
+                f"{folder}: other users can write there, and workers import code from below it; give "
                 "local_directory a folder of your own, or set TMPDIR",
             )
 
 
 def _is_own(group: int) -> bool:
-    """Whether a group is the administrator's, or this user's alone."""
+    """Return whether a group is that of the administrator, or the private group of this user."""
     import grp
     import pwd
 
@@ -65,12 +67,12 @@ def _is_own(group: int) -> bool:
 
 
 def main() -> None:
-    """Print such a folder: the shell of a job asks for one where it runs."""
-    above = sys.argv[1] if len(sys.argv) > 1 else None
-    if above is not None:
-        os.makedirs(above, exist_ok=True)
+    """Print the path of a private folder. The shell of a job calls this on its machine."""
+    parent = sys.argv[1] if len(sys.argv) > 1 else None
+    if parent is not None:
+        os.makedirs(parent, exist_ok=True)
     try:
-        sys.stdout.write(f"{private_folder(above, ExitStack())}\n")
+        sys.stdout.write(f"{private_folder(parent, ExitStack())}\n")
     except ParameterError as error:
         sys.exit(str(error))
 

@@ -1,4 +1,4 @@
-"""Whether a job of a queue is over, in the queue's own words: dask submits and cancels jobs, no more."""
+"""Whether a job of a queue has ended, from the output of the queue: dask only submits and cancels jobs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _QUESTIONS: dict[str, tuple[str, str]] = {
     "HTCondorCluster": ("condor_q {} -autoformat JobStatus HoldReason", r"^$|^[345]\b"),
     "OARCluster": ("oarstat -s -j {}", r": (Terminated|Error)$"),
 }
-"""The command that asks after a job, and what it says of one that will start no worker any more."""
+"""The command that shows the state of a job, and a pattern of its output for a job that has ended."""
 
 
 def end_of(kind: str, job: str) -> str | None:
-    """What the queue of a kind of cluster says of a job that is over, on one line.
+    """Return what the queue of a kind of cluster reports about a job that has ended, on one line.
 
-    None for a job that waits or runs, and where the queue does not answer, or in words that are not known.
+    None if the job waits or runs, if the queue does not answer, or if its answer is not recognised.
     """
-    question, over = _QUESTIONS[kind]
+    question, ended = _QUESTIONS[kind]
     try:
         answer = subprocess.run(
             question.format(job).split(),
@@ -39,5 +39,5 @@ def end_of(kind: str, job: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    said = " ".join((answer.stdout + b" " + answer.stderr).decode(errors="replace").split())
-    return (said or "it is not known any more") if re.search(over, said) else None
+    text = " ".join((answer.stdout + b" " + answer.stderr).decode(errors="replace").split())
+    return (text or "the queue does not know the job any more") if re.search(ended, text) else None

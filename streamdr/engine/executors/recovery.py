@@ -1,8 +1,8 @@
-"""Going on after a loss: as long as that gets work further, and a few times where it does not.
+"""Recovery after lost workers: restart as long as there is progress, and a few times without progress.
 
-A worker that dies takes tasks and results with it. What was written down is still there, and from there
-the work goes on. But a block may be what kills its workers. dask blames every task that a dead worker had,
-so after such a loss the next tasks run one at a time: the task that then kills its workers did it alone.
+When a worker dies, its tasks and results are lost. The work continues from the last checkpoint. But reading
+a block may be what kills the workers. dask blames every task of a dead worker. So after such a loss the next
+tasks run one at a time: a task that then kills its workers is identified.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from streamdr.engine.executors.base import Executor, Handle, KilledError, LostEr
 from streamdr.errors import DataError
 
 _TRIES = 3
-"""How often work may be lost at the same place."""
+"""How many times work may be lost without progress."""
 
 T = TypeVar("T")
 
 
 @dataclass
 class Recovery:
-    """The losses of one piece of work, and what follows from them."""
+    """Restarts the work of one pass or transform after losses."""
 
     engine: Executor
     progress: Progress
     name: str
-    """What is read, for errors."""
+    """The name of the source, for errors."""
     width: int
-    """How many tasks may be under way at once, when no task has killed its worker."""
+    """The number of tasks that may be submitted at a time, if no task has killed its worker."""
     first: int = field(default=-1, init=False)
-    """How many lines were done when the work began."""
+    """The number of lines that were done when the work began."""
     _reached: int = field(default=-1, init=False)
     _tries: int = field(default=0, init=False)
     _suspects: int = field(default=0, init=False)
@@ -41,11 +41,11 @@ class Recovery:
 
     @property
     def window(self) -> int:
-        """How many tasks may be under way at once."""
+        """The number of tasks that may be submitted at a time."""
         return 1 if self._suspects else self.width
 
     def retry(self, attempt: Callable[[], T]) -> T:
-        """Attempt work until it is done, or a loss is one too many."""
+        """Attempt work until it is done, or there were too many losses."""
         while True:
             try:
                 return attempt()
@@ -55,10 +55,10 @@ class Recovery:
                 self.engine.recover()
                 if isinstance(error, KilledError):
                     self._suspects = 2 * self.width
-                self.progress.message(f"{error}; going on from what is known")
+                self.progress.message(f"{error}; restarting from the last saved state")
 
     def begin(self, done: int) -> None:
-        """An attempt begins, with so many lines done."""
+        """Start an attempt, with `done` lines already done."""
         self._tries = self._tries + 1 if done <= self._reached else 1
         self._reached = max(done, self._reached)
         self.first = done if self.first < 0 else self.first
@@ -66,7 +66,7 @@ class Recovery:
     def watch(
         self, handles: Iterable[Handle], spans: Iterable[Span], axis: Axis = "rows"
     ) -> Iterator[Handle]:
-        """Pass on the handles of tasks, each of which reads the span beside it; name the one that kills."""
+        """Yield the handles of tasks. If one kills its workers, raise an error that names its span."""
         tasks = iter(handles)
         for span in spans:
             try:
@@ -77,8 +77,8 @@ class Recovery:
                     raise
                 raise DataError(
                     f"{self.name}: {axis} {span.start}-{span.stop - 1} killed every worker that read them, "
-                    f"{self._deaths} in all: by taking more memory than a worker has, or by crashing what "
-                    f"decodes them. See what the workers logged; mend these {axis}, store smaller chunks, or "
+                    f"{self._deaths} in all: they may need more memory than a worker has, or crash the "
+                    f"decoder. Check the logs of the workers; repair these {axis}, store smaller chunks, or "
                     "give workers more memory"
                 ) from error
             self._suspects = max(0, self._suspects - 1)

@@ -1,4 +1,4 @@
-"""Workers for those that ended for good: jobs whose time was up, processes that nobody restarts."""
+"""Replacement of workers that have ended for good: jobs that timed out, processes that are not restarted."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from streamdr.engine.executors.queues import end_of
 from streamdr.errors import EngineError
 
 _RESTART_SECONDS = 3.0
-"""How long a worker's process may be missing before its nanny is taken to have given up."""
+"""How long the process of a worker may be missing before its nanny counts as having given up."""
 _REFUSALS = 3
 """How often a queue may refuse the first jobs."""
 _DEATHS = 3
-"""How many jobs may end one after the other, each without its worker, while there is no worker at all."""
+"""How many jobs in a row may end before their workers start, while there is no worker at all."""
 _ASK_SECONDS = 30.0
 _AGAIN_SECONDS = 5.0
 _LONGEST_SECONDS = 600.0
 
 
 class WorkerReplacement:
-    """Looks after the workers of a cluster.
+    """Replaces the workers of a cluster that have ended for good.
 
-    A nanny starts its worker again when it dies, but gives up on one that dies while it starts. dask forgets
-    a job that its queue refuses: it is submitted again, and where not one was ever taken, that is an error.
-    Nor does it see that a job is over whose worker never came: another is submitted, a few times.
+    A nanny restarts a worker that dies, but gives up on one that dies while it starts. dask does not resubmit
+    a job that its queue refuses: it is submitted again here, and if no job was ever accepted, that is an
+    error. Nor does dask notice that a job has ended before its worker started: another job is submitted, a
+    few times.
     """
 
     def __init__(self, cluster: SpecCluster, name: str, hide: Callable[[str], str]) -> None:
@@ -44,7 +45,7 @@ class WorkerReplacement:
         self._next_question = time.monotonic() + _ASK_SECONDS
 
     def __call__(self) -> None:
-        """Look after them, once."""
+        """Check all workers once."""
         wanted, now = len(self._cluster.worker_spec), time.monotonic()
         for name, worker in list(self._cluster.workers.items()):
             if not isinstance(worker, Nanny) or worker.is_alive():
@@ -57,7 +58,7 @@ class WorkerReplacement:
         SpecCluster.scale(self._cluster, wanted)
 
     def _dismiss(self, name: Any) -> None:
-        """Close one that is no more; the cluster then misses it, and starts another of the same name."""
+        """Close a worker that has ended. The cluster then starts another with the same name."""
         if (worker := self._cluster.workers.pop(name, None)) is not None:
             loop: Any = self._cluster.loop
             loop.add_callback(worker.close)
@@ -72,7 +73,7 @@ class WorkerReplacement:
         except Exception as error:
             self._refusals += 1
             if self._refusals >= _REFUSALS and len(refused) == len(self._cluster.workers):
-                # Not chained: what a library says of its arguments may show them.
+                # Not chained: the message of a library may contain the arguments.
                 raise EngineError(
                     f"{self._name}: the queue refuses the jobs of workers: {self._hide(_reason(error))}; "
                     "check execution.cluster.arguments, or submit a job of this kind by hand"
@@ -81,7 +82,7 @@ class WorkerReplacement:
             self._next_submission = time.monotonic() + wait
 
     def _give_up_ended(self, now: float) -> None:
-        """Ask the queue, now and then, after the first job that has no worker. The others are younger."""
+        """Ask the queue from time to time about the oldest job without a worker."""
         present = {worker["name"] for worker in list(self._cluster.scheduler_info["workers"].values())}
         jobs = _jobs(self._cluster, Status.running)
         serving = {job.job_id for name, job in jobs.items() if present & _worker_names(self._cluster, name)}
@@ -92,7 +93,7 @@ class WorkerReplacement:
         if absent is None or now < self._next_question:
             return
         self._next_question = now + _ASK_SECONDS
-        if (said := end_of(self._name, jobs[absent].job_id)) is None:
+        if (report := end_of(self._name, jobs[absent].job_id)) is None:
             return
         jobs[absent].status = Status.failed
         self._dismiss(absent)
@@ -100,27 +101,27 @@ class WorkerReplacement:
         if self._deaths >= _DEATHS and not present:
             raise EngineError(
                 f"{self._name}: {self._deaths} jobs ended before their workers had started; the queue says "
-                f"of the last: {self._hide(said)}. See what they wrote (log_directory in "
-                "execution.cluster.arguments, or the folder in which they were submitted), and whether nodes "
-                "see the same Python, the same streamdr and shared_temp_directory"
+                f"of the last: {self._hide(report)}. Check their logs (log_directory in "
+                "execution.cluster.arguments, or the folder in which they were submitted), and check that "
+                "nodes have the same Python, the same streamdr and shared_temp_directory"
             )
 
 
 def forget_jobs(cluster: Any) -> None:
-    """Let a cluster end whatever became of its jobs: dask cancels them, and would miss a note that it did."""
+    """Mark all jobs as failed, so that a cluster can end even if its jobs have ended before."""
     for job in list(cluster.workers.values()) if isinstance(cluster, SpecCluster) else []:
         if isinstance(job, ProcessInterface):
             job.status = Status.failed
 
 
 def _jobs(cluster: SpecCluster, status: Status) -> dict[Any, Any]:
-    """The jobs of a cluster that are in a state, by their names: created is refused, running submitted."""
+    """Return the jobs of a cluster in a state, by name: `created` if refused, `running` if submitted."""
     workers = list(cluster.workers.items())
     return {name: job for name, job in workers if isinstance(job, ProcessInterface) and job.status == status}
 
 
 def _worker_names(cluster: SpecCluster, job: Any) -> set[str]:
-    """What the workers of a job are called: one like the job itself, or several numbered ones."""
+    """Return the names of the workers of a job: one with the name of the job, or several numbered ones."""
     return {f"{job}{suffix}" for suffix in cluster.worker_spec.get(job, {}).get("group", [""])}
 
 
@@ -129,6 +130,6 @@ async def _submitted(job: ProcessInterface) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """What the command that submits jobs said, on one line."""
-    said = str(error)
-    return " ".join((said.partition("stderr:")[2].strip() or said or type(error).__name__).split())
+    """Return the output of the command that submits jobs, on one line."""
+    text = str(error)
+    return " ".join((text.partition("stderr:")[2].strip() or text or type(error).__name__).split())

@@ -11,7 +11,7 @@ from streamdr.core.accumulator import Accumulator
 
 
 class Threads:
-    """A pool of threads in this process. Merging is done by the caller, which has nothing else to do."""
+    """A pool of threads in this process. The thread of the caller merges, since it is idle otherwise."""
 
     run = 1
 
@@ -23,16 +23,16 @@ class Threads:
         self._counting = Lock()
 
     def count(self, lines: int) -> None:
-        """Add the lines of a block that a task is done with."""
+        """Add the lines of a block that a task has read."""
         with self._counting:
             self._lines += lines
 
     def counted(self) -> int:
-        """How many lines all tasks are done with."""
+        """Return the number of lines that all tasks have read."""
         return self._lines
 
     def share(self, value: Any) -> Any:
-        """Threads see the value itself."""
+        """Return the value itself, since threads share memory."""
         return value
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
@@ -41,12 +41,12 @@ class Threads:
         return self._pool.submit(function, *values)
 
     def merge(self, earlier: Future[Any], later: Future[Any]) -> Future[Any]:
-        """Merge into the earlier one, here and now."""
+        """Merge into the earlier accumulator, in the calling thread."""
         earlier.result().merge(later.result())
         return earlier
 
     def place(self, accumulator: Accumulator) -> Future[Any]:
-        """Wrap a value as a finished task."""
+        """Return the value as a finished task."""
         handle: Future[Any] = Future()
         handle.set_result(accumulator)
         return handle
@@ -56,24 +56,24 @@ class Threads:
         return bool(wait([handle], timeout).done)
 
     def check(self, handle: Future[Any]) -> None:
-        """Raise what the task raised."""
+        """Raise the exception of the task, if it failed."""
         if (error := handle.exception()) is not None:
             raise error
 
     def result(self, handle: Future[Any]) -> Any:
-        """The task's value or exception."""
+        """Return the value of the task, or raise its exception."""
         return handle.result()
 
     def width(self, planned: int) -> int:
-        """What was planned was planned for threads."""
+        """Return the planned number."""
         return planned
 
     def cancel(self, handles: Iterable[Future[Any]]) -> None:
-        """Cancel what has not begun, wait for the rest."""
+        """Cancel tasks that have not begun, and wait for the others."""
         wait([handle for handle in handles if not handle.cancel()])
 
     def recover(self) -> None:
-        """Threads lose nothing that the process does not lose with them."""
+        """Do nothing: threads never lose results."""
 
     def close(self) -> None:
         """End the threads."""
