@@ -1,6 +1,6 @@
-"""The program as a user runs it: in a directory, with words, ending with a code.
+"""The program as a user runs it: in a directory, with arguments, ending with an exit code.
 
-`streamdr` is forked off a process that has already imported it, which saves a second each time; `SCRIPT`
+`streamdr` is forked from a process that has already imported it, which saves a second each time. `SCRIPT`
 is the installed program.
 """
 
@@ -45,7 +45,7 @@ class Outcome:
 
     @property
     def report(self) -> dict[str, Any]:
-        """The one JSON object on standard output, which holds nothing else."""
+        """The JSON object that is the whole standard output."""
         return json.loads(self.out)
 
     @property
@@ -81,7 +81,7 @@ def command(
     environment: Mapping[str, str] = MappingProxyType({}),
     largest_file: int = resource.RLIM_INFINITY,
 ) -> None:
-    """Be the program, from here on, and say what it says into two files."""
+    """Become the program, with its standard output and standard error in two files."""
     from streamdr.cli.app import main
 
     os.chdir(cwd)
@@ -94,7 +94,7 @@ def command(
 
 
 def write_config(place: Path, **sections: Mapping[str, Any]) -> Path:
-    """A configuration with one key a line, so that a test can say where a key is."""
+    """Write a configuration with one key per line, so that a test knows the line of a key."""
     lines = []
     defaults: dict[str, dict[str, Any]] = {
         "method": {"name": "pca", "n_components": 2},

@@ -1,4 +1,4 @@
-"""Schedulers and workers as processes of their own, and certificates made on the spot."""
+"""Dask schedulers and workers as separate processes, and new certificates."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import psutil
 from distributed import Client
 
 WORKERS_GONE_SECONDS = 120
-"""How long to wait, at most, for the end of processes that were told of it."""
+"""The longest time to wait for processes that were told to end."""
 
 
 @contextmanager
 def process(
     *words: str, directory: Path | None = None, prefix: Sequence[str] = ()
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that runs as long as this context, and its descendants with it."""
+    """Run a Python module inside the context. Its descendants are killed with it."""
     started = subprocess.Popen(
         [*prefix, sys.executable, "-m", *words],
         cwd=directory,
@@ -42,7 +42,7 @@ def process(
 
 @contextmanager
 def scheduler(file: Path, directory: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A scheduler that writes its address, on the loopback interface, to a file."""
+    """Run a scheduler on the loopback interface, which writes its address to a file."""
     words = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file))
     with process("distributed.cli.dask_scheduler", *words, directory=directory) as started:
         while not (file.exists() and file.read_text().endswith("}")):
@@ -52,12 +52,12 @@ def scheduler(file: Path, directory: Path | None = None) -> Iterator[subprocess.
 
 @contextmanager
 def worker(file: Path, directory: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker of the scheduler whose file this is, started in a directory whose packages come first."""
+    """Run a worker of the scheduler with this file, in a directory from which it imports packages first."""
     words = ("--host", "127.0.0.1", "--no-dashboard", "--nthreads", "1", "--scheduler-file", str(file))
     name = uuid.uuid4().hex
     with process("distributed.cli.dask_worker", *words, "--name", name, directory=directory) as started:
         with Client(address(file), set_as_default=False) as client:
-            # On a busy machine Python alone takes longer to start than a run waits for workers.
+            # On a busy machine, starting Python may take longer than a run waits for workers.
             while name not in client.run_on_scheduler(
                 lambda dask_scheduler: {worker.name for worker in dask_scheduler.workers.values()}
             ):
@@ -71,7 +71,7 @@ def address(file: Path) -> str:
 
 
 def descendants(pid: int | None = None) -> set[int]:
-    """The dask workers below a process, or this one. Others, such as those that share semaphores, stay."""
+    """Return the dask workers below a process, by default this one, without other helper processes."""
     found = set()
     with suppress(psutil.NoSuchProcess):
         for child in psutil.Process(pid).children(recursive=True):
@@ -89,7 +89,7 @@ def alive(pid: int) -> bool:
 
 
 def gone(pids: set[int]) -> bool:
-    """Whether processes ended, within the time that it may take. Not everybody's parent asks how they did."""
+    """Wait for processes, and return whether all ended in time. Zombies count as ended."""
     deadline = time.monotonic() + WORKERS_GONE_SECONDS
     while any(map(alive, pids)):
         if time.monotonic() > deadline:
@@ -99,7 +99,7 @@ def gone(pids: set[int]) -> bool:
 
 
 def certificates(place: Path, authority: str) -> dict[str, str]:
-    """An authority of its own, and a certificate that it signed, as `execution.tls` wants them."""
+    """Create a new authority and a certificate that it signed, with the keys of `execution.tls`."""
     place.mkdir()
     files = {name: str(place / f"{name}.pem") for name in ("ca", "cert", "key")}
     ca_key, request = str(place / "ca_key.pem"), str(place / "request.pem")

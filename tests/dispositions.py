@@ -1,4 +1,4 @@
-"""What a process ignores, its children ignore too: a shell's background job, or one that nohup started."""
+"""Processes that start with signals ignored, like background jobs of a shell or of nohup."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 IN_THE_BACKGROUND = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
-"""What jobs ignore that `nohup` or a shell script put into the background."""
+"""The signals that background jobs of `nohup` or of a shell script ignore."""
 
 
 @contextmanager
 def ignoring(*numbers: signal.Signals, action: signal.Handlers = signal.SIG_IGN) -> Iterator[None]:
-    """Let a process that is started in this block begin with signals ignored."""
+    """Ignore signals in this context, so that processes started in it begin with them ignored."""
     before = {number: signal.signal(number, action) for number in numbers}
     try:
         yield
@@ -23,7 +23,7 @@ def ignoring(*numbers: signal.Signals, action: signal.Handlers = signal.SIG_IGN)
 
 @contextmanager
 def starting(*, ignored: tuple[signal.Signals, ...] = ()) -> Iterator[None]:
-    """Let a process begin with these signals ignored, and no others, wherever the tests were started."""
+    """Let processes begin with these signals ignored and no others, however the tests were started."""
     others = (number for number in IN_THE_BACKGROUND if number not in ignored)
     with ignoring(*others, action=signal.SIG_DFL), ignoring(*ignored):
         yield

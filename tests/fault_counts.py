@@ -1,6 +1,6 @@
-"""How many faults of each kind are tried: a few by default, hundreds with `pytest -m faults`.
+"""The number of injected faults of each kind: a few by default, hundreds with `pytest -m faults`.
 
-`STREAMDR_FAULTS_WORKER_KILLS=10` changes how many of one kind, and `STREAMDR_FAULTS_SEED=7` draws other ones.
+`STREAMDR_FAULTS_WORKER_KILLS=10` sets the number of one kind, and `STREAMDR_FAULTS_SEED=7` sets the seed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PREFIX = "fault: "
 
 
 def pieces(kind: str, *, few: Sequence[int], full: int, size: int) -> pytest.MarkDecorator:
-    """Parametrize a test by `count` and `seed`: `few` by default, on request `full` in pieces of a size."""
+    """Parametrize a test by `count` and `seed`: `few` by default, and with -m faults `full` in pieces."""
     name = f"STREAMDR_FAULTS_{kind.upper().replace(' ', '_')}"
     wanted, first = int(os.environ.get(name, full)), int(os.environ.get("STREAMDR_FAULTS_SEED", 0))
     cases = [pytest.param(count, first + i, id=f"{count}-seed{first + i}") for i, count in enumerate(few)]
@@ -27,7 +27,7 @@ def pieces(kind: str, *, few: Sequence[int], full: int, size: int) -> pytest.Mar
 
 
 class Tally:
-    """Counts for the summary. They travel with the report of the test, from whichever process ran it."""
+    """Counts faults for the summary. The counts are in the report of the test, whichever process ran it."""
 
     def __init__(self, record: Callable[[str, object], None]) -> None:
         self._record = record
@@ -37,7 +37,7 @@ class Tally:
 
 
 def summary(stats: Mapping[str, Sequence[Any]]) -> str:
-    """One line with the counts of all tests, and how many tests of them failed; empty without any."""
+    """Return a line with the counts of all tests and the number of failed tests, or an empty string."""
     counts, failed = Counter[str](), 0
     for outcome in ("passed", "failed"):
         for report in stats.get(outcome, ()):

@@ -1,4 +1,4 @@
-"""What tests of fits share: small stores, fits, the bits of a model, stops in the middle of a pass."""
+"""Helpers for tests of fits: small stores, fits, the bits of a model, stops in the middle of a pass."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from streamdr.engine import fitting
 
 
 def stored(place: Path, values: np.ndarray, chunks: tuple[int, ...] = (40, 5)) -> Path:
-    """Write an array to a store of its own."""
+    """Write an array to a new store."""
     zarr.create_array(place, shape=values.shape, chunks=chunks, dtype=values.dtype)[...] = values
     return place
 
 
 def grown(path: Path, values: np.ndarray) -> None:
-    """Append to a store what it lacks of some values."""
+    """Append the missing last rows of some values to a store."""
     array = zarr.open_array(path, mode="r+")
     before = array.shape[0]
     array.resize(values.shape)
@@ -47,13 +47,13 @@ def fit(
 
 
 def bits(model: Model) -> dict[str, Any]:
-    """All that a model is: arrays as bytes, numbers as they are."""
+    """Return all fields of a model, arrays as bytes."""
     found = {field.name: getattr(model, field.name) for field in fields(cast(Any, model))}
     return {name: x.tobytes() if isinstance(x, np.ndarray) else x for name, x in found.items()}
 
 
 class StopAfter(Silent):
-    """Asks the run to stop once so many rows were folded."""
+    """Stops the run when `rows` rows were folded."""
 
     def __init__(self, rows: float) -> None:
         self.left = rows
@@ -66,7 +66,7 @@ class StopAfter(Silent):
 
 
 class StopsInNewPass(Silent):
-    """Asks the run to stop when the first task is done of a pass of which nothing was known."""
+    """Stops the run after the first task of a pass that is not resumed."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()

@@ -1,4 +1,4 @@
-"""Commands that are killed, wherever they are, and started again until one comes to its end."""
+"""Commands that are killed at any moment, and started again until one succeeds."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from narrowing import present
 _PATIENCE_SECONDS = 300
 _STEPS = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.utime"}
 _REMOVING = {"os.remove", "os.rmdir", "os.utime"}
-"""What succeeds on a disk that is full."""
+"""The operations that succeed on a full disk."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class Started:
-    """A command under way, the process that was started and the one that does its work, within a block.
+    """A running command: its supervisor and its worker process, which end with the context.
 
-    With `last_step`, it changes the file system that many times, and kills itself before the next change; or,
-    with `failing`, every later change to what is below `cwd` fails with that number of an error.
+    With `last_step`, it kills itself before the change to the file system after that many changes. With
+    `failing` too, it is not killed: every later change below `cwd` fails with this error number.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Started:
         self._directory = tempfile.TemporaryDirectory()
         self._streams = [Path(self._directory.name, name) for name in ("out", "err")]
         for stream in self._streams:
-            stream.touch()  # some are killed before they can say anything
+            stream.touch()  # some are killed before they write anything
         self._alive, theirs = WARM.Pipe(duplex=False)
         arguments = (theirs, list(map(str, words)), cwd, self._streams, last_step, failing)
         self._process = WARM.Process(target=_lead, args=arguments)
@@ -62,16 +62,16 @@ class Started:
 
     @property
     def worker(self) -> int:
-        """The process that does the work, or the one that was started as long as it is the only one."""
+        """The PID of the worker process, or of the supervisor as long as there is no worker."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
         return int((children.read_text().split() or [str(self.pid)])[0])
 
     def ends_within(self, seconds: float) -> bool:
-        """Whether its last process ends in that time: the pipe that all of them hold is then closed."""
+        """Return whether all processes end in that time. Then the pipe that all of them hold is closed."""
         return self._alive.poll(seconds)
 
     def kill(self, whom: str) -> None:
-        """End `all` processes at once, or the `parent` or the `worker` alone: none may outlive it."""
+        """Kill `all` processes at once, or only the `parent` or the `worker`, and wait for all to end."""
         with suppress(ProcessLookupError, FileNotFoundError):  # it has just ended
             if whom == "all":
                 os.killpg(self.pid, signal.SIGKILL)
@@ -80,7 +80,7 @@ class Started:
         assert self.ends_within(_PATIENCE_SECONDS), f"a process lives on after {whom} was killed"
 
     def outcome(self) -> Outcome:
-        """Wait for its end: what it said, and its exit code."""
+        """Wait for the end of the command. Return its output and its exit code."""
         assert self.ends_within(_PATIENCE_SECONDS)
         self._process.join()
         return Outcome(present(self._process.exitcode), *(stream.read_text() for stream in self._streams))
@@ -88,17 +88,17 @@ class Started:
 
 @dataclass(frozen=True)
 class Survived:
-    """How often a command was killed, what the last kill left behind, and how the run after it ended."""
+    """The number of kills of a command, the files after the last kill, and the outcome of the last run."""
 
     kills: int
     left: set[str]
     outcome: Outcome
     seconds: float
-    """How long that last run took."""
+    """The duration of the last run."""
 
 
 def harass(*words: str | Path, cwd: Path, longest: float, chance: random.Random) -> Survived:
-    """Kill a command after a random time, again and again, until one run is faster than that."""
+    """Kill a command after a random time, repeatedly, until one run ends before it is killed."""
     kills, left = 0, set[str]()
     while True:
         with Started(*words, cwd=cwd) as run:
@@ -113,7 +113,7 @@ def harass(*words: str | Path, cwd: Path, longest: float, chance: random.Random)
 
 
 def timed(*words: str | Path, cwd: Path) -> float:
-    """How long a command takes that nobody disturbs."""
+    """Return how long a command takes without disturbance."""
     with Started(*words, cwd=cwd) as run:
         began = time.monotonic()
         outcome = run.outcome()
@@ -122,7 +122,7 @@ def timed(*words: str | Path, cwd: Path) -> float:
 
 
 def tree(place: Path) -> set[str]:
-    """All files and directories, the ledger's entries by one name: theirs depend on where the input is."""
+    """Return the names of all files. Ledger entries get one name, since keys depend on the input path."""
     paths = (path.relative_to(place) for path in place.rglob("*"))
     return {
         str(path.with_name("entry.npz") if path.match(".streamdr-ledger/[!.]*.npz") else path)
@@ -131,7 +131,7 @@ def tree(place: Path) -> set[str]:
 
 
 def chunks(place: Path) -> dict[str, bytes]:
-    """The values in all outputs in a place, without what every writing says anew."""
+    """Return the chunks of all outputs in a folder, without metadata, which contains the time of writing."""
     return {
         str(file.relative_to(place)): file.read_bytes() for file in place.glob("*/*/c/**/*") if file.is_file()
     }
@@ -154,7 +154,7 @@ def _lead(
         if not changes or (failing is not None and event in _REMOVING):
             return
         if failing is not None and not str(os.path.abspath(os.fsdecode(arguments[0]))).startswith(str(cwd)):
-            return  # the program's own streams and caches
+            return  # the output streams and caches of the program
         if next(steps) > last_step:
             if failing is None:
                 os.killpg(0, signal.SIGKILL)

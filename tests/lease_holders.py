@@ -1,6 +1,6 @@
-"""Processes that hold leases, and do as a test tells them over a pipe.
+"""Processes that hold leases, and receive commands from a test over a pipe.
 
-They are forked off a server that has already imported what they need, so that there can be many.
+They are forked from a server that has already imported their modules, so that there can be many.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WARM = multiprocessing.get_context("forkserver")
 
 
 class Holder:
-    """A process that holds the lease of a target, with something staged for it."""
+    """A process that holds the lease of a target, with staged work for it."""
 
     def __init__(self, target: Path, *, seconds: float, key: str | None = None) -> None:
         self._pipe, theirs = _WARM.Pipe()
@@ -45,17 +45,17 @@ class Holder:
         self.signal(signal.SIGKILL)
         self.process.join()
 
-    def tell(self, order: str) -> Any:
-        """`publish`, `work`, `wait until lost` or `leave`: what came of it."""
-        self.begin(order)
+    def do(self, command: str) -> Any:
+        """Send a command (`publish`, `work`, `wait until lost` or `leave`), and return its result."""
+        self.begin(command)
         return self._pipe.recv()
 
-    def begin(self, order: str) -> None:
-        """Tell, and do not wait for what comes of it."""
-        self._pipe.send(order)
+    def begin(self, command: str) -> None:
+        """Send a command, and do not wait for its result."""
+        self._pipe.send(command)
 
     def ended(self) -> Any:
-        """What came of an order that was begun."""
+        """Wait for a command that was begun, and return its result."""
         return self._pipe.recv()
 
 
@@ -66,31 +66,31 @@ def _hold(pipe: Connection, target: Path, seconds: float, key: str | None) -> No
     ):
         write_output(staging.path, "holder")
         pipe.send(lease.token)
-        orders: dict[str, Callable[[], Any]] = {
+        commands: dict[str, Callable[[], Any]] = {
             "publish": staging.publish,
             "work": _work,
             "wait until lost": lease.lost.wait,
         }
-        while (order := pipe.recv()) != "leave":
+        while (command := pipe.recv()) != "leave":
             try:
-                pipe.send(orders[order]())
+                pipe.send(commands[command]())
             except StoreError as error:
                 pipe.send(str(error))
     pipe.send(None)
 
 
 def _work() -> None:
-    """Keep Python's lock for a second, as LAPACK does for as long as it takes: no other thread can run."""
+    """Hold the GIL for a second, as LAPACK does during a decomposition, so that no other thread can run."""
     ctypes.PyDLL(None).usleep(1_000_000)
 
 
 def write_output(path: Path, word: str) -> None:
-    """A minimal output, told apart by a word."""
+    """Write a minimal output, which is identified by a word."""
     write_record(path, "embedding", {"word": word}, complete=True)
 
 
 def race(target: Path, log: Path, *, racers: int, rounds: int) -> None:
-    """Let many processes contend for one target, each until it had it so often, and ends while it has it."""
+    """Let many processes contend for one target. Each takes it `rounds` times, and ends while it holds it."""
     process = _WARM.Process(target=_start_racers, args=(target, log, racers, rounds))
     process.start()
     process.join()
@@ -107,7 +107,7 @@ def _start_racers(target: Path, log: Path, racers: int, rounds: int) -> None:
             finally:
                 os._exit(1)
         children.append(child)
-    # Nobody waits for the first to end before the last has started: the dead are there to be taken for alive.
+    # Children are not reaped before all have started: zombies must not be mistaken for living processes.
     sys.exit(any(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
 
 

@@ -1,4 +1,4 @@
-"""What a test knows of a value and its type does not say: checked, and thereby known to mypy."""
+"""Checks that narrow the type of a value, for mypy."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ T = TypeVar("T")
 
 
 def checked(kind: type[T], value: object) -> T:
-    """The value, which is of this kind."""
-    assert isinstance(value, kind), f"{value!r} is no {kind.__name__}"
+    """Return the value, which must be an instance of `kind`."""
+    assert isinstance(value, kind), f"{value!r} is not a {kind.__name__}"
     return value
 
 
 def present(value: T | None) -> T:
-    """The value, which is not None."""
+    """Return the value, which must not be None."""
     assert value is not None
     return value
 
 
 def array_in(group: zarr.Group, name: str) -> zarr.Array:
-    """The array of this name in a group."""
+    """Return the array of this name in a group."""
     return checked(zarr.Array, group[name])
 
 
 def values_of(array: zarr.Array) -> Array:
-    """All values of an array."""
+    """Return all values of an array."""
     return checked(np.ndarray, array[...])

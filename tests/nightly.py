@@ -1,4 +1,4 @@
-"""An input that grows from night to night, and runs over it."""
+"""An input that grows between runs, as if it were processed every night."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streamdr.workflow.reports import RunReport
 
 
 class Heard(Silent):
-    """Remembers what is said aloud."""
+    """Records the messages of a run."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -32,7 +32,7 @@ class Heard(Silent):
 
 
 def correlated(n_rows: int, n_cols: int, seed: int = 0, dtype: str = "f4") -> np.ndarray:
-    """Rows with a few strong directions, so that more of them hardly move a model."""
+    """Return rows with a few strong directions, so that more rows hardly change a model."""
     rng = np.random.default_rng(seed)
     strong = rng.normal(size=(n_rows, 3)) @ (rng.normal(size=(3, n_cols)) * [[9.0], [6.0], [3.0]])
     return (strong + 0.1 * rng.normal(size=(n_rows, n_cols)) + 5.0).astype(dtype)
@@ -40,7 +40,7 @@ def correlated(n_rows: int, n_cols: int, seed: int = 0, dtype: str = "f4") -> np
 
 @dataclass
 class Nights:
-    """A directory with an input, its configuration, and what comes of it."""
+    """A directory with an input, its configuration, and its outputs."""
 
     root: Path
     values: np.ndarray
@@ -48,7 +48,7 @@ class Nights:
     said: list[str] = field(default_factory=list)
 
     def write(self, rows: int, **layout: Any) -> None:
-        """Begin with so many rows."""
+        """Write the first `rows` rows."""
         layout = {"chunks": (100, self.values.shape[1])} | layout
         array = zarr.create_array(
             self.root / "x.zarr", shape=(rows, *self.values.shape[1:]), dtype=self.values.dtype, **layout
@@ -56,14 +56,14 @@ class Nights:
         array[:] = self.values[:rows]
 
     def grow(self, rows: int) -> None:
-        """Append until there are so many rows."""
+        """Append until there are `rows` rows."""
         array = zarr.open_array(self.root / "x.zarr", mode="r+")
         before = array.shape[0]
         array.resize((rows, *self.values.shape[1:]))
         array[before:] = self.values[before:rows]
 
     def stage(self, **sections: dict[str, Any]) -> pipeline.RunContext:
-        """What the configuration asks for, with some sections changed."""
+        """Return the run context of the configuration, with some sections changed."""
         config: dict[str, dict[str, Any]] = {
             "input": {"path": str(self.root / "x.zarr")},
             "method": {"name": "pca", "n_components": 3},
@@ -82,12 +82,12 @@ class Nights:
         return report
 
     def model(self) -> dict[str, np.ndarray]:
-        """The arrays of the model that is there."""
+        """Return the arrays of the saved model."""
         return arrays_of(self.root / "out/model.zarr")
 
 
 def arrays_of(place: Location | Backend) -> dict[str, np.ndarray]:
-    """The arrays of a model."""
+    """Return the arrays of a saved model."""
     model = store.load_model(place).model
     return {name: value for name, value in vars(model).items() if isinstance(value, np.ndarray)}
 

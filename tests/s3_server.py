@@ -1,4 +1,4 @@
-"""An S3 server on the loopback interface, in a process of its own, and buckets in it."""
+"""An S3 server on the loopback interface, in a separate process, and its buckets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a user sets."""
+        """The environment variables that a user sets."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": KEY,
@@ -42,7 +42,7 @@ class Server:
         }
 
     def requests(self) -> list[str]:
-        """The requests so far, as in `GET /bucket/key HTTP/1.1`."""
+        """Return the requests so far, such as `GET /bucket/key HTTP/1.1`."""
         lines = self.log.read_text().splitlines()
         return [line.split('"')[1] for line in lines if "HTTP/1.1" in line and line.count('"') >= 2]
 
@@ -81,7 +81,7 @@ class Bucket:
         )
 
     def upload(self, path: Path, name: str | None = None) -> str:
-        """Copy a directory into the bucket; its address."""
+        """Copy a directory into the bucket, and return its address."""
         name = name or path.name
         for file in path.rglob("*"):
             if file.is_file():
@@ -103,7 +103,7 @@ class Bucket:
 
 @contextmanager
 def serve(directory: Path, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """A server that is ready, until the end of the block."""
+    """Run a server until the end of the context."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Addresses that hold a secret in every place where people write one."""
+"""Addresses that contain a secret, in every place where users write one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The program with a C library preloaded that lets a system call fail: a disk that is full, an I/O error.
+"""The program with a preloaded C library that lets system calls fail, like a full disk or an I/O error.
 
-Commands are forked off a process that has the library and has already imported the program.
+Commands are forked from a process that has the library and has already imported the program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TESTS = Path(__file__).parent.parent
 
 
 class Shim:
-    """A process that runs commands in which calls fail, within a block."""
+    """A process that runs commands in which system calls fail. It ends with the context."""
 
     def __init__(self, directory: Path) -> None:
         library = _compiled(directory)
@@ -56,22 +56,22 @@ class Shim:
         at: int = _NEVER,
         once: bool = False,
     ) -> tuple[Outcome, int]:
-        """Run a command whose calls on files below `cwd` fail, from the one with a number on.
+        """Run a command whose calls on files below `cwd` fail, from call number `at` on, or only that one.
 
         Returns
         -------
         tuple of Outcome and int
-            What a user sees of it, and how many such calls there were.
+            The outcome of the command, and the number of such calls.
         """
         with tempfile.TemporaryDirectory() as directory:
             streams = [str(Path(directory, name)) for name in ("out", "err")]
-            order = {"words": words, "cwd": str(cwd), "streams": streams, "writes": calls == "write"}
-            order |= {"error": error, "at": at, "once": once}
+            request = {"words": words, "cwd": str(cwd), "streams": streams, "writes": calls == "write"}
+            request |= {"error": error, "at": at, "once": once}
             stdin, stdout = present(self._server.stdin), present(self._server.stdout)
-            stdin.write(json.dumps(order) + "\n")
+            stdin.write(json.dumps(request) + "\n")
             stdin.flush()
-            said = json.loads(stdout.readline())
-            return Outcome(said["code"], *(Path(stream).read_text() for stream in streams)), said["count"]
+            answer = json.loads(stdout.readline())
+            return Outcome(answer["code"], *(Path(stream).read_text() for stream in streams)), answer["count"]
 
 
 def _compiled(directory: Path) -> Path:
@@ -89,12 +89,12 @@ def _serve() -> None:
     shim = ctypes.CDLL(None)
     shim.shim_count.restype = ctypes.c_ulonglong
     for line in sys.stdin:
-        order: dict[str, Any] = json.loads(line)
-        at = ctypes.c_ulonglong(order["at"])
-        shim.shim_arm(order["cwd"].encode(), order["writes"], at, order["error"], order["once"])
+        request: dict[str, Any] = json.loads(line)
+        at = ctypes.c_ulonglong(request["at"])
+        shim.shim_arm(request["cwd"].encode(), request["writes"], at, request["error"], request["once"])
         child = os.fork()
         if child == 0:
-            command(order["words"], Path(order["cwd"]), [Path(stream) for stream in order["streams"]])
+            command(request["words"], Path(request["cwd"]), [Path(stream) for stream in request["streams"]])
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         sys.stdout.write(json.dumps({"code": code, "count": shim.shim_count()}) + "\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Commands that are disturbed, and must end with what the same command makes when nobody disturbs it."""
+"""Commands that are disturbed, and must end with the same files as without disturbance."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from killing import Survived, chunks, harass, timed, tree
 from nightly import correlated
 
 Make = Callable[[Path], object]
-"""Puts into a place what a command needs."""
+"""Writes the input and the configuration of a command into a folder."""
 
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """A place with all that a command makes, and how long it took."""
+    """A folder with the outputs of a command that was not disturbed, and its duration."""
 
     place: Path
     seconds: float
@@ -32,13 +32,13 @@ def undisturbed(words: list[str], make: Make, place: Path) -> Undisturbed:
 
 
 def require_same(place: Path, whole: Path, about: object = None) -> None:
-    """All files and all values in a place are those of the undisturbed one."""
+    """Check that all files and all values in a folder are those of the undisturbed one."""
     assert tree(place) == tree(whole), about
     assert chunks(place / "out") == chunks(whole / "out"), about
 
 
 def survive(words: list[str], make: Make, kills: int, seed: int, root: Path) -> list[Survived]:
-    """Kill a command until it was killed so many times, in as many places as that takes."""
+    """Run a command in new folders, with kills at random times, until there were enough kills."""
     whole = undisturbed(words, make, root / "undisturbed")
     chance, longest, rounds = random.Random(seed), whole.seconds, list[Survived]()
     while sum(survived.kills for survived in rounds) < kills:
@@ -54,7 +54,7 @@ def survive(words: list[str], make: Make, kills: int, seed: int, root: Path) -> 
     return rounds
 
 
-# Commands whose data is so little that they spend their time on leases, checkpoints and publishing
+# Commands with so little data that they spend their time on leases, checkpoints and publishing
 
 
 def small(place: Path, rows: int = 350) -> None:
@@ -64,7 +64,7 @@ def small(place: Path, rows: int = 350) -> None:
 
 
 def grown(place: Path, rows: int = 500) -> None:
-    """Outputs of what the input was, before rows were appended."""
+    """Write outputs, and then append rows to their input."""
     small(place)
     succeed("run", "config.yaml", cwd=place)
     array = zarr.open_array(place / "x.zarr", mode="r+")
@@ -73,7 +73,7 @@ def grown(place: Path, rows: int = 500) -> None:
 
 
 def changed(place: Path) -> None:
-    """Outputs of two configurations, of which both have changed."""
+    """Write outputs of two configurations with another value of an option."""
     small(place)
     (place / "configs").mkdir()
     for k in (1, 2):

@@ -1,8 +1,8 @@
-"""Whoever kills a command, at any moment, need only start it again: nothing is lost, left over or different.
+"""A command that was killed at any moment can be started again: nothing is lost, left over or different.
 
-Each test disturbs one command until it was killed so many times. What it ends with, all files and all values,
-must be what the same command makes when nobody disturbs it. When exactly a kill strikes depends on the
-machine; the delays are drawn by the seed in the name of the test.
+Each test kills one command a given number of times. In the end all files and all values must be those of the
+same command without disturbance. The exact moment of a kill depends on the machine; the delays are drawn with
+the seed in the name of the test.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ALL_BYTES = CHUNK_ROWS * CHUNKS * ROW_BYTES
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> Path:
-    """A quarter of a gigabyte that takes a few megabytes: most of its chunks are links to the first three."""
+    """A quarter of a gigabyte in a few megabytes: most of its chunks are links to the first three."""
     path = tmp_path_factory.mktemp("data") / "x.zarr"
     array = zarr.create_array(
         path, shape=(CHUNK_ROWS * CHUNKS, COLS), chunks=(CHUNK_ROWS, COLS), dtype="float32", compressors=None
@@ -52,24 +52,24 @@ def configure(place: Path, store: Path, **method: object) -> None:
 
 
 @pieces("driver kills", few=[3], full=60, size=20)
-def test_a_fit_that_is_killed(count, seed, store, tmp_path, tally):
+def test_a_killed_fit_is_resumed(count, seed, store, tmp_path, tally):
     words = ["fit", "config.yaml", "--json"]
     for survived in survive(words, lambda place: configure(place, store), count, seed, tmp_path):
-        noted = "out/.streamdr-ledger/entry.npz" in survived.left
-        assert (survived.outcome.report["bytes_read"] < ALL_BYTES) == noted
+        checkpointed = "out/.streamdr-ledger/entry.npz" in survived.left
+        assert (survived.outcome.report["bytes_read"] < ALL_BYTES) == checkpointed
         tally("driver kills", survived.kills)
 
 
 @pieces("driver kills many passes", few=[], full=40, size=10)
-def test_a_fit_of_many_passes_that_is_killed(count, seed, store, tmp_path, tally):
+def test_a_killed_fit_of_many_passes_is_resumed(count, seed, store, tmp_path, tally):
     words = ["fit", "config.yaml", "--json"]
     rounds = survive(words, lambda place: configure(place, store, solver="krylov"), count, seed, tmp_path)
     tally("driver kills", sum(survived.kills for survived in rounds))
 
 
 @pieces("driver kills transform", few=[3], full=60, size=20)
-def test_a_transform_that_is_killed(count, seed, store, tmp_path, tally):
-    """What was written is not read again, down to the chunk."""
+def test_a_killed_transform_is_resumed(count, seed, store, tmp_path, tally):
+    """Rows whose chunks were written are not read again."""
     fitted = tmp_path / "fitted"
     fitted.mkdir()
     configure(fitted, store)
@@ -104,7 +104,7 @@ ROWS = {"pca": 400, "metric_mds": 300, "classical_mds": 1000, "sparse_kernel_pca
 
 
 def small(place: Path, method: dict[str, Any]) -> None:
-    """Little data for a method, which writes down whatever it can."""
+    """Write a small input for a method, with a checkpoint after every task."""
     rows = ROWS.get(method["name"], 6000)
     values = correlated(rows, 10)
     options: dict[str, Any] = {"path": "x.zarr"}
@@ -123,13 +123,13 @@ def small(place: Path, method: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method["name"])
 @pieces("driver kills method", few=[], full=4, size=4)
-def test_a_run_of_any_method_that_is_killed(method, count, seed, tmp_path, tally):
+def test_a_killed_run_of_any_method_is_resumed(method, count, seed, tmp_path, tally):
     words = ["run", "config.yaml", "--json"]
     rounds = survive(words, lambda place: small(place, method), count, seed, tmp_path)
     tally("driver kills", sum(survived.kills for survived in rounds))
 
 
-def test_one_who_waits_tells_of_work_that_was_killed_and_how_to_go_on(store, tmp_path):
+def test_the_supervisor_reports_a_killed_worker_and_how_to_continue(store, tmp_path):
     configure(tmp_path, store)
     with Started("fit", "config.yaml", cwd=tmp_path) as running:
         while not list(tmp_path.glob("out/.streamdr-ledger/*.npz")):

@@ -1,4 +1,4 @@
-"""A disk that is full, from any write on: one clear error, and a next run that ends well, given space."""
+"""A disk that is full from any write on gives one clear error, and the next run with free space succeeds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def require_one_clear_error(outcome: Outcome, about: object) -> None:
 
 
 @pieces("full disks in steps", few=[1, 1], full=30, size=10)
-def test_a_disk_that_is_full_from_some_change_to_the_file_system_on(count, seed, tmp_path, tally):
+def test_a_disk_that_is_full_from_some_file_system_change_on_gives_one_clear_error(
+    count, seed, tmp_path, tally
+):
     chance = random.Random(seed)
     words, make = PUBLISHING[chance.choice(list(PUBLISHING))]
     whole = undisturbed(words, make, tmp_path / "undisturbed").place
@@ -56,8 +58,8 @@ def test_a_disk_that_is_full_from_some_change_to_the_file_system_on(count, seed,
 @pytest.mark.faults
 @pytest.mark.parametrize("command", PUBLISHING)
 @pytest.mark.parametrize("first", range(1, STRIDE + 1))
-def test_a_disk_that_is_full_from_some_write_on(command, first, shim, tmp_path, tally):
-    """All tests of a command together fill the disk at each of its writes."""
+def test_a_disk_that_is_full_from_some_write_on_gives_one_clear_error(command, first, shim, tmp_path, tally):
+    """All parametrizations of a command together fill the disk at each of its writes."""
     words, make = PUBLISHING[command]
     whole = undisturbed(words, make, tmp_path / "undisturbed").place
     (tmp_path / "counted").mkdir()
@@ -80,9 +82,9 @@ def test_a_disk_that_is_full_from_some_write_on(command, first, shim, tmp_path, 
 
 @contextmanager
 def mounted(place: Path, kilobytes: int) -> Iterator[None]:
-    """A small disk of its own in a directory."""
+    """Mount a small file system at a directory."""
     if os.geteuid() != 0:
-        pytest.fail("a disk of its own can be mounted by root only: run this test as root")
+        pytest.fail("only root can mount a file system: run this test as root")
     place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", place], check=True)
     try:
@@ -92,7 +94,7 @@ def mounted(place: Path, kilobytes: int) -> Iterator[None]:
 
 
 @pieces("full file systems", few=[], full=12, size=4)
-def test_a_file_system_that_is_really_full(count, seed, tmp_path, tally):
+def test_a_file_system_that_is_really_full_gives_one_clear_error(count, seed, tmp_path, tally):
     words, make = PUBLISHING["small"]
     whole = undisturbed(words, make, tmp_path / "undisturbed").place
     needed = sum(file.stat().st_blocks for file in whole.rglob("*") if file.is_file()) // 2

@@ -1,4 +1,4 @@
-"""Reads or writes that fail with EIO, one or all from then on: the same bits, or one clear error."""
+"""Reads or writes that fail with EIO, once or from then on, give the same bits or one clear error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def require_one_clear_error(outcome, about: object) -> None:
 
 
 @pieces("io errors in steps", few=[1], full=20, size=10)
-def test_changes_to_the_file_system_that_fail(count, seed, tmp_path, tally):
+def test_failing_changes_to_the_file_system_give_one_clear_error(count, seed, tmp_path, tally):
     chance = random.Random(seed)
     words, make = PUBLISHING[chance.choice(list(PUBLISHING))]
     whole = undisturbed(words, make, tmp_path / "undisturbed").place
@@ -50,7 +50,7 @@ def test_changes_to_the_file_system_that_fail(count, seed, tmp_path, tally):
 @pytest.mark.parametrize("calls", ["read", "write"])
 @pytest.mark.parametrize("command", PUBLISHING)
 @pieces("io errors", few=[], full=20, size=5)
-def test_calls_that_fail(command, calls, count, seed, shim, tmp_path, tally):
+def test_failing_reads_or_writes_give_one_clear_error(command, calls, count, seed, shim, tmp_path, tally):
     words, make = PUBLISHING[command]
     whole = undisturbed(words, make, tmp_path / "undisturbed").place
     counted, chance = tmp_path / "counted", random.Random(seed)

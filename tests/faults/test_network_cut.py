@@ -1,6 +1,6 @@
-"""Two hosts, and a cable between them that is pulled while a run goes on.
+"""Two hosts, and a network cable between them that is unplugged during a run.
 
-The hosts are network namespaces of this machine, which only root can make.
+The hosts are network namespaces of this machine, which only root can create.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Host:
 
     @property
     def prefix(self) -> list[str]:
-        """What a command line begins with that runs on this host."""
+        """The beginning of a command line that runs on this host."""
         return ["ip", "netns", "exec", self.name]
 
 
@@ -53,7 +53,7 @@ class Hosts:
     far: Host
 
     def pull(self) -> None:
-        """Take the cable out. The near host still believes in its route, as with a real cable far away."""
+        """Unplug the cable at the far host. The near host keeps its route, as with a remote failure."""
         ip("-n", self.far.name, "link", "set", self.far.cable, "down")
 
     def plug(self) -> None:
@@ -63,7 +63,7 @@ class Hosts:
 @contextmanager
 def two_hosts() -> Iterator[Hosts]:
     if os.geteuid() != 0:
-        pytest.fail("network namespaces can be made by root only: run this test as root")
+        pytest.fail("only root can create network namespaces: run this test as root")
     number = os.getpid()
     near = Host(f"streamdr-near-{number}", f"sdn{number}", SCHEDULER)
     far = Host(f"streamdr-far-{number}", f"sdf{number}", "10.203.77.2")
@@ -86,7 +86,7 @@ def two_hosts() -> Iterator[Hosts]:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> Path:
-    """A quarter of a gigabyte that takes a few megabytes: most of its chunks are links to the first three."""
+    """A quarter of a gigabyte in a few megabytes: most of its chunks are links to the first three."""
     path = tmp_path_factory.mktemp("data") / "x.zarr"
     array = zarr.create_array(
         path, shape=(CHUNK_ROWS * CHUNKS, COLS), chunks=(CHUNK_ROWS, COLS), dtype="float32", compressors=None
@@ -117,7 +117,7 @@ def undisturbed(store, tmp_path_factory) -> dict[str, bytes]:
 
 @contextmanager
 def cluster(hosts: Hosts, workers: list[Host]) -> Iterator[None]:
-    """A scheduler on the near host, and workers where they are wanted."""
+    """Run a scheduler on the near host, and workers on some hosts."""
     at = ("--port", str(PORT), "--no-dashboard")
     with ExitStack() as stack:
         words = ("distributed.cli.dask_scheduler", "--host", SCHEDULER, *at)
@@ -140,7 +140,7 @@ def started(host: Host, place: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 CASES = {
-    # where the driver is, where the workers are, and for how many seconds the cable is out
+    # the host of the driver, the hosts of the workers, and for how many seconds the cable is unplugged
     "a moment": ("near", ["near", "far"], 2.0),
     "half the workers": ("near", ["near", "far"], 60.0),
     "all workers": ("near", ["far"], 60.0),
@@ -149,7 +149,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_cut_between_two_hosts(case, store, undisturbed, tmp_path, tally):
+def test_a_network_cut_between_two_hosts_does_no_harm(case, store, undisturbed, tmp_path, tally):
     driver, workers, seconds = CASES[case]
     configure(tmp_path, store, scheduler=f"tcp://{SCHEDULER}:{PORT}", insecure=True)
     with two_hosts() as hosts, ExitStack() as stack:
@@ -169,11 +169,11 @@ def test_a_cut_between_two_hosts(case, store, undisturbed, tmp_path, tally):
                 error = json.loads(out)["error"]
                 assert error["kind"] == "EngineError", error
                 assert "Traceback" not in err
-        # Whatever came of it, the next run ends well, with a cluster that was started anew.
+        # Whatever the outcome, the next run with a new cluster succeeds.
         with cluster(hosts, [hosts.near, hosts.far]):
             again = stack.enter_context(started(at[driver], tmp_path))
             out, err = again.communicate(timeout=PATIENCE_SECONDS)
         assert again.returncode == 0, err
     assert chunks(tmp_path / "out") == undisturbed
     if case in ("a moment", "half the workers"):
-        assert run.returncode == 0, "a lost worker is no reason to give up"
+        assert run.returncode == 0, "a lost worker must not fail the run"

@@ -1,4 +1,4 @@
-"""Two runs at once, that begin at random moments: one or both end well, the other is refused in words."""
+"""Two concurrent runs that begin at random moments: one or both succeed, the other is refused clearly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from surviving import require_same, undisturbed
 
 
 def place_for_two(place: Path) -> None:
-    """Two configurations: of one input and one ledger, with outputs of their own."""
+    """Write two configurations with one input and one ledger, but separate outputs."""
     write_store(place / "x.zarr", correlated(60_000, 32), chunks=(4_000, 32))
     for name in ("one", "two"):
         write_config(
@@ -39,7 +39,7 @@ PAIRS = {
 
 
 @pieces("overlapping pairs", few=[2], full=70, size=14)
-def test_two_runs_that_overlap(count, seed, tmp_path, tally):
+def test_two_overlapping_runs_do_not_harm_each_other(count, seed, tmp_path, tally):
     chance = random.Random(seed)
     whole = undisturbed(["run", "one.yaml"], place_for_two, tmp_path / "undisturbed")
     succeed("run", "two.yaml", cwd=whole.place)
@@ -71,7 +71,7 @@ def test_two_runs_that_overlap(count, seed, tmp_path, tally):
 
 
 @pytest.mark.faults
-def test_many_at_once(tmp_path, tally):
+def test_many_concurrent_runs_do_not_harm_each_other(tmp_path, tally):
     whole = undisturbed(["run", "one.yaml"], place_for_two, tmp_path / "undisturbed")
     place = tmp_path / "many"
     shutil.copytree(whole.place, place, ignore=shutil.ignore_patterns("out"))

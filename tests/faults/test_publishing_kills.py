@@ -1,4 +1,4 @@
-"""Kills while outputs are published, at random moments and between any two changes to the file system."""
+"""Kills during publishing, at random moments and between any two changes to the file system."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from killing import Started
 from surviving import PUBLISHING, require_same, survive, undisturbed
 
 STRIDE = 10
-"""On request each piece kills at every tenth step, and all pieces together at all of them."""
+"""With -m faults each parametrization kills at every tenth step, and all of them together at every step."""
 
 
 @pytest.mark.parametrize("command", PUBLISHING)
 @pieces("publishing kills", few=[], full=40, size=10)
-def test_publishing_that_is_killed_at_random(command, count, seed, tmp_path, tally):
+def test_publishing_that_is_killed_at_random_is_completed_by_the_next_run(
+    command, count, seed, tmp_path, tally
+):
     words, make = PUBLISHING[command]
     rounds = survive([*words, "--json"], make, count, seed, tmp_path)
     tally("publishing kills", sum(survived.kills for survived in rounds))
@@ -28,7 +30,9 @@ def test_publishing_that_is_killed_at_random(command, count, seed, tmp_path, tal
     ("first", "every"),
     [(9, 47), *(pytest.param(2 + i, STRIDE, marks=pytest.mark.faults) for i in range(STRIDE))],
 )
-def test_a_kill_between_any_two_changes_to_the_file_system(command, first, every, tmp_path, tally):
+def test_a_kill_between_any_two_changes_to_the_file_system_does_no_harm(
+    command, first, every, tmp_path, tally
+):
     words, make = PUBLISHING[command]
     before, whole = tmp_path / "before", undisturbed(words, make, tmp_path / "undisturbed").place
     before.mkdir()

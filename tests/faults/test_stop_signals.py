@@ -1,4 +1,4 @@
-"""Signals at random moments: the exit code says which, the last line says how to go on."""
+"""Signals at random moments: the exit code shows the signal, and the last line says how to continue."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 def work(place: Path) -> None:
-    """What takes half a second after Python has started."""
+    """Write an input for a run of half a second."""
     write_store(place / "x.zarr", correlated(200_000, 32), chunks=(4_000, 32))
     execution = {"workers": 1, "checkpoint_seconds": 0.02}
     output = {"embedding": "out/z.zarr"}
     write_config(place, input={"path": "x.zarr"}, output=output, execution=execution)
 
 
-def require_nothing_of_ours_in_a_traceback(err: str) -> None:
-    """Python itself shows a traceback of Ctrl-C while it starts, before any of the program has run."""
+def require_no_traceback_in_streamdr(err: str) -> None:
+    """Check that no traceback shows code of streamdr. Python shows one for Ctrl-C while it starts."""
     assert not re.search(r'File ".*/streamdr/(?!__)', err), err
 
 
 @pieces("signals", few=[2], full=100, size=10)
-def test_a_run_that_is_signalled_at_a_random_moment(count, seed, tmp_path, tally):
+def test_a_run_that_is_signalled_at_a_random_moment_is_resumed(count, seed, tmp_path, tally):
     words, chance = ["run", "config.yaml"], random.Random(seed)
     whole = undisturbed(words, work, tmp_path / "undisturbed").place
     place = tmp_path / "place"
@@ -64,10 +64,10 @@ def test_a_run_that_is_signalled_at_a_random_moment(count, seed, tmp_path, tally
             sent += 1
             tally("signals")
         _, err = process.communicate(timeout=PATIENCE_SECONDS)
-        # Before the program listens, the system ends it in silence, or Python does with a code of 1.
+        # Before the program handles signals, the system ends it silently, or Python ends with exit code 1.
         assert process.returncode in (0, 128 + number, -number, 1), err
         assert process.returncode != 1 or "KeyboardInterrupt" in err, err
-        require_nothing_of_ours_in_a_traceback(err)
+        require_no_traceback_in_streamdr(err)
         assert "\nerror: " not in err, err
         if process.returncode == 128 + number and err:
             assert "run: streamdr run config.yaml" in err.splitlines()[-1]
@@ -77,12 +77,12 @@ def test_a_run_that_is_signalled_at_a_random_moment(count, seed, tmp_path, tally
 
 @pytest.mark.faults
 @pytest.mark.parametrize("number", NUMBERS)
-def test_a_signal_that_comes_while_the_program_is_still_imported(number, tally):
+def test_a_signal_during_the_import_of_the_program_shows_no_traceback_in_it(number, tally):
     for delay in np.linspace(0.0, 1.0, 20):
         process = subprocess.Popen([*PROGRAM, "--version"], stderr=subprocess.PIPE, text=True)
         time.sleep(delay)
         process.send_signal(number)
         tally("signals")
         _, err = process.communicate(timeout=PATIENCE_SECONDS)
-        require_nothing_of_ours_in_a_traceback(err)
+        require_no_traceback_in_streamdr(err)
         assert process.returncode in (0, 1, -number, 128 + number)

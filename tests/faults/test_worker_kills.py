@@ -1,4 +1,4 @@
-"""Dask workers that are killed at random, one or all, while they run or start: no bit changes."""
+"""Dask workers are killed at random, one or all, while they run or start: no bit changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def path(tmp_path_factory):
 
 
 class Killer(Silent):
-    """Kills workers, at random, while a pass goes on: one of them or all, whether they run or still start."""
+    """Kills random workers during a pass: one of them or all, running or starting."""
 
     def __init__(self, kills, seed, tally):
         self.left = kills
@@ -57,7 +57,7 @@ class Killer(Silent):
 
 
 @pieces("worker kills", few=[2], full=80, size=10)
-def test_a_fit_whose_workers_are_killed(path, tmp_path, count, seed, tally):
+def test_a_fit_whose_workers_are_killed_gives_the_same_bits(path, tmp_path, count, seed, tally):
     undisturbed = fitting.fit(KRYLOV, open_source(path), Execution(workers=2)).model
     killer = Killer(count, seed, tally)
     settings = Execution(cluster=TWO, ledger=tmp_path / "ledger", checkpoint_seconds=1e-9)
@@ -67,7 +67,7 @@ def test_a_fit_whose_workers_are_killed(path, tmp_path, count, seed, tally):
 
 
 @pieces("worker kills no ledger", few=[], full=12, size=3)
-def test_a_fit_without_a_ledger_whose_workers_are_killed(path, count, seed, tally):
+def test_a_fit_without_a_ledger_whose_workers_are_killed_gives_the_same_bits(path, count, seed, tally):
     undisturbed = fitting.fit(KRYLOV, open_source(path), Execution(workers=2)).model
     killer = Killer(count, seed, tally)
     model = fitting.fit(KRYLOV, open_source(path), Execution(cluster=TWO), progress=killer).model
@@ -76,7 +76,7 @@ def test_a_fit_without_a_ledger_whose_workers_are_killed(path, count, seed, tall
 
 
 @pieces("worker kills transform", few=[1], full=12, size=3)
-def test_a_transform_whose_workers_are_killed(path, tmp_path, count, seed, tally):
+def test_a_transform_whose_workers_are_killed_gives_the_same_rows(path, tmp_path, count, seed, tally):
     model = fitting.fit(COVARIANCE, open_source(path), Execution(workers=2)).model
     there, killer = tmp_path / "scores.zarr", Killer(count, seed, tally)
     fitting.transform(model, open_source(path), there, Execution(cluster=TWO), attributes={}, progress=killer)

@@ -98,8 +98,8 @@ def test_the_error_of_the_second_run_names_the_first(target: Path) -> None:
     refusal = re.escape(f"{target}: is being written by another run ({who}); ")
     with pytest.raises(BusyError, match=refusal), leased([target]):
         pytest.fail("two runs hold one lease")
-    assert first.tell("publish") is None
-    assert first.tell("leave") is None
+    assert first.do("publish") is None
+    assert first.do("leave") is None
     assert word(target) == "holder"
     assert contents(target.parent) == ["z.zarr"]
 
@@ -158,11 +158,11 @@ def test_a_run_that_was_suspended_past_its_lease_cannot_publish(target: Path, ke
         assert lease.token > sleeper.token
         publish(target, "second", lease, key=key)
         sleeper.signal(signal.SIGCONT)
-        said = sleeper.tell("publish")
+        said = sleeper.do("publish")
         assert said.startswith(f"{target}: was taken over, by another run (process {os.getpid()} on ")
         assert said.endswith("nothing of this run was published to it")
-        assert sleeper.tell("wait until lost")
-        sleeper.tell("leave")
+        assert sleeper.do("wait until lost")
+        sleeper.do("leave")
         lease.check()
     assert word(target) == "second"
     assert contents(target.parent) == ["z.zarr"]
@@ -174,8 +174,8 @@ def test_a_suspended_run_cannot_publish_after_its_successor_has_ended(target: Pa
     with taken_over(target) as lease:
         publish(target, "second", lease)
     sleeper.signal(signal.SIGCONT)
-    assert "was taken over, its lease was removed" in sleeper.tell("publish")
-    sleeper.tell("leave")
+    assert "was taken over, its lease was removed" in sleeper.do("publish")
+    sleeper.do("leave")
     assert word(target) == "second"
     assert contents(target.parent) == ["z.zarr"]
 
@@ -186,8 +186,8 @@ def test_a_suspended_run_that_was_not_taken_over_continues(target: Path) -> None
     while not claim_in(target).is_over:
         pass
     sleeper.signal(signal.SIGCONT)
-    assert sleeper.tell("publish") is None
-    sleeper.tell("leave")
+    assert sleeper.do("publish") is None
+    sleeper.do("leave")
     assert word(target) == "holder"
 
 
@@ -199,8 +199,8 @@ def test_a_run_that_is_too_busy_to_renew_its_lease_keeps_it(target: Path) -> Non
         with pytest.raises(BusyError), leased([target]):
             pytest.fail("the lease was taken from a living run")
     assert busy.ended() is None
-    assert busy.tell("publish") is None
-    busy.tell("leave")
+    assert busy.do("publish") is None
+    busy.do("leave")
     assert word(target) == "holder"
 
 
@@ -355,7 +355,7 @@ def test_a_file_that_never_was_a_lease_is_not_replaced(target: Path, content: by
     lease_file(target).write_bytes(content)
     message = r"\.z\.zarr\.lease: (is not a lease|it has 100,000 bytes)"
     with pytest.raises(StoreError, match=message), leased([target], seconds=SHORT):
-        pytest.fail("somebody's file was taken for a lease")
+        pytest.fail("a foreign file was taken for a lease")
     assert lease_file(target).read_bytes() == content
     lease_file(target).unlink()
     with leased([target], seconds=SHORT) as lease:
