@@ -14,7 +14,6 @@ from streamdr.core.blocks import Array
 
 LABELS = "labels"
 LabelKind = Literal["text", "int64", "float64"]
-KINDS: tuple[LabelKind, ...] = ("text", "int64", "float64")
 CHUNK_ROWS = 65_536
 
 

@@ -183,7 +183,7 @@ class Staging(StagedOutput[Path]):
         if found := ours.foreign_in_staging(self.path, self._kind):
             raise StoreError(
                 f"{self.path}: is not continued, since {ours.foreign_reason(found)}; move that elsewhere, or "
-                "remove the folder to begin anew"
+                "remove the folder to start again"
             )
 
     def _claim_path(self) -> int:
