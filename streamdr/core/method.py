@@ -30,6 +30,14 @@ class Pass:
     """Rows that the method has in memory, to be used instead of the data."""
 
 
+def cost_factor(n_products: int, n_cols: int) -> int:
+    """The cost factor of a pass that multiplies each row by `n_products` vectors.
+
+    Moments take `n_cols` products per row. Up to four times as many count as usual work.
+    """
+    return max(1, n_products // (4 * n_cols))
+
+
 class Model(Protocol):
     """The immutable result: a frozen dataclass whose fields are arrays, scalars, lists of those and None.
 

@@ -16,7 +16,7 @@ from streamdr.core.progress import Progress
 from streamdr.data.ingest.appending import Appending, appending, require_columns
 from streamdr.data.ingest.conversion import convert, target_dtype
 from streamdr.data.ingest.formats import open_table
-from streamdr.data.ingest.table import Grid, Options, Stream, Table
+from streamdr.data.ingest.table import ArrayFile, Options, Stream, Table
 from streamdr.errors import ConfigError, DataError
 from streamdr.store import Staging, check_output
 from streamdr.store.arrays import ArrayLayout, Index
@@ -135,8 +135,8 @@ def _create(
         stored = target_dtype(source, table.dtype, options.dtype)
         check_output(dest, kind="ingested", inputs=[source], overwrite=overwrite)
         with Staging(dest, kind="ingested", overwrite=overwrite) as staging:
-            if isinstance(table, Grid):
-                layout = _copy_grid(source, table, staging.path, stored, chunk_rows, progress)
+            if isinstance(table, ArrayFile):
+                layout = _copy_array_file(source, table, staging.path, stored, chunk_rows, progress)
             else:
                 writer = RowWriter(
                     staging.path,
@@ -177,8 +177,8 @@ def _append(source: Path, dest: Path, options: Options, progress: Progress) -> I
         )
         with open_table(source, options) as table:
             stored = target_dtype(source, table.dtype, layout.dtype)
-            if isinstance(table, Grid):
-                layout = _append_grid(source, table, target, progress)
+            if isinstance(table, ArrayFile):
+                layout = _append_array_file(source, table, target, progress)
             else:
                 layout = _append_stream(source, table, target, stored, progress)
         rows = target.matrix.whole_rows + layout.shape[0]
@@ -187,8 +187,8 @@ def _append(source: Path, dest: Path, options: Options, progress: Progress) -> I
     return _report(dest, layout, written, rows - rows_before, table, options.labels)
 
 
-def _append_grid(source: Path, table: Grid, target: Appending, progress: Progress) -> ArrayLayout:
-    """Write the rows of a grid, after those of the incomplete chunk, to the staging directory."""
+def _append_array_file(source: Path, table: ArrayFile, target: Appending, progress: Progress) -> ArrayLayout:
+    """Write the rows of an array, after those of the incomplete chunk, to the staging directory."""
     _require_rows(source, table)
     require_columns(source, table.shape[1:], target)
     n_tail = target.matrix.shape[0] - target.matrix.whole_rows
@@ -246,10 +246,15 @@ def _report(
     )
 
 
-def _copy_grid(
-    source: Path, table: Grid, group: Path, dtype: np.dtype[Any], chunk_rows: int | None, progress: Progress
+def _copy_array_file(
+    source: Path,
+    table: ArrayFile,
+    group: Path,
+    dtype: np.dtype[Any],
+    chunk_rows: int | None,
+    progress: Progress,
 ) -> ArrayLayout:
-    """Write a grid to a new array, and return its layout."""
+    """Write an array to a new zarr array, and return its layout."""
     _require_rows(source, table)
 
     def values(region: Index) -> Array:
@@ -260,8 +265,8 @@ def _copy_grid(
     return layout
 
 
-def _require_rows(source: Path, table: Grid) -> None:
-    """Raise an error if a grid is empty or a single number."""
+def _require_rows(source: Path, table: ArrayFile) -> None:
+    """Raise an error if an array is empty or a single number."""
     if not table.shape:
         raise DataError(f"{source}: holds a single number, not a matrix; check that this is the right file")
     if 0 in table.shape:

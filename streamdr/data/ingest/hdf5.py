@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdr.core.blocks import Array
-from streamdr.data.ingest.table import Grid, Options
+from streamdr.data.ingest.table import ArrayFile, Options
 from streamdr.data.zarr.decompression import encoded_limit, inflate
 from streamdr.data.zarr.grid import ChunkGrid
 from streamdr.errors import DataError, InputError
@@ -31,7 +31,7 @@ _DAMAGED = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowE
 
 
 @contextmanager
-def open_hdf5(path: Path, options: Options) -> Iterator[Grid]:
+def open_hdf5(path: Path, options: Options) -> Iterator[ArrayFile]:
     """Open the dataset that the options name, or the only dataset of the file."""
     with _naming(path):
         file = h5py.File(path, "r")
@@ -53,7 +53,7 @@ def open_hdf5(path: Path, options: Options) -> Iterator[Grid]:
                     "the file is damaged, or was compressed by a filter that is not installed"
                 ) from error
 
-        yield Grid(shape, dtype, read, chunks)
+        yield ArrayFile(shape, dtype, read, chunks)
 
 
 @contextmanager

@@ -10,13 +10,13 @@ import numpy as np
 
 from streamdr.core.blocks import Array
 from streamdr.core.files import map_npy
-from streamdr.data.ingest.table import Grid, Options
+from streamdr.data.ingest.table import ArrayFile, Options
 from streamdr.errors import DataError
 from streamdr.store.arrays import Index
 
 
 @contextmanager
-def open_npy(path: Path, options: Options) -> Iterator[Grid]:
+def open_npy(path: Path, options: Options) -> Iterator[ArrayFile]:
     """Open a .npy file of any numeric type, byte order and memory order."""
 
     def read(region: Index) -> Array:
@@ -27,4 +27,4 @@ def open_npy(path: Path, options: Options) -> Iterator[Grid]:
         array = map_npy(path)
     except ValueError as error:
         raise DataError(f"{path}: cannot be read as .npy ({error}); save it again with numpy.save") from error
-    yield Grid(array.shape, array.dtype, read)
+    yield ArrayFile(array.shape, array.dtype, read)

@@ -37,7 +37,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Grid:
+class ArrayFile:
     """An array of which any region can be read. Its first axis holds the samples."""
 
     shape: tuple[int, ...]
@@ -76,7 +76,7 @@ class Stream:
     """Messages for the user about the choice of columns."""
 
 
-Table = Grid | Stream
+Table = ArrayFile | Stream
 
 
 def listed(names: Sequence[str], limit: int = 12) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import Array, MatrixSpec, Part
-from streamdr.core.method import Pass
+from streamdr.core.method import Pass, cost_factor
 from streamdr.errors import DataError
 from streamdr.methods.kernel_pca.eigen import (
     EigenvalueFloor,
@@ -33,7 +33,7 @@ from streamdr.methods.kernel_pca.landmarks import clustered, rpcholesky, uniform
 from streamdr.methods.kernel_pca.model import KernelPCAModel
 from streamdr.methods.kernel_pca.moments import KernelMoments
 from streamdr.methods.kernel_pca.parameters import kernel_evaluator
-from streamdr.methods.kernel_pca.routes import cost_factor, is_single, sample_parts
+from streamdr.methods.kernel_pca.routes import is_single, sample_parts
 from streamdr.statistics.sample import Sample
 from streamdr.statistics.sampling import draw_sample, has_enough
 

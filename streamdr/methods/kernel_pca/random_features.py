@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from streamdr.core.blocks import MatrixSpec
-from streamdr.core.method import Pass
+from streamdr.core.method import Pass, cost_factor
 from streamdr.methods.kernel_pca.eigen import (
     NegativeEigenvalues,
     Whitening,
@@ -21,7 +21,7 @@ from streamdr.methods.kernel_pca.model import KernelPCAModel
 from streamdr.methods.kernel_pca.moments import KernelMoments
 from streamdr.methods.kernel_pca.nystrom import Fit, draw_pool
 from streamdr.methods.kernel_pca.parameters import kernel_evaluator
-from streamdr.methods.kernel_pca.routes import cost_factor, is_single
+from streamdr.methods.kernel_pca.routes import is_single
 
 if TYPE_CHECKING:
     from streamdr.methods.kernel_pca.kernel_pca import KernelPCA

@@ -8,7 +8,7 @@ import numpy as np
 
 from streamdr.core.blocks import MatrixSpec, Part
 from streamdr.core.byte_sizes import format_bytes
-from streamdr.core.method import Phase, Route
+from streamdr.core.method import Phase, Route, cost_factor
 from streamdr.methods.kernel_pca.features import SIDE_BYTES
 from streamdr.methods.kernel_pca.kernels import KERNELS, Kernel
 from streamdr.methods.kernel_pca.moments import TILE_BYTES
@@ -27,11 +27,6 @@ _CITY_BLOCK = 8.0
 def is_single(method: KernelPCA | SparseKernelPCA, data: MatrixSpec) -> bool:
     """Whether products are taken in single precision."""
     return method.precision == "mixed" and data.working == np.float32
-
-
-def cost_factor(n_columns: int, n_cols: int) -> int:
-    """The work for a value of the data that becomes several features, relative to a product."""
-    return max(1, n_columns // (4 * n_cols))
 
 
 def exact(method: KernelPCA, data: MatrixSpec) -> Route:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from streamdr.core.blocks import Block, MatrixSpec, Span
-from streamdr.core.method import Pass
+from streamdr.core.method import Pass, cost_factor
 from streamdr.errors import DataError
 from streamdr.methods.kernel_pca.eigen import EigenvalueFloor, Whitening, held_out_error, nystrom_axes
 from streamdr.methods.kernel_pca.evaluators import NamedKernel, Pool, column_origin, median_gamma, symmetric
@@ -18,7 +18,7 @@ from streamdr.methods.kernel_pca.kernels import Kernel
 from streamdr.methods.kernel_pca.moments import KernelMoments
 from streamdr.methods.kernel_pca.nystrom import Fit, choose, draw_pool_and_rest, needs_double
 from streamdr.methods.kernel_pca.parameters import grid, grid_size
-from streamdr.methods.kernel_pca.routes import cost_factor, is_single
+from streamdr.methods.kernel_pca.routes import is_single
 
 if TYPE_CHECKING:
     from streamdr.methods.kernel_pca.kernel_pca import KernelPCA

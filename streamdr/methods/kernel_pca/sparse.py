@@ -12,7 +12,7 @@ import scipy.linalg
 
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import Array, MatrixSpec
-from streamdr.core.method import Model, Pass, Passes, Route, Tags
+from streamdr.core.method import Model, Pass, Passes, Route, Tags, cost_factor
 from streamdr.core.parameters import require_types
 from streamdr.methods.kernel_pca.eigen import (
     ZERO_SHARE_IN_SINGLE,
@@ -34,7 +34,7 @@ from streamdr.methods.kernel_pca.evaluators import (
 from streamdr.methods.kernel_pca.model import KernelPCAModel, kernel_outline
 from streamdr.methods.kernel_pca.moments import FoldMoments, KernelMoments
 from streamdr.methods.kernel_pca.parameters import RowKernel, check_kernel, kernel_evaluator, require_rows
-from streamdr.methods.kernel_pca.routes import cost_factor, is_single, sparse
+from streamdr.methods.kernel_pca.routes import is_single, sparse
 from streamdr.statistics.sample import Sample
 from streamdr.statistics.sampling import draw_sample
 from streamdr.statistics.validation import require

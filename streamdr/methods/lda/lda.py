@@ -26,8 +26,9 @@ from streamdr.methods.lda.scatter import (
     within_covariance,
 )
 from streamdr.methods.lda.solve import solved, whitened
+from streamdr.statistics.by_class.classes import MOST_CLASSES, class_labels
 from streamdr.statistics.by_class.lengths import ClassLengths
-from streamdr.statistics.by_class.moments import MOST_CLASSES, ClassMoments
+from streamdr.statistics.by_class.moments import ClassMoments
 from streamdr.statistics.validation import require, require_products
 
 _MAX_SCATTERS = 100
@@ -172,7 +173,7 @@ class LDA:
             data.n_cols, pooled=self._pooled, double=self._double, max_classes=self._max_n_classes
         )
         moments = cast(ClassMoments, (yield Pass(empty, label="class moments")))
-        self._require_classes(_class_labels(moments, data))
+        self._require_classes(class_labels(moments.classes, data))
         class_centres = ClassCentres.of(moments)
         priors = class_centres.shares if self.priors is None else _normalised(self.priors)
         if self.shrinkage == "auto":
@@ -271,7 +272,7 @@ class LDA:
         kept = self._kept(min(len(priors) - 1, rank))
         found = solved(whitening, between, class_centres.apart, priors, kept)
         return LDAModel(
-            classes=_class_labels(moments, data),
+            classes=class_labels(moments.classes, data),
             priors=priors,
             class_weight=class_centres.weights,
             means=np.array([centre.mean for centre in class_centres.centres]),
@@ -328,16 +329,10 @@ def _normalised(priors: Sequence[float]) -> Array:
     return numbers
 
 
-def _class_labels(moments: ClassMoments, data: MatrixSpec) -> Array | list[str]:
-    """The classes in the type of the labels: numbers, or a list of text."""
-    dtype = moments.classes.dtype if data.labels is None else data.labels
-    return [str(label) for label in moments.classes] if dtype.kind == "U" else moments.classes.astype(dtype)
-
-
 def _single_row_note(moments: ClassMoments, data: MatrixSpec) -> str:
     """A note in brackets on the first class that has only one row; empty if there is none."""
     counts = [centre.count for centre in moments.centres]
     if 1 not in counts:
         return ""
-    label = _class_labels(moments, data)[counts.index(1)]
+    label = class_labels(moments.classes, data)[counts.index(1)]
     return f" (class {label} has one row, and so no variance)"

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from streamdr.core.blocks import AlignedArrays, Array, Block, aligned
-from streamdr.methods.mds.distance_bins import Bins
+from streamdr.methods.mds.distance_bins import DistanceBins
 from streamdr.methods.mds.distances import Distances
 from streamdr.methods.mds.stress import PairWeights
 from streamdr.methods.mds.tiles import row_tiles
@@ -32,7 +32,7 @@ class BinnedDistances(AlignedArrays):
         self.distances = distances
         self.embedding = aligned(embedding)
         self.weights = weights
-        self.bins = Bins(edges)
+        self.bins = DistanceBins(edges)
         self.allow_nan = allow_nan
         self.counts = np.zeros(len(edges) + 1)
         self.totals = np.zeros(len(edges) + 1)

@@ -11,7 +11,7 @@ import numpy as np
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import Array, MatrixSpec
 from streamdr.core.linalg import constant_columns, eigh_descending, fix_signs, orthonormal, product_rounding
-from streamdr.core.method import Model, Pass, Passes, Phase, Route, Tags
+from streamdr.core.method import Model, Pass, Passes, Phase, Route, Tags, cost_factor
 from streamdr.core.parameters import require_types
 from streamdr.errors import DataError
 from streamdr.methods.mds.distance_products import DistanceProducts
@@ -298,7 +298,7 @@ class ClassicalMDS:
 
     def _cost_factor(self, data: MatrixSpec) -> int:
         """The cost of a block, relative to reading it: distances have to be computed from points."""
-        return 1 if self.stored else max(1, data.n_rows // (4 * data.n_cols))
+        return 1 if self.stored else cost_factor(data.n_rows, data.n_cols)
 
     def _by_covariance(self, data: MatrixSpec) -> Route:
         """The route of the covariance solver."""

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from streamdr.core.blocks import AlignedArrays, Array, aligned
-from streamdr.methods.mds.distance_bins import Bins
+from streamdr.methods.mds.distance_bins import DistanceBins
 
 _ROUNDING = 1e-14
 
@@ -18,7 +18,7 @@ class StepFunction(AlignedArrays):
     """A non-decreasing step function: one value for each bin of dissimilarities between `edges`."""
 
     def __init__(self, edges: Array, values: Array) -> None:
-        self.bins = Bins(edges) if len(edges) else None
+        self.bins = DistanceBins(edges) if len(edges) else None
         self.edges = aligned(edges)
         self.values = aligned(values)
 

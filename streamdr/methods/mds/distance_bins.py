@@ -10,7 +10,7 @@ _MANTISSA = 52
 _CELLS = 1 << 17
 
 
-class Bins(AlignedArrays):
+class DistanceBins(AlignedArrays):
     """Bins between ascending edges: the bin of v is the number of edges below v.
 
     Values are not negative, so that their bits, read as integers, have the order of the values. The leading

@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import Array, MatrixSpec
-from streamdr.core.method import Model, Pass, Passes, Route, Tags
+from streamdr.core.method import Model, Pass, Passes, Route, Tags, cost_factor
 from streamdr.core.parameters import require_types
 from streamdr.errors import DataError, ParameterError
 from streamdr.methods.mds.distances import pair_distances
@@ -200,11 +200,11 @@ class MetricMDS:
         plain = initial.weights is None and matrix is None
         uniform = plain and initial.complete and self.stress == "normalized"
         allow_nan = not initial.complete
-        cost_factor = 1 if self.allows_nan else max(1, data.n_rows // (4 * data.n_cols))
+        work = 1 if self.allows_nan else cost_factor(data.n_rows, data.n_cols)
 
         def evaluate(embedding: Array, label: str) -> Generator[Pass, Accumulator, Evaluation]:
             empty = Stress(initial.distances, embedding, weights, allow_nan=allow_nan)
-            request = Pass(empty, label=label, cost_factor=cost_factor, in_memory=initial.in_memory)
+            request = Pass(empty, label=label, cost_factor=work, in_memory=initial.in_memory)
             full = cast(Stress, (yield request))
             if not full.degree.any():
                 raise DataError("no pair has an observed distance above zero: there is nothing to scale")

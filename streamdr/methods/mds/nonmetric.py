@@ -11,7 +11,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import Array, Block, MatrixSpec
-from streamdr.core.method import Model, Pass, Passes, Route, Tags
+from streamdr.core.method import Model, Pass, Passes, Route, Tags, cost_factor
 from streamdr.core.parameters import require_types
 from streamdr.errors import DataError
 from streamdr.methods.mds.binned_distances import BinnedDistances
@@ -225,7 +225,7 @@ class _Streamed:
     def __init__(self, method: NonmetricMDS, initial: Initialisation, data: MatrixSpec) -> None:
         self._initial = initial
         self._allow_nan = not initial.complete
-        self._cost_factor = 1 if method.allows_nan else max(1, data.n_rows // (4 * data.n_cols))
+        self._cost_factor = 1 if method.allows_nan else cost_factor(data.n_rows, data.n_cols)
         self._weights = PairWeights("normalized", initial.weights)
         self._uniform = initial.weights is None and initial.complete
         observed = np.sort(initial.dissimilarities[~np.isnan(initial.dissimilarities)])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.byte_sizes import format_bytes
-from streamdr.core.method import Phase, Route
+from streamdr.core.method import Phase, Route, cost_factor
 from streamdr.methods.mds.initialisation import LANDMARKS
 from streamdr.methods.mds.tiles import TILE_BYTES, tile_rows
 from streamdr.methods.mds.validation import gathered_phase, with_distance_check
@@ -64,7 +64,7 @@ def iterative_routes(
         scratch_bytes=tiles + widened,
         held_bytes=held + landmarks // 4,
         solve_bytes=4 * state,
-        cost_factor=1 if stored else max(1, n // (4 * d)),
+        cost_factor=1 if stored else cost_factor(n, d),
     )
     if stored:
         beginning = Phase(landmarks // 4, scratch_per_block=0.5, scratch_bytes=landmarks // 4)
@@ -100,7 +100,7 @@ def stochastic_route(method: MetricMDS, data: MatrixSpec, rounds: int, stored_ro
         scratch_per_block=0.5,
         held_bytes=landmarks + state + 2 * table + (0 if stored else 2 * rows),
         solve_bytes=2 * table + state,
-        cost_factor=1 if stored else max(1, n // (4 * d)),
+        cost_factor=1 if stored else cost_factor(n, d),
     )
     if stored:
         beginning = Phase(landmarks // 5, scratch_per_block=0.5, scratch_bytes=landmarks // 5)

@@ -18,7 +18,7 @@ _FEW_IN_TARGET = 32
 
 
 @dataclass(frozen=True)
-class Bins:
+class FeatureBins:
     """The bin edges of each column, or its values if it is discrete; and the edges of a numeric target."""
 
     points: list[Array]
@@ -36,7 +36,7 @@ class Bins:
         weights: Array,
         n_bins: int,
         discrete: bool | Literal["auto"],
-    ) -> Bins:
+    ) -> FeatureBins:
         """The bins of a sample of rows, and of a numeric target if there is one."""
         columns = [
             _bin_edges(number, column, weights, n_bins, discrete) for number, column in enumerate(rows.T)
@@ -54,7 +54,7 @@ class Bins:
         }
 
     @classmethod
-    def from_model(cls, model: Any) -> Bins:
+    def from_model(cls, model: Any) -> FeatureBins:
         """The bins of a model."""
         points = np.split(model.cuts, np.cumsum(model.n_cuts)[:-1])
         return cls(points, model.discrete, model.target_cuts)

@@ -26,7 +26,6 @@ from streamdr.methods.selection.parameters import (
     Task,
     check_data,
     check_shared,
-    class_labels,
     constant_mask,
     n_selected,
     product_dtype,
@@ -37,6 +36,7 @@ from streamdr.methods.selection.quadratic_forms import first_best, tolerance_of
 from streamdr.methods.selection.routes import by_moments, by_sums
 from streamdr.methods.selection.search import nested
 from streamdr.methods.selection.univariate import UnivariateStatistics, by_classes, by_numbers
+from streamdr.statistics.by_class.classes import class_labels
 from streamdr.statistics.by_class.moments import ClassMoments
 from streamdr.statistics.by_class.sums import ClassSums
 from streamdr.statistics.joint import JointMoments, JointSums

@@ -14,8 +14,8 @@ from streamdr.methods.selection.discriminant import DiscriminantFold
 from streamdr.methods.selection.linear import LinearFold, Scoring
 from streamdr.methods.selection.parameters import constant_mask
 from streamdr.methods.selection.quadratic_forms import QuadraticForm
+from streamdr.statistics.by_class.classes import require_few
 from streamdr.statistics.by_class.moments import ClassMoments
-from streamdr.statistics.by_class.sums import require_few
 from streamdr.statistics.joint import JointMoments
 
 _NARROW = 1e-10

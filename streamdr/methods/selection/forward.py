@@ -17,7 +17,6 @@ from streamdr.methods.selection.parameters import (
     Task,
     check_data,
     check_shared,
-    class_labels,
     n_selected,
     path_fields,
     product_dtype,
@@ -27,6 +26,7 @@ from streamdr.methods.selection.parameters import (
 from streamdr.methods.selection.quadratic_forms import tolerance_of
 from streamdr.methods.selection.routes import by_moments
 from streamdr.methods.selection.search import SEARCHES, Fold, alone
+from streamdr.statistics.by_class.classes import class_labels
 from streamdr.statistics.by_class.moments import ClassMoments
 from streamdr.statistics.joint import JointMoments
 from streamdr.statistics.splits import ByFold

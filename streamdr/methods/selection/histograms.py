@@ -11,8 +11,12 @@ from streamdr.core.blocks import Array, Block, widen
 from streamdr.core.buffers import scratch
 from streamdr.core.linalg import column_squares
 from streamdr.errors import DataError
-from streamdr.statistics.by_class.moments import MOST_CLASSES
-from streamdr.statistics.by_class.sums import comparable_classes, require_few, union_of_classes
+from streamdr.statistics.by_class.classes import (
+    MOST_CLASSES,
+    comparable_classes,
+    require_few,
+    union_of_classes,
+)
 from streamdr.statistics.splits import fold_of
 
 MOST_VALUES = 1024

@@ -12,7 +12,7 @@ import numpy as np
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import Array, MatrixSpec
 from streamdr.core.method import Pass, Passes, Route, Tags
-from streamdr.methods.selection.bins import FEW, Bins
+from streamdr.methods.selection.bins import FEW, FeatureBins
 from streamdr.methods.selection.filter import Filter
 from streamdr.methods.selection.folds import (
     ClassificationFolds,
@@ -22,10 +22,11 @@ from streamdr.methods.selection.folds import (
 )
 from streamdr.methods.selection.histograms import Histograms
 from streamdr.methods.selection.model import SelectionModel
-from streamdr.methods.selection.parameters import check_data, class_labels, n_selected, product_dtype, task_of
+from streamdr.methods.selection.parameters import check_data, n_selected, product_dtype, task_of
 from streamdr.methods.selection.routes import by_histograms
 from streamdr.methods.selection.univariate import mutual_information
-from streamdr.statistics.by_class.moments import MOST_CLASSES, ClassMoments
+from streamdr.statistics.by_class.classes import MOST_CLASSES, class_labels
+from streamdr.statistics.by_class.moments import ClassMoments
 from streamdr.statistics.composite import Composite
 from streamdr.statistics.joint import JointMoments
 from streamdr.statistics.sample import Sample
@@ -112,7 +113,7 @@ class SelectMutualInfo(Filter):
         """A pass for the bins, unless an earlier model has them, and one for the histograms."""
         task = task_of(self.task, data)
         if start is not None and start.cuts is not None:
-            bins = Bins.from_model(start)
+            bins = FeatureBins.from_model(start)
         else:
             bins = yield from self._sampled(data, task)
         folds = self.n_folds if self.k == "cv" else 1
@@ -145,14 +146,14 @@ class SelectMutualInfo(Filter):
         k, path = self.cross_validate(moment_folds, ranks, scores, product_dtype(self, data))
         return self._model(data, task, bins, full, self.fields(scores, data, k) | path)
 
-    def _sampled(self, data: MatrixSpec, task: str) -> Generator[Pass, Accumulator, Bins]:
+    def _sampled(self, data: MatrixSpec, task: str) -> Generator[Pass, Accumulator, FeatureBins]:
         """The bins from a sample of the rows."""
         rows, numbers = self._sample_rows(data), task == "regression"
         empty = Sample(data.n_cols, rows, self.random_state, allow_nan=False, labelled=numbers)
         sample = yield from draw_sample(empty, data, "a sample for the bin edges", self._parts(data))
         target = sample.rows[:, -1] if numbers else None
         features = sample.rows[:, : data.n_cols]
-        return Bins.of(features, target, sample.weights, self.n_bins, self.discrete)
+        return FeatureBins.of(features, target, sample.weights, self.n_bins, self.discrete)
 
     def _scores(self, full: Histograms, folds: Array) -> Array:
         """The mutual information of each column, from the tables of some folds."""
@@ -160,7 +161,7 @@ class SelectMutualInfo(Filter):
         return np.array([mutual_information(table, corrected=self.bias_correction) for table in tables])
 
     def _model(
-        self, data: MatrixSpec, task: str, bins: Bins, full: Histograms, fields: dict[str, Any]
+        self, data: MatrixSpec, task: str, bins: FeatureBins, full: Histograms, fields: dict[str, Any]
     ) -> SelectionModel:
         """The model of full histograms."""
         seen = full.tables[0].sum(axis=(0, 2)) > 0

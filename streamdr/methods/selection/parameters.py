@@ -71,13 +71,6 @@ def task_of(task: Task, data: MatrixSpec) -> Literal["classification", "regressi
     return task
 
 
-def class_labels(classes: Array, data: MatrixSpec) -> Array | list[str]:
-    """The classes as a field of a model: numbers in the labels' type, text as a list."""
-    if classes.dtype.kind == "U":
-        return [str(name) for name in classes]
-    return classes if data.labels is None else classes.astype(data.labels)
-
-
 def constant_mask(variance: Array, mean: Array) -> Array:
     """The mask of constant columns, by their variance."""
     require_products(variance)

@@ -15,7 +15,7 @@ _GAIN = 1e-10
 """The smallest relative gain for a removal: above rounding, so that the search ends."""
 
 
-class State(Protocol):
+class SearchState(Protocol):
     """The columns chosen so far, as one fold scores them."""
 
     @property
@@ -161,7 +161,7 @@ def nested(folds: Sequence[Fold], orders: Sequence[Array]) -> Array:
     return scores
 
 
-def _best_addition(states: Sequence[State], path: Path, chosen: Sequence[int]) -> tuple[int, Array]:
+def _best_addition(states: Sequence[SearchState], path: Path, chosen: Sequence[int]) -> tuple[int, Array]:
     """The column with the largest mean score when it is added, and its score in each fold."""
     scores = np.array([state.additions() for state in states])
     mean = scores.mean(axis=0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamdr.core.blocks import MatrixSpec
-from streamdr.core.method import Phase, Route
+from streamdr.core.method import Phase, Route, cost_factor
 from streamdr.methods.som.grid import TILE_BYTES
 from streamdr.methods.som.nearest import search_bytes
 from streamdr.statistics.sampling import sample_phases
@@ -36,11 +36,6 @@ def product_dtype(som: SOM, data: MatrixSpec) -> np.dtype[np.floating]:
     return np.dtype(np.float64) if som.precision == "double" else data.working
 
 
-def cost_factor(som: SOM, data: MatrixSpec) -> int:
-    """The arithmetic per value, relative to a product with all columns."""
-    return max(1, som.grid.n_units // (4 * data.n_cols))
-
-
 def batch(som: SOM, data: MatrixSpec) -> Route:
     """A sample to start from, one pass per epoch, and a last pass that measures the map."""
     n, d, units = data.n_rows, data.n_cols, som.grid.n_units
@@ -66,7 +61,7 @@ def batch(som: SOM, data: MatrixSpec) -> Route:
                 scratch_bytes=2 * codebook + 2 * item * units * d + search_bytes(units, d, item),
                 held_bytes=2 * codebook + 8 * d,
                 solve_bytes=5 * codebook + 4 * distances,
-                cost_factor=cost_factor(som, data),
+                cost_factor=cost_factor(units, d),
             ),
         ),
     )

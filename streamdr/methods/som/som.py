@@ -10,11 +10,11 @@ import numpy as np
 
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import Array, MatrixSpec
-from streamdr.core.method import Model, Pass, Passes, Route, Tags
+from streamdr.core.method import Model, Pass, Passes, Route, Tags, cost_factor
 from streamdr.core.parameters import require_types
 from streamdr.methods.som.grid import Grid
 from streamdr.methods.som.model import SOMModel, som_outline
-from streamdr.methods.som.routes import batch, cost_factor, product_dtype, sample_parts, sample_rows
+from streamdr.methods.som.routes import batch, product_dtype, sample_parts, sample_rows
 from streamdr.methods.som.statistics import UnitSums
 from streamdr.methods.som.training import at_rows, change, in_plane, radii, sample_mean, stepped
 from streamdr.statistics.sample import Sample
@@ -213,7 +213,7 @@ class SOM:
         empty = UnitSums(
             codebook, origin, self.grid, double=self.precision == "double", topographic=topographic
         )
-        request = Pass(empty, label=label, cost_factor=cost_factor(self, data))
+        request = Pass(empty, label=label, cost_factor=cost_factor(self.grid.n_units, data.n_cols))
         full = cast(UnitSums, (yield request))
         empty.forget_searches()
         full.forget_searches()

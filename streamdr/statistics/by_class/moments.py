@@ -10,13 +10,10 @@ import numpy as np
 from streamdr.core.blocks import Array, Block
 from streamdr.core.buffers import scratch
 from streamdr.core.linalg import add_symmetric
-from streamdr.errors import DataError
+from streamdr.statistics.by_class.classes import MOST_CLASSES, require_few, union_of_classes
 from streamdr.statistics.by_class.grouping import coded, grouped
 from streamdr.statistics.centring import Centre
 from streamdr.statistics.group_centring import Centres
-
-MOST_CLASSES = 1000
-"""The default of the largest number of classes."""
 
 
 class ClassMoments:
@@ -57,7 +54,7 @@ class ClassMoments:
         if len(block.values) == 0:
             return
         classes, codes = coded(block, self.classes)
-        self._require_few(classes)
+        require_few(classes, self.max_classes)
         rows = grouped(block, codes, together=not self.pooled, double=self.double)
         values = rows.values
         pieces = [values] if self.pooled else [values[span] for span in rows.spans]
@@ -89,8 +86,8 @@ class ClassMoments:
     def _places(self, classes: Array) -> Array:
         """The indices of classes among all classes; new classes are added."""
         if len(classes) and not np.array_equal(classes, self.classes):
-            every = np.union1d(self.classes, classes) if len(self.classes) else classes.copy()
-            self._require_few(every)
+            every = union_of_classes(self.classes, classes)
+            require_few(every, self.max_classes)
             if len(every) > len(self.classes):
                 places = np.searchsorted(every, self.classes)
                 self._centres = self._centres.embedded_in(places, len(every))
@@ -100,18 +97,6 @@ class ClassMoments:
                     self.scatters = [kept[n] if n in kept else np.zeros(shape) for n in range(len(every))]
                 self.classes = every
         return np.searchsorted(self.classes, classes)
-
-    def _require_few(self, classes: Array) -> None:
-        """Refuse more classes than `max_classes`."""
-        if len(classes) > self.max_classes:
-            some = ", ".join(
-                f"{label:g}" if classes.dtype.kind == "f" else str(label) for label in classes[:3]
-            )
-            raise DataError(
-                f"labels have more than {self.max_classes:,} different values ({some}, ...): "
-                "are these numbers to predict? If not, give one prior for each class where priors are set, "
-                "and otherwise set max_classes to the number of classes"
-            )
 
     def empty_like(self) -> Self:
         """An empty accumulator with the same parameters."""

@@ -9,9 +9,13 @@ import numpy as np
 
 from streamdr.core.blocks import Array, Block
 from streamdr.core.linalg import column_squares
-from streamdr.errors import DataError
+from streamdr.statistics.by_class.classes import (
+    MOST_CLASSES,
+    comparable_classes,
+    require_few,
+    union_of_classes,
+)
 from streamdr.statistics.by_class.grouping import coded, grouped
-from streamdr.statistics.by_class.moments import MOST_CLASSES
 from streamdr.statistics.centring import Centre
 
 
@@ -103,25 +107,3 @@ class ClassSums:
             Centre(self.n_cols, int(count), float(weight), origin, offset)
             for count, weight, origin, offset in zip(*columns, strict=True)
         ]
-
-
-def union_of_classes(known: Array, new: Array) -> Array:
-    """The union of two sets of classes, sorted. An empty set is ignored, since it has no type."""
-    if len(known) and len(new):
-        return np.union1d(known, new)
-    return (known if len(known) else new).copy()
-
-
-def require_few(classes: Array, most: int) -> None:
-    """Refuse more than `most` classes."""
-    if len(classes) > most:
-        some = ", ".join(str(label) for label in classes[:3].tolist())
-        raise DataError(
-            f"labels have more than {most:,} different values ({some}, ...): are these numbers to "
-            "predict? Then set task: regression; if they are classes, set max_classes to their number"
-        )
-
-
-def comparable_classes(classes: Array) -> Array:
-    """Classes as numbers that can be compared: text as its code points."""
-    return classes.view(np.uint32).astype(np.float64) if classes.dtype.kind == "U" else classes

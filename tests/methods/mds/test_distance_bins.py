@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamdr.methods.mds.distance_bins import Bins
+from streamdr.methods.mds.distance_bins import DistanceBins
 
 RNG = np.random.default_rng(0)
 VALUES = {
@@ -27,6 +27,6 @@ def test_the_lookup_table_equals_a_binary_search(kind, number):
     queries = np.concatenate(
         [values, edges, np.nextafter(edges, np.inf), np.nextafter(edges, 0), [0.0, 1e300]]
     )
-    bins = Bins(edges)
+    bins = DistanceBins(edges)
     np.testing.assert_array_equal(bins.of(queries), np.searchsorted(edges, queries))
     assert bins.of(np.array([np.nan]))[0] <= len(edges)
