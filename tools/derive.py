@@ -19,7 +19,7 @@ from typing import Any
 from streamdr.config import comparison_schema, schema
 from streamdr.config.comparisons import ComparisonOutput
 from streamdr.config.keys import Key, keys_of, summary
-from streamdr.config.sections import Execution, Input, Output
+from streamdr.config.sections import ExecutionSection, Input, Output
 from streamdr.core.execution import TLS, Adaptive, Cluster
 from streamdr.core.method import Method
 from streamdr.data.examples.datasets import Example
@@ -37,7 +37,7 @@ SECTIONS: dict[str, type] = {
     **METHODS,
     "output": Output,
     "output of a comparison": ComparisonOutput,
-    "execution": Execution,
+    "execution": ExecutionSection,
     "execution.cluster": Cluster,
     "execution.cluster.adaptive": Adaptive,
     "execution.tls": TLS,

@@ -13,12 +13,12 @@ from streamdr.config.loading import (
     read_comparison,
 )
 from streamdr.config.schema import comparison_schema, schema
-from streamdr.config.sections import Execution, Input, Output, Run
+from streamdr.config.sections import ExecutionSection, Input, Output, Run
 
 __all__ = [
     "Comparison",
     "ComparisonOutput",
-    "Execution",
+    "ExecutionSection",
     "Input",
     "Output",
     "Run",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from streamdr.config.problems import SourcePosition
-from streamdr.config.sections import Execution, Input, LocationText, Output, Run
+from streamdr.config.sections import ExecutionSection, Input, LocationText, Output, Run
 from streamdr.config.yaml_source import Parsed
 from streamdr.core.addresses import below
 from streamdr.core.method import Method
@@ -91,7 +91,7 @@ class ComparisonOutput:
 
 
 @dataclass(frozen=True)
-class Entry:
+class NamedMethod:
     """A method of a comparison, and the name of its row and its files."""
 
     name: str
@@ -103,9 +103,9 @@ class Comparison:
     """The configuration of a comparison: input, methods, output and execution."""
 
     input: Input
-    methods: list[Entry]
+    methods: list[NamedMethod]
     output: ComparisonOutput
-    execution: Execution = dataclasses.field(default_factory=Execution)
+    execution: ExecutionSection = dataclasses.field(default_factory=ExecutionSection)
     source_file: str | None = None
     document: Parsed = dataclasses.field(
         default_factory=lambda: Parsed(SourcePosition("configuration")), repr=False, compare=False

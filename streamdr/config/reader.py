@@ -14,12 +14,12 @@ from streamdr.config.comparisons import (
     COMPARISON_SECTIONS,
     Comparison,
     ComparisonOutput,
-    Entry,
+    NamedMethod,
     require_unique,
 )
 from streamdr.config.keys import Key, keys_of
 from streamdr.config.problems import KeyPath, Problem
-from streamdr.config.sections import SECTIONS, Execution, Input, Output, Run
+from streamdr.config.sections import SECTIONS, ExecutionSection, Input, Output, Run
 from streamdr.config.wording import did_you_mean, mismatch, nearest, show
 from streamdr.config.yaml_source import Parsed
 from streamdr.core.method import ConditionalOutputs, Method, Supervised
@@ -48,7 +48,7 @@ class Reader:
         input_ = self._section(Input, found.get("input"), ("input",))
         method = self._method(found.get("method"), ("method",))
         output = self._section(Output, found.get("output"), ("output",))
-        execution = self._section(Execution, found.get("execution"), ("execution",))
+        execution = self._section(ExecutionSection, found.get("execution"), ("execution",))
         if method and output:
             self._refuse_unsupported(method, output)
         if method and input_ and fits:
@@ -67,7 +67,7 @@ class Reader:
         input_ = self._section(Input, found.get("input"), ("input",))
         entries = [] if "methods" in meant else self._entries(given.get("methods"))
         output = self._section(ComparisonOutput, found.get("output"), ("output",))
-        execution = self._section(Execution, found.get("execution"), ("execution",))
+        execution = self._section(ExecutionSection, found.get("execution"), ("execution",))
         if input_:
             supervised = (entry.method for entry in entries if isinstance(entry.method, Supervised))
             for method in islice(supervised, 1):  # the others have the same problem
@@ -76,13 +76,13 @@ class Reader:
             return None
         return Comparison(input_, entries, output, execution, self._source_file, self._document)
 
-    def _entries(self, given: Any) -> list[Entry]:
+    def _entries(self, given: Any) -> list[NamedMethod]:
         """Return the methods of a comparison that can be built."""
         if not isinstance(given, list) or not given:
             found = "nothing" if given is None else show(given)
             self._problem(("methods",), f"expected a list of methods, each with a name, not {found}")
             return []
-        entries: dict[str, Entry] = {}
+        entries: dict[str, NamedMethod] = {}
         for number, keys in enumerate(given):
             path = ("methods", str(number))
             section = self._mapping(keys, path)
@@ -91,7 +91,7 @@ class Reader:
                 continue
             name = self._guarded(path, partial(require_unique, section.get(AS, method.name), entries))
             if name is not None:
-                entries[name] = Entry(name, method)
+                entries[name] = NamedMethod(name, method)
         return list(entries.values())
 
     def _method(
@@ -205,7 +205,7 @@ class Reader:
 def _section_keys(methods: str, output: type) -> dict[str, Collection[str]]:
     """Return the keys of each section."""
     sections: dict[str, Collection[str]] = {"input": keys_of(Input), methods: _all_method_keys()}
-    return sections | {"output": keys_of(output), "execution": keys_of(Execution)}
+    return sections | {"output": keys_of(output), "execution": keys_of(ExecutionSection)}
 
 
 def _all_method_keys() -> dict[str, Key]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamdr.config.comparisons import AS, ComparisonOutput
 from streamdr.config.keys import Key, keys_of, summary
-from streamdr.config.sections import Execution, Input, Output
+from streamdr.config.sections import ExecutionSection, Input, Output
 from streamdr.core.cluster_arguments import argument_schema
 from streamdr.methods import METHODS
 
@@ -39,7 +39,7 @@ def _file(title: str, methods: Schema, output: type) -> Schema:
             "input": _section(Input),
             **methods,
             "output": _section(output),
-            "execution": _section(Execution) | {"type": ["object", "null"]},
+            "execution": _section(ExecutionSection) | {"type": ["object", "null"]},
         },
         "required": ["input", *methods, "output"],
         "additionalProperties": False,

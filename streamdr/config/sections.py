@@ -185,7 +185,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Execution:
+class ExecutionSection:
     """How the work is done. The results do not depend on it.
 
     Parameters
@@ -232,7 +232,7 @@ class Run:
     input: Input
     method: Method
     output: Output
-    execution: Execution = dataclasses.field(default_factory=Execution)
+    execution: ExecutionSection = dataclasses.field(default_factory=ExecutionSection)
     source_file: str | None = None
     document: Parsed = dataclasses.field(
         default_factory=lambda: Parsed(SourcePosition("configuration")), repr=False, compare=False

@@ -11,13 +11,13 @@ from streamdr.estimators.capabilities import Covariance
 from streamdr.estimators.capabilities import Denoise
 from streamdr.estimators.capabilities import Impute
 from streamdr.estimators.capabilities import InverseTransform
-from streamdr.estimators.capabilities import Latent
+from streamdr.estimators.capabilities import LatentPosterior
 from streamdr.estimators.capabilities import Likelihood
 from streamdr.estimators.capabilities import PartialFit
 from streamdr.estimators.capabilities import Precision
 from streamdr.estimators.capabilities import Predict
 from streamdr.estimators.capabilities import PredictProba
-from streamdr.estimators.capabilities import Sample
+from streamdr.estimators.capabilities import Sampling
 from streamdr.estimators.classifiers import Classifier
 from streamdr.estimators.registry import Unweighted
 from streamdr.estimators.selectors import Selector
@@ -81,9 +81,9 @@ class PPCA(
     PartialFit,
     InverseTransform,
     Impute,
-    Latent,
+    LatentPosterior,
     Likelihood,
-    Sample,
+    Sampling,
     Covariance,
     Precision,
     Estimator,
@@ -150,7 +150,7 @@ class PPCAMixture(
     Likelihood,
     Predict,
     PredictProba,
-    Sample,
+    Sampling,
     Covariance,
     Estimator,
 ):

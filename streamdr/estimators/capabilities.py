@@ -222,7 +222,7 @@ class Impute(_Estimator):
         return self._rows(X, self.model_.impute_variance, self._names_in(), keep_features=True)
 
 
-class Latent(_Estimator):
+class LatentPosterior(_Estimator):
     """The posterior of latent variables."""
 
     def latent(self, X: Any) -> tuple[Array, Array]:
@@ -362,7 +362,7 @@ class PredictProba(_Estimator):
         return self._rows(X, self.model_.predict_proba, names)
 
 
-class Sample(_Estimator):
+class Sampling(_Estimator):
     """Rows drawn from the model."""
 
     def sample(self, n_samples: int = 1, random_state: int | None = None) -> Any:
@@ -442,11 +442,11 @@ BY_OPERATION: dict[str, type] = {
     "inverse_transform": InverseTransform,
     "denoise": Denoise,
     "impute": Impute,
-    "latent": Latent,
+    "latent": LatentPosterior,
     "score_samples": Likelihood,
     "predict": Predict,
     "predict_proba": PredictProba,
-    "sample": Sample,
+    "sample": Sampling,
     "get_covariance": Covariance,
     "get_precision": Precision,
 }

@@ -25,7 +25,7 @@ from streamdr.errors import ConfigError, DataError, MemoryLimitError, ParameterE
 from streamdr.store.key_value_folder import KeyValueFolder
 from streamdr.store.remote.key_value_folder import open_folder
 from streamdr.workflow import pipeline, report_tables
-from streamdr.workflow.reports import ComparedMethod, CompareReport, Sample
+from streamdr.workflow.reports import ComparedMethod, CompareReport, MeasuredSample
 from streamdr.workflow.run_context import RunContext
 
 RECORD = ".comparison.json"
@@ -82,7 +82,7 @@ def compare(
         input=given.source.name,
         n_rows=given.source.spec.n_rows,
         n_cols=given.source.spec.n_cols,
-        sample=Sample(rows=sample["rows"], accuracy=sample["accuracy"]),
+        sample=MeasuredSample(rows=sample["rows"], accuracy=sample["accuracy"]),
         rows=tuple(rows),
         tables=tuple(comparison.output.tables),
         bytes_read=sum(report.bytes_read for report in reports) + given.bytes_read,

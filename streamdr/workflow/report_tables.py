@@ -22,7 +22,7 @@ _MARKUP = re.compile(r"[|<`\[]")
 
 
 @dataclass(frozen=True)
-class Column:
+class ComparisonColumn:
     """One column: its key for programs, its title, its value, and how the value is formatted for people."""
 
     key: str
@@ -47,16 +47,16 @@ def format_parameters(parameters: Mapping[str, Any]) -> str:
 
 
 COLUMNS = (
-    Column("name", "name", lambda row: row.name, words=True),
-    Column("method", "method", lambda row: row.method, words=True),
-    Column("n_outputs", "dimensions", lambda row: row.n_outputs, "{:,}".format),
-    Column("seconds", "seconds", lambda row: row.seconds, "{:.2f}".format),
-    Column("bytes_read", "read", lambda row: row.bytes_read, format_bytes),
-    Column("peak_rss", "peak memory", lambda row: row.peak_rss, format_bytes),
-    Column("trustworthiness", "trustworthiness", lambda row: row.trustworthiness, "{:.3f}".format),
-    Column("stress", "stress-1", lambda row: row.stress, "{:.3f}".format),
-    Column("accuracy", "1-NN accuracy", lambda row: row.accuracy, "{:.1%}".format),
-    Column("parameters", "parameters", lambda row: row.parameters, format_parameters, words=True),
+    ComparisonColumn("name", "name", lambda row: row.name, words=True),
+    ComparisonColumn("method", "method", lambda row: row.method, words=True),
+    ComparisonColumn("n_outputs", "dimensions", lambda row: row.n_outputs, "{:,}".format),
+    ComparisonColumn("seconds", "seconds", lambda row: row.seconds, "{:.2f}".format),
+    ComparisonColumn("bytes_read", "read", lambda row: row.bytes_read, format_bytes),
+    ComparisonColumn("peak_rss", "peak memory", lambda row: row.peak_rss, format_bytes),
+    ComparisonColumn("trustworthiness", "trustworthiness", lambda row: row.trustworthiness, "{:.3f}".format),
+    ComparisonColumn("stress", "stress-1", lambda row: row.stress, "{:.3f}".format),
+    ComparisonColumn("accuracy", "1-NN accuracy", lambda row: row.accuracy, "{:.1%}".format),
+    ComparisonColumn("parameters", "parameters", lambda row: row.parameters, format_parameters, words=True),
 )
 
 _IDENTIFYING = [

@@ -415,7 +415,7 @@ class SummaryReport:
 
 
 @dataclass(frozen=True)
-class Sample:
+class MeasuredSample:
     """The rows that embeddings are measured on."""
 
     rows: int
@@ -454,7 +454,7 @@ class CompareReport:
     input: str
     n_rows: int
     n_cols: int
-    sample: Sample
+    sample: MeasuredSample
     rows: tuple[ComparedMethod, ...]
     tables: tuple[str, ...]
     """The files that were written."""

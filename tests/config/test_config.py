@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from narrowing import checked
 
-from streamdr.config import Execution, Input, Output, load, parse, schema
+from streamdr.config import ExecutionSection, Input, Output, load, parse, schema
 from streamdr.core.execution import TLS, Adaptive, Cluster
 from streamdr.data.examples.synthetic import Synthetic
 from streamdr.errors import ConfigError, ParameterError
@@ -130,7 +130,7 @@ def test_every_key_reaches_its_field():
     )
     assert asdict(checked(PCA, run.method)) == asdict(PCA(5, whiten="zca", scale=True, tol=1e-3))
     assert run.output == Output("out/model.zarr", "out/z.zarr", dtype="float32", overwrite=True)
-    assert run.execution == Execution(2, 2 * 1024**3, "processes", "out/ledger", 1.0)
+    assert run.execution == ExecutionSection(2, 2 * 1024**3, "processes", "out/ledger", 1.0)
 
 
 def test_what_is_left_out_has_its_default():
@@ -138,12 +138,12 @@ def test_what_is_left_out_has_its_default():
     assert run.input == Input("data/x.zarr")
     assert asdict(checked(PCA, run.method)) == asdict(PCA())
     assert run.output == Output("out/model.zarr")
-    assert run.execution == Execution()
+    assert run.execution == ExecutionSection()
 
 
 @pytest.mark.parametrize("empty", ["execution:", "execution: {}", "execution: null", "execution: ~"])
 def test_an_empty_section_is_no_section(empty):
-    assert parse(SMALL + empty).execution == Execution()
+    assert parse(SMALL + empty).execution == ExecutionSection()
 
 
 def test_a_run_cannot_be_changed():

@@ -19,7 +19,7 @@ from secret_addresses import ADDRESSES, SECRET
 
 from streamdr.config import load
 from streamdr.config.keys import keys_of
-from streamdr.config.sections import Execution, Input, Output
+from streamdr.config.sections import ExecutionSection, Input, Output
 from streamdr.flows.fit_transform import fit_transform
 from streamdr.flows.parameters import _WITHOUT_SECRETS, Configuration
 from streamdr.flows.reprocess import reprocess
@@ -42,7 +42,7 @@ def without(document, *path):
 @pytest.mark.parametrize("flow", [fit_transform, reprocess], ids=lambda flow: flow.name)
 def test_the_form_has_every_key_with_its_meaning(flow):
     shown = flow.parameters.definitions["Configuration"]["properties"]
-    sections = {"input": Input, "output": Output, "execution": Execution}
+    sections = {"input": Input, "output": Output, "execution": ExecutionSection}
     forms = [(shown[name], section) for name, section in sections.items()]
     methods = {form["properties"]["name"]["const"]: form for form in shown["method"]["anyOf"]}
     assert methods.keys() == METHODS.keys()

@@ -16,7 +16,7 @@ from narrowing import checked
 from streamdr.cli.app import app
 from streamdr.config.comparisons import ComparisonOutput
 from streamdr.config.keys import keys_of
-from streamdr.config.sections import Execution, Input, Output
+from streamdr.config.sections import ExecutionSection, Input, Output
 from streamdr.estimators import ESTIMATORS
 from streamdr.methods import METHODS
 
@@ -96,7 +96,7 @@ def test_every_key_that_is_named_exists(page):
     sections: dict[str, list[type]] = {
         "input": [Input],
         "output": [Output, ComparisonOutput],
-        "execution": [Execution],
+        "execution": [ExecutionSection],
     }
     known = {f"{name}.{key}" for name, kinds in sections.items() for kind in kinds for key in keys_of(kind)}
     known |= {f"method.{key}" for method in METHODS.values() for key in keys_of(method)}

@@ -22,7 +22,7 @@ from sklearn.datasets import load_digits
 from streamdr import config
 from streamdr.config.comparisons import ComparisonOutput
 from streamdr.config.keys import Key, keys_of
-from streamdr.config.sections import Execution, Input, Output
+from streamdr.config.sections import ExecutionSection, Input, Output
 from streamdr.core.execution import TLS, Adaptive, Cluster
 from streamdr.data.examples.datasets import Example
 from streamdr.data.examples.synthetic import Synthetic
@@ -37,7 +37,7 @@ SECTIONS = {
     **METHODS,
     "output": Output,
     "output of a comparison": ComparisonOutput,
-    "execution": Execution,
+    "execution": ExecutionSection,
     "execution.cluster": Cluster,
     "execution.cluster.adaptive": Adaptive,
     "execution.tls": TLS,

@@ -97,7 +97,7 @@ class Denoising:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonWithOriginal:
     """How the output of a run on an example is compared with the original data."""
 
     errors: Callable[[Example, Array, Any], Filling | Denoising]
@@ -106,16 +106,18 @@ class Comparison:
     """The message to show before a comparison that takes long."""
 
 
-def comparison(example: Example, output: str) -> Comparison | None:
+def comparison(example: Example, output: str) -> ComparisonWithOriginal | None:
     """Return how an output is compared with the original data; None if there is nothing to compare."""
     if output == "imputed" and example.missing:
-        return Comparison(
+        return ComparisonWithOriginal(
             lambda example, rows, model: filling_errors(example, rows),
             "the missing values are imputed; comparing with column means and with scikit-learn's "
             "IterativeImputer, which takes a minute or more",
         )
     if output == "denoised" and example.noise:
-        return Comparison(lambda example, rows, model: denoising_errors(example, rows, model.n_components))
+        return ComparisonWithOriginal(
+            lambda example, rows, model: denoising_errors(example, rows, model.n_components)
+        )
     return None
 
 
