@@ -36,7 +36,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 SCHEMAS = ("schema.json", "comparison-schema.json")
 COMPARISONS = ("gallery",)  # of which one is run as a whole in test_comparison.py
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem not in COMPARISONS)
-WITH_MISSING = ("fill_holes", "fill_holes_mixture")
+WITH_MISSING = ("impute", "impute_mixture")
 MAPS = ("classical_mds", "landmark_mds", "metric_mds", "nonmetric_mds")
 KERNELS = ("kernel_pca", "kernel_search", "kernel_denoise", "sparse_kernel_pca")
 SELECTION = ("select_correlation", "select_f_score", "select_forward", "select_mutual_info")
@@ -139,7 +139,7 @@ def test_missing_values_are_imputed_and_the_error_is_reported_beside_that_of_oth
     means = np.where(missing, np.nanmean(given, axis=0), given)
     assert errors["column means"] == pytest.approx(np.sqrt(np.mean((means - digits)[missing] ** 2)))
     assert errors["streamdr"] < 0.75 * errors["column means"]
-    if name == "fill_holes_mixture":
+    if name == "impute_mixture":
         assert errors["streamdr"] < errors["scikit-learn IterativeImputer"]
         shares = zarr.open_array(place / configuration.output.responsibilities / "responsibilities", mode="r")
         np.testing.assert_allclose(values_of(shares).sum(axis=1), 1.0, rtol=1e-12)
