@@ -119,7 +119,7 @@ class Reader:
             if kind.name in output.rows and not kind.supported_by(method.model):
                 able = [name for name, other in METHODS.items() if kind.supported_by(other.model)]
                 advice = f"; use {_either(able)}" if able else "; leave it out"
-                self._problem(("output", kind.name), f"{method.name} {kind.lacking}{advice}")
+                self._problem(("output", kind.name), f"{method.name} {kind.refusal}{advice}")
             elif kind.name in output.rows and isinstance(method, ConditionalOutputs):
                 why = method.lacks(kind.method)
                 if why is not None:

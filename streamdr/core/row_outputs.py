@@ -45,15 +45,15 @@ class RowOutput:
     """The method of a model that computes it."""
     columns: Literal["component", "feature", "mixture", "class"] | None
     """What a column stands for; None where a row has one value."""
-    lacking: str
+    refusal: str
     """The message for models that cannot compute it."""
     dtype: Literal["float64", "label"] | None = None
     """The type of its values, where that is fixed: a floating type, or that of the labels."""
-    fills: bool = False
+    imputes: bool = False
     """Whether the model computes only the missing values of the input."""
     centred: bool = True
     """Whether change is relative to the standard deviation of values; otherwise to their root mean square."""
-    blind: bool = False
+    hides_invalid: bool = False
     """Whether an invalid input value does not show in the output, so that the input must be checked."""
     advice: str = ""
     """How the user can reduce its expected size before the fit."""
@@ -77,7 +77,7 @@ class RowOutput:
         observed = ~np.isnan(old)
         if not np.array_equal(observed, ~np.isnan(new)):
             return float("inf")  # a feature that was never observed is observed now, or the reverse
-        computed = observed & np.isnan(values) if self.fills else observed
+        computed = observed & np.isnan(values) if self.imputes else observed
         if not computed.any():
             return None
         if self.centred:
@@ -93,16 +93,16 @@ EMBEDDING = RowOutput("embedding", "embedding", "transform", "component", "does 
 ROW_OUTPUTS = (
     EMBEDDING,
     RowOutput("denoised", "denoised values", "denoise", "feature", "does not denoise"),
-    RowOutput("imputed", "imputed values", "impute", "feature", "does not impute", fills=True),
+    RowOutput("imputed", "imputed values", "impute", "feature", "does not impute", imputes=True),
     RowOutput(
         "imputed_variance",
         "variance of imputed values",
         "impute_variance",
         "feature",
         "does not impute",
-        fills=True,
+        imputes=True,
         centred=False,
-        blind=True,
+        hides_invalid=True,
     ),
     RowOutput(
         "log_likelihood", "log-likelihood", "score_samples", None, "has no likelihood", dtype="float64"
@@ -110,7 +110,9 @@ ROW_OUTPUTS = (
     RowOutput(
         "responsibilities", "responsibilities", "predict_proba", "mixture", "is not a mixture", centred=False
     ),
-    RowOutput("predicted", "predictions", "predict", None, "predicts nothing", dtype="label", blind=True),
+    RowOutput(
+        "predicted", "predictions", "predict", None, "predicts nothing", dtype="label", hides_invalid=True
+    ),
     RowOutput(
         "probabilities",
         "probabilities of classes",
@@ -217,7 +219,7 @@ class RowView:
     @cached_property
     def never_observed(self) -> Array | None:
         """The columns that stay NaN, since they were never observed in the fit; None if there are none."""
-        if not (self.kind.fills and self.allow_nan):
+        if not (self.kind.imputes and self.allow_nan):
             return None
         empty_row = np.full((1, self.n_features), np.nan)
         unobserved: Array = np.isnan(self.transform(empty_row)[0])
@@ -225,7 +227,7 @@ class RowView:
 
     def hides_bad_value(self, values: Array) -> bool:
         """Whether rows hold an invalid value that their output does not show."""
-        if not self.kind.blind:
+        if not self.kind.hides_invalid:
             return False
         bad = np.isinf if self.allow_nan else lambda values: ~np.isfinite(values)
         # Slab by slab: the memory plan does not include a mask of the whole block.

@@ -201,7 +201,7 @@ def _row_states(context: RunContext, opened: OpenedInput, saved: SavedModel | No
         if saved is not None and not kind.supported_by(type(saved.model)):
             raise ParameterError(
                 kind.name,
-                f"{context.run.output.model} is a model by {saved.method}, which {kind.lacking}; "
+                f"{context.run.output.model} is a model by {saved.method}, which {kind.refusal}; "
                 "fit it again",
             )
     return {

@@ -254,5 +254,5 @@ def _require_finite_model(output: Backend, model: Any) -> None:
 
 def _never_observed(model: Any) -> Array | None:
     """Return the mask of the features that were never observed in the fit, if there are any."""
-    views = [kind.of(model) for kind in ROW_OUTPUTS if kind.fills and kind.supported_by(type(model))]
+    views = [kind.of(model) for kind in ROW_OUTPUTS if kind.imputes and kind.supported_by(type(model))]
     return views[0].never_observed if views else None
