@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks.harness import ROOT, Settings
+from benchmarks.harness import Settings
 from benchmarks.report import write
+from benchmarks.revisions import ROOT, worktree
 from streamdr.core.system import available_memory
 
 NAMES = (
@@ -65,10 +67,21 @@ def main() -> int:
         metavar="NAME=PATH",
         help="run the contender of that name with another interpreter",
     )
+    parser.add_argument(
+        "--before",
+        metavar="REVISION",
+        help="run streamdr of an earlier revision in the same rounds, instead of the peers",
+    )
     chosen = parser.parse_args()
     for name in chosen.names:
         if name not in NAMES:
             parser.error(f"{name!r} is none of {', '.join(NAMES)}")
+    with worktree(chosen.before) if chosen.before else nullcontext() as tree:
+        return run(chosen, tree)
+
+
+def run(chosen: argparse.Namespace, before: Path | None) -> int:
+    """Run the chosen benchmarks, and write the results as they come."""
     settings = Settings(
         data=chosen.data.resolve(),
         scale=chosen.scale,
@@ -76,6 +89,7 @@ def main() -> int:
         timeout_seconds=chosen.timeout,
         memory_cap=int(0.9 * available_memory()),
         pythons=dict(chosen.python),
+        before=before,
     )
     reports = []
     for name in chosen.names or NAMES:

@@ -61,3 +61,5 @@ class Contender:
     store: Path
     arguments: Mapping[str, Any] = field(default_factory=dict)
     blas_threads: int = CORES
+    root: Path | None = None
+    """The tree whose code it runs, where that is not this one."""

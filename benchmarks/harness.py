@@ -8,16 +8,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.child import peak_bytes
 from benchmarks.contender import Contender, Solution
+from benchmarks.revisions import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 POLL_SECONDS = 0.2
 
 Judge = Callable[[Solution], Mapping[str, float | str]]
@@ -38,6 +38,8 @@ class Settings:
     """A contender that uses more bytes than this is killed, before the machine runs out of memory."""
     pythons: Mapping[str, str] = field(default_factory=dict)
     """Interpreters of contenders that cannot share this one, by the contender's name."""
+    before: Path | None = None
+    """The tree of an earlier revision to compare with, instead of with peers."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Outcome:
 
 def race(contenders: Sequence[Contender], settings: Settings, judge: Judge) -> list[Outcome]:
     """Run every contender once per round, so that other load affects all alike, and keep the best runs."""
+    if settings.before is not None:
+        contenders = list(with_earlier(contenders, settings.before))
     runs: dict[str, list[Outcome]] = {contender.name: [] for contender in contenders}
     for round_number in range(settings.rounds):
         for contender in contenders:
@@ -72,6 +76,16 @@ def race(contenders: Sequence[Contender], settings: Settings, judge: Judge) -> l
             print(f"  round {round_number + 1}: {contender.name}: {figures}", file=sys.stderr, flush=True)
             past.append(outcome)
     return [best(past) for past in runs.values()]
+
+
+def with_earlier(contenders: Sequence[Contender], tree: Path) -> Iterator[Contender]:
+    """Yield the floors, and streamdr of this tree and of an earlier one in turn."""
+    for contender in contenders:
+        module = contender.prepare.__module__
+        if module in ("benchmarks.floors", "benchmarks.ours"):
+            yield contender
+        if module == "benchmarks.ours":
+            yield replace(contender, name=f"{contender.name}, before", root=tree)
 
 
 def best(runs: Sequence[Outcome]) -> Outcome:
@@ -108,11 +122,11 @@ def run_once(contender: Contender, settings: Settings, judge: Judge) -> Outcome:
                 }
             )
         )
-        python = settings.pythons.get(contender.name, sys.executable)
+        python, root = settings.pythons.get(contender.name, sys.executable), contender.root or ROOT
         process = subprocess.Popen(
             [python, "-m", "benchmarks.child", str(spec)],
-            cwd=ROOT,
-            env=os.environ | thread_environment(contender.blas_threads),
+            cwd=root,
+            env=os.environ | {"PYTHONPATH": str(root)} | thread_environment(contender.blas_threads),
         )
         try:
             helpers_peak, ended = watch(process, settings)

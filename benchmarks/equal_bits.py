@@ -1,6 +1,6 @@
 """Compare what this tree and an earlier revision compute, bit by bit, for every file in `configs/`.
 
-    python tests/golden/equal_bits.py REVISION
+    python -m benchmarks.equal_bits REVISION
 
 Both run each configuration of the revision in a directory of its own. The digests of all arrays that are
 written are compared. The last line is the verdict; the exit code is 1 if any differs. It takes some minutes.
@@ -20,12 +20,7 @@ import numpy as np
 import yaml
 import zarr
 
-ROOT = Path(__file__).parent.parent.parent
-
-
-def git(*words: str) -> None:
-    """Carry out a command of git in this tree."""
-    subprocess.run(["git", *words], cwd=ROOT, check=True)
+from benchmarks.revisions import ROOT, worktree
 
 
 def digests(place: Path) -> dict[str, str]:
@@ -55,25 +50,18 @@ def outputs(code: Path, config: Path, place: Path) -> dict[str, str]:
 def main(revision: str) -> int:
     """Compare all configurations, print a line for each, and return the exit code."""
     different = 0
-    with tempfile.TemporaryDirectory(prefix="streamdr-equal-bits-") as directory:
-        before = Path(directory) / "before"
-        subprocess.run(
-            ["git", "worktree", "add", "--quiet", "--detach", before, revision], cwd=ROOT, check=True
-        )
-        try:
-            configs = sorted((before / "configs").glob("*.yaml"))
-            for config in configs:
-                old, new = (
-                    outputs(code, config, Path(directory) / f"{config.stem}-{name}")
-                    for code, name in ((before, "old"), (ROOT, "new"))
-                )
-                unequal = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
-                different += bool(unequal or not old)
-                verdict = "different: " + ", ".join(unequal) if unequal else "the same"
-                sys.stdout.write(f"{config.name:28} {len(old):3} arrays  {verdict}\n")
-        finally:
-            git("worktree", "remove", "--force", str(before))
-    sys.stdout.write(f"{different} of {len(configs)} configurations differ\n")
+    with worktree(revision) as before, tempfile.TemporaryDirectory(prefix="streamdr-bits-") as directory:
+        configs = sorted((before / "configs").glob("*.yaml"))
+        for config in configs:
+            old, new = (
+                outputs(code, config, Path(directory) / f"{config.stem}-{name}")
+                for code, name in ((before, "old"), (ROOT, "new"))
+            )
+            unequal = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
+            different += bool(unequal or not old)
+            verdict = "different: " + ", ".join(unequal) if unequal else "the same"
+            print(f"{config.name:28} {len(old):3} arrays  {verdict}", flush=True)
+    print(f"{different} of {len(configs)} configurations differ")
     return 1 if different else 0
 
 
