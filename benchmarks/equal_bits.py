@@ -41,9 +41,16 @@ def outputs(code: Path, config: Path, place: Path) -> dict[str, str]:
     shutil.copytree(config.parent, place / "configs")
     command = "compare" if "methods" in yaml.safe_load(config.read_text()) else "run"
     words = [sys.executable, "-m", "streamdr", command, f"configs/{config.name}"]
-    subprocess.run(
-        words, cwd=place, env=os.environ | {"PYTHONPATH": str(code)}, stdout=subprocess.DEVNULL, check=True
+    done = subprocess.run(
+        words,
+        cwd=place,
+        env=os.environ | {"PYTHONPATH": str(code)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    if done.returncode:
+        sys.exit(f"{config.name}, with the code of {code}:\n{done.stderr}")
     return digests(place / "out")
 
 
