@@ -7,6 +7,8 @@ from typing import Any
 
 from memory_stores import STORES
 
+from streamdr.core.row_outputs import RowKind
+
 
 @dataclass(frozen=True)
 class Case:
@@ -19,7 +21,14 @@ class Case:
     labels: str | None = None
     weights: str | None = None
     quick: bool = False
-    """Whether it runs by default."""
+    """Whether it runs by default, with the least limit."""
+    limit: int = 0
+    """The limit in MiB, where it is chosen for the case."""
+    workers: int = 2
+    planned_workers: int | None = None
+    """The number of workers that the plan must find room for."""
+    outputs: tuple[RowKind, ...] = ("embedding",)
+    """The outputs that are written where the limit is chosen for the case; all otherwise."""
 
     @property
     def shape(self) -> str:

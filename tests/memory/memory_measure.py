@@ -26,7 +26,13 @@ def main(request: dict) -> dict:
     before = planner.resident()
     source = open_source(request["store"], **request["options"])
     fitted = fitting.fit(METHODS[request["method"]](**request["parameters"]), source, execution)
-    stages = {"fit": {"planned": fitted.plan.peak, "peak": planner.peak_resident()}}
+    stages = {
+        "fit": {
+            "planned": fitted.plan.peak,
+            "peak": planner.peak_resident(),
+            "workers": fitted.plan.workers,
+        }
+    }
     for kind in ROW_OUTPUTS:
         if kind.name not in request["outputs"]:
             continue

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 import zarr
+from scipy.spatial.distance import cdist
 from zarr.codecs import BloscCodec
 
 
@@ -22,6 +23,8 @@ class Layout:
     pairs: Literal["distances", "products"] | None = None
     """Whether it holds the distances between points, or their products."""
     shards: tuple[int, int] | None = None
+    rank: int = 8
+    """The number of directions in which values vary more than the noise."""
 
 
 STORES = {
@@ -51,6 +54,31 @@ STORES = {
     "distances": Layout((3_000, 3_000), (500, 500), "f4", pairs="distances"),
     "distance bytes": Layout((4_000, 4_000), (4_000, 200), "u1", pairs="distances"),
     "products": Layout((2_500, 2_500), (500, 2_500), "f4", pairs="products"),
+    # Chunks as large as the largest blocks. With smaller chunks, blocks are small at first and grow.
+    "large tall": Layout((150_000, 256), (16_384, 256)),
+    "four times as tall": Layout((600_000, 256), (16_384, 256)),
+    "four times as wide": Layout((300, 480_000), (300, 4096)),
+    "square chunks": Layout((40_000, 1024), (1024, 512)),
+    "small chunks": Layout((60_000, 512), (500, 512)),
+    "large chunks": Layout((60_000, 512), (30_000, 512)),
+    "large tall missing": Layout((50_000, 256), (16_384, 256), missing=True),
+    "large chunks missing": Layout((24_000, 512), (12_000, 512), missing=True),
+    "many features missing": Layout((2000, 1500), (500, 1500), missing=True),
+    "less wide missing": Layout((300, 40_000), (300, 4096), missing=True),
+    "wide whole rows": Layout((300, 40_000), (100, 40_000)),
+    "narrow bytes": Layout((1_000_000, 8), (65_536, 8), "u1"),
+    "16 columns": Layout((8_000, 16), (4096, 16)),
+    "few 16 columns": Layout((1500, 16), (500, 16)),
+    "32 columns": Layout((60_000, 32), (8192, 32)),
+    "64 columns": Layout((60_000, 64), (8192, 64)),
+    "noise": Layout((60_000, 64), (8192, 64), rank=0),
+    "few 64 columns": Layout((2500, 64), (1000, 64)),
+    "more 64 columns": Layout((3500, 64), (1000, 64)),
+    "100 columns": Layout((60_000, 100), (8192, 100)),
+    "200 columns": Layout((100_000, 200), (5_000, 50)),
+    "3000 columns": Layout((3000, 3000), (500, 1000)),
+    "few distances": Layout((2000, 2000), (250, 2000), "f8", pairs="distances"),
+    "distances beyond the limit": Layout((8_300, 8_300), (200, 8_300), "f8", pairs="distances"),
     "many distances": Layout((8_000, 8_000), (250, 8_000), "u2", pairs="distances"),
 }
 
@@ -76,19 +104,17 @@ def make(path, name: str):
     rows, cols = layout.shards or layout.chunks
     if layout.pairs is not None:
         points = rng.standard_normal((layout.shape[0], 3))
-        squares = (points**2).sum(axis=1)
         for row in range(0, layout.shape[0], rows):
             here = slice(row, row + rows)
             if layout.pairs == "products":
                 array[here] = points[here] @ points.T
                 continue
-            values = np.sqrt(np.maximum(squares[here, None] + squares - 2 * points[here] @ points.T, 0.0))
-            values[np.arange(len(values)), np.arange(row, row + len(values))] = 0.0
+            values = cdist(points[here], points)
             array[here] = values if layout.dtype[0] == "f" else np.rint(20 * values)
         return path
-    piece = rng.standard_normal((rows, 8)) @ rng.standard_normal((8, cols)) + rng.standard_normal(
-        (rows, cols)
-    )
+    rank = layout.rank
+    piece = rng.standard_normal((rows, rank)) @ rng.standard_normal((rank, cols))
+    piece += rng.standard_normal((rows, cols))
     if layout.dtype[0] != "f":
         piece = np.clip(np.rint(12 * piece + (50 if layout.missing else 60)), 0, 127)
     if layout.missing:

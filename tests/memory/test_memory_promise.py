@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import memory_measure
 import numpy as np
 import pytest
 from memory_cases import CASES, Case
+from memory_limits import LIMITED, SLOW
 from memory_stores import STORES, make, make_labels, options
 
 from streamdr.core.execution import Execution
@@ -22,7 +24,7 @@ from streamdr.core.row_outputs import ROW_OUTPUTS, RowOutput
 from streamdr.data import open_source
 from streamdr.engine import fitting, planner
 from streamdr.errors import MemoryLimitError
-from streamdr.methods import METHODS
+from streamdr.methods import METHODS, mds
 
 MIB = 1 << 20
 FACTORS = {"least": 1.0, "half as much more": 1.5, "four times": 4.0}
@@ -85,20 +87,32 @@ def check_limit(case: Case, factor: float, stores, tmp_path, table) -> None:
     path, given = stores(case)
     method = METHODS[case.method](**case.parameters)
     limit = int(factor * least(method, open_source(path, **given)))
+    kinds = [kind.name for kind in outputs(method)]
+    check_stages(case, limit, kinds, measured(case, limit, kinds, stores, tmp_path), table)
+
+
+def measured(case: Case, limit: int, kinds: Sequence[str], stores, place: Path) -> dict[str, dict[str, int]]:
+    """The planned and the measured memory of each stage, in a process of its own."""
+    path, given = stores(case)
     request = {
         "store": str(path),
         "options": given,
         "method": case.method,
         "parameters": case.parameters,
-        "outputs": [kind.name for kind in outputs(method)],
-        "workers": 2,
+        "outputs": kinds,
+        "workers": case.workers,
         "limit": limit,
-        "place": str(tmp_path),
+        "place": str(place),
     }
     words = [sys.executable, memory_measure.__file__, json.dumps(request)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    stages = json.loads(done.stdout)
+    stages: dict[str, dict[str, int]] = json.loads(done.stdout)
+    return stages
+
+
+def check_stages(case: Case, limit: int, kinds: Sequence[str], stages, table) -> None:
+    assert list(stages) == ["fit", *kinds]
     for name, stage in stages.items():
         table.append((case.name, name, limit, stage["planned"], stage["peak"]))
     for name, stage in stages.items():
@@ -115,6 +129,41 @@ def fresh_interpreter(monkeypatch):
 @pytest.mark.parametrize("case", QUICK, ids=[case.name for case in QUICK])
 def test_a_few_cases_stay_within_the_limit(case, stores, tmp_path, table):
     check_limit(case, 1.0, stores, tmp_path, table)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.name in SLOW else [])
+        for case in LIMITED
+    ],
+)
+def test_a_fresh_process_stays_within_plan_and_limit(case, stores, tmp_path, table):
+    limit = case.limit * MIB
+    stages = measured(case, limit, case.outputs, stores, tmp_path)
+    check_stages(case, limit, case.outputs, stages, table)
+    if case.planned_workers is not None:
+        assert stages["fit"]["workers"] == case.planned_workers
+
+
+def test_distances_may_need_more_memory_than_the_limit():
+    beyond = [case for case in LIMITED if case.store == "distances beyond the limit"]
+    assert {case.method for case in beyond} == {method.name for method in mds.METHODS}
+    assert all(case.limit * MIB < 8 * STORES[case.store].shape[0] ** 2 for case in beyond)
+
+
+def test_every_method_has_a_limit_of_its_own():
+    assert {case.method for case in LIMITED} == set(METHODS)
+
+
+def test_memory_does_not_grow_with_rows(stores, tmp_path):
+    peaks = []
+    for name in ("large tall", "four times as tall"):
+        case = Case(name, name, "pca", {"n_components": 10, "solver": "covariance"})
+        place = tmp_path / name.replace(" ", "-")
+        place.mkdir()
+        peaks.append(measured(case, 500 * MIB, (), stores, place)["fit"]["peak"])
+    assert peaks[1] < 1.1 * peaks[0]
 
 
 @pytest.mark.memory

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -196,55 +194,3 @@ def test_a_transform_is_planned_for_the_selected_columns(tmp_path):
     few = plan_transform(*view_and_source(model, source, EMBEDDING), one, np.dtype("f4"))
     assert few.peak <= whole.peak
     assert few.block_rows >= whole.block_rows
-
-
-# Memory
-
-FIT = """
-import json, sys
-from pathlib import Path
-from streamdr.engine import fitting, planner; from streamdr.methods import selection
-from streamdr.core.execution import Execution
-from streamdr.data import open_source
-
-path, name, parameters, limit, out = sys.argv[1:]
-execution = Execution(memory_limit=int(limit), workers=2, checkpoint_seconds=0.1)
-source = open_source(path, labels=f"{path}.labels")
-fitted = fitting.fit(getattr(selection, name)(**json.loads(parameters)), source, execution)
-fit_peak = planner.peak_resident()
-fitting.transform(fitted.model, source, Path(out), execution, attributes={})
-print(json.dumps({"planned": fitted.plan.peak, "peak": fit_peak, "after_transform": planner.peak_resident()}))
-"""
-MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory):
-    """80 MB of rows."""
-    place = tmp_path_factory.mktemp("stores") / "x.zarr"
-    array = zarr.create_array(place, shape=(100_000, 200), chunks=(5_000, 50), dtype="f4", compressors=None)
-    rng = np.random.default_rng(0)
-    for start in range(0, 100_000, 50_000):
-        array[start : start + 50_000] = rng.standard_normal((50_000, 200), dtype=np.float32)
-    labels = zarr.create_array(f"{place}.labels", shape=(100_000,), chunks=(50_000,), dtype="i4")
-    labels[:] = rng.integers(0, 10, size=100_000)
-    return place
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters", "limit"),
-    [
-        ("SelectForward", {"k": 5}, 340),
-        ("SelectForward", {"k": 5, "learner": "linear"}, 300),
-        ("SelectFScore", {"k": 5}, 280),
-        ("SelectMutualInfo", {"k": 5}, 480),
-        ("SelectMutualInfo", {"k": 5, "task": "regression"}, 480),
-    ],
-)
-def test_fits_and_transforms_stay_within_the_planned_memory(large, tmp_path, name, parameters, limit):
-    arguments = [sys.executable, "-c", FIT, str(large), name, json.dumps(parameters), str(limit * MIB)]
-    done = subprocess.run([*arguments, str(tmp_path / "z.zarr")], capture_output=True, text=True, check=False)
-    assert not done.returncode, done.stderr[-2000:]
-    report = json.loads(done.stdout)
-    assert report["peak"] <= report["planned"] <= limit * MIB
-    assert report["after_transform"] <= limit * MIB

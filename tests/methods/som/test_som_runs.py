@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import weakref
 from dataclasses import replace
@@ -201,53 +199,3 @@ def test_the_u_matrix_shows_the_mean_distance_from_neighbours():
     assert shown[0, 0] == pytest.approx(
         np.mean([np.linalg.norm(codebook[0, 0] - codebook[at]) for at in ((0, 1), (1, 0), (1, 1))])
     )
-
-
-FIT = """
-import json, sys
-from pathlib import Path
-from streamdr.config import parse
-from streamdr.core.execution import Execution
-from streamdr.data import open_source
-from streamdr.engine import fitting, planner
-from streamdr.methods.som import SOM
-
-path, parameters, limit, place = sys.argv[1:]
-execution = Execution(
-    memory_limit=int(limit), workers=2, ledger=Path(place) / "ledger", checkpoint_seconds=0.1
-)
-source = open_source(path)
-fitted = fitting.fit(SOM(n_epochs=2, **json.loads(parameters)), source, execution)
-peak = planner.peak_resident()
-fitting.transform(fitted.model, source, Path(place) / "z.zarr", execution, attributes={})
-print(json.dumps({"planned": fitted.plan.peak, "peak": peak, "after": planner.peak_resident()}))
-"""
-STORES = {
-    "tall": ((60_000, 100), (8192, 100), "f4"),
-    "narrow bytes": ((1_000_000, 8), (65_536, 8), "u1"),
-    "wide": ((300, 40_000), (100, 40_000), "f4"),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters", "limit"),
-    [
-        ("tall", {}, 400),
-        ("tall", {"height": 60, "width": 60, "precision": "double"}, 600),
-        ("narrow bytes", {"height": 30, "width": 30}, 400),
-        ("wide", {"height": 6, "width": 6}, 800),
-    ],
-)
-def test_a_fresh_process_keeps_the_memory_promise(tmp_path, name, parameters, limit):
-    shape, chunks, dtype = STORES[name]
-    rows = np.random.default_rng(0).integers(0, 200, size=(chunks[0], shape[1])).astype(dtype)
-    array = zarr.create_array(tmp_path / "x.zarr", shape=shape, chunks=chunks, dtype=dtype)
-    for start in range(0, shape[0], chunks[0]):
-        array[start : start + chunks[0]] = rows[: shape[0] - start]
-    words = [sys.executable, "-c", FIT, tmp_path / "x.zarr", json.dumps(parameters), limit << 20, tmp_path]
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["planned"] <= limit << 20
-    assert report["peak"] <= report["planned"], "the plan was too low"
-    assert report["after"] <= limit << 20
