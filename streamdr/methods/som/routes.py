@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _SAMPLE_ROWS, _SAMPLE_BYTES = 5_000, 64 << 20
 _COMPARED = 4
 """The cost of finding the least of some products, in columns of a product."""
+_WORK = 4
+"""The work for a row, in units of its products with all units: they are compared, and its sums are taken."""
 
 
 def sample_rows(som: SOM, data: MatrixSpec) -> int:
@@ -34,6 +36,11 @@ def sample_parts(som: SOM, data: MatrixSpec) -> int:
 def product_dtype(som: SOM, data: MatrixSpec) -> np.dtype[np.floating]:
     """The type in which distances are computed."""
     return np.dtype(np.float64) if som.precision == "double" else data.working
+
+
+def work_factor(som: SOM, data: MatrixSpec) -> int:
+    """The cost factor of a pass."""
+    return cost_factor(_WORK * som.grid.n_units, data.n_cols)
 
 
 def batch(som: SOM, data: MatrixSpec) -> Route:
@@ -61,7 +68,7 @@ def batch(som: SOM, data: MatrixSpec) -> Route:
                 scratch_bytes=2 * codebook + 2 * item * units * d + search_bytes(units, d, item),
                 held_bytes=2 * codebook + 8 * d,
                 solve_bytes=5 * codebook + 4 * distances,
-                cost_factor=cost_factor(units, d),
+                cost_factor=work_factor(som, data),
             ),
         ),
     )

@@ -10,11 +10,11 @@ import numpy as np
 
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import Array, MatrixSpec
-from streamdr.core.method import Model, Pass, Passes, Route, Tags, cost_factor
+from streamdr.core.method import Model, Pass, Passes, Route, Tags
 from streamdr.core.parameters import require_types
 from streamdr.methods.som.grid import Grid
 from streamdr.methods.som.model import SOMModel, som_outline
-from streamdr.methods.som.routes import batch, product_dtype, sample_parts, sample_rows
+from streamdr.methods.som.routes import batch, product_dtype, sample_parts, sample_rows, work_factor
 from streamdr.methods.som.statistics import UnitSums
 from streamdr.methods.som.training import at_rows, change, in_plane, radii, sample_mean, stepped
 from streamdr.statistics.sample import Sample
@@ -28,6 +28,9 @@ _CHOICES = {
     "init": ("pca", "random"),
     "precision": ("mixed", "double"),
 }
+
+_SIDES = {"pca": 7, "random": 2}
+"""The longer side of the map, in initial radii."""
 
 
 @dataclass(eq=False)
@@ -51,7 +54,8 @@ class SOM:
         The number of epochs of training. Each reads the data once.
     sigma : float or None
         The radius of the neighbourhood in the first epoch; neighbours in a row are at distance 1. None means
-        half of the longer side of the map.
+        a seventh of the longer side of the map (at least 1), or half of it with `init="random"`, which is not
+        ordered yet.
     sigma_end : float
         The radius in the last epoch, and in an epoch after an append.
     decay : "exponential" or "linear"
@@ -100,7 +104,7 @@ class SOM:
     neighborhood: Literal["gaussian", "bubble"] = "gaussian"
     n_epochs: int = 10
     sigma: float | None = None
-    sigma_end: float = 0.5
+    sigma_end: float = 0.2
     decay: Literal["exponential", "linear"] = "exponential"
     init: Literal["pca", "random"] = "pca"
     append_tol: float = 0.02
@@ -148,8 +152,8 @@ class SOM:
     @property
     def schedule(self) -> Array:
         """The radius of each epoch."""
-        end = float(self.sigma_end)
-        start = max(self.height, self.width) / 2 if self.sigma is None else float(self.sigma)
+        end, side = float(self.sigma_end), max(self.height, self.width)
+        start = max(1.0, side / _SIDES[self.init]) if self.sigma is None else float(self.sigma)
         return radii(max(start, end), end, int(self.n_epochs), self.decay)
 
     def using(self, route: str) -> Self:
@@ -213,7 +217,7 @@ class SOM:
         empty = UnitSums(
             codebook, origin, self.grid, double=self.precision == "double", topographic=topographic
         )
-        request = Pass(empty, label=label, cost_factor=cost_factor(self.grid.n_units, data.n_cols))
+        request = Pass(empty, label=label, cost_factor=work_factor(self, data))
         full = cast(UnitSums, (yield request))
         empty.forget_searches()
         full.forget_searches()

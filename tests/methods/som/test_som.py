@@ -88,7 +88,7 @@ def test_errors_and_hits_are_those_of_the_codebook_row_by_row(grid):
 
 def test_a_whole_fit_is_that_of_the_plain_implementation():
     rows = rows_of(150, 3)
-    som = streamdr.SOM(3, 4, topology="hexagonal", n_epochs=4, sigma=1.5).fit(rows)
+    som = streamdr.SOM(3, 4, topology="hexagonal", n_epochs=4, sigma=1.5, sigma_end=0.5).fit(rows)
     grid, weights = Grid(3, 4, "hexagonal"), np.ones(150)
     distances = plain_distances(grid)
     codebook, history = in_plane(rows, weights, grid), []
@@ -133,7 +133,9 @@ def test_a_row_finds_its_unit_whatever_the_rows_beside_it(dtype):
 def test_radii_shrink_to_the_last():
     np.testing.assert_allclose(radii(8.0, 0.5, 5, "exponential"), [8, 4, 2, 1, 0.5])
     np.testing.assert_allclose(radii(4.0, 1.0, 4, "linear"), [4, 3, 2, 1])
-    assert SOM(4, 12).schedule[0] == 6.0
+    assert SOM(4, 14).schedule[0] == 2.0
+    assert SOM(4, 14, init="random").schedule[0] == 7.0
+    assert SOM(4, 3).schedule[0] == 1.0
     assert SOM(1, 1, sigma_end=2.0).schedule.tolist() == [2.0] * 10
 
 
@@ -246,7 +248,7 @@ def test_single_precision_finds_the_map_of_double():
 
 def test_a_map_of_digits_is_in_order_and_tells_them_apart():
     digits = load_digits()
-    som = streamdr.SOM(12, 12).fit(digits.data)
+    som = streamdr.SOM(12, 12, sigma=6.0, sigma_end=0.5).fit(digits.data)
     assert som.topographic_error_ < 0.1
     units = som.predict(digits.data)
     right = sum(np.bincount(digits.target[units == unit]).max() for unit in np.unique(units))
