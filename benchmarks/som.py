@@ -35,7 +35,7 @@ QUANTIZATION, TOPOGRAPHIC = "quantisation error", "topographic error"
 
 
 def run(settings: Settings) -> Iterator[Report]:
-    """Race the same grid, epochs, first and last radius: on small data, and on many rows."""
+    """Race the same grid and epochs, each with its own default radii: on few rows, and on many."""
     small = data.digits(settings.data)
     yield raced(small, settings, f"Self-organising map: digits, 1,797 x 64, {EPOCHS} epochs", floored=False)
     rows = max(int(ROWS * settings.scale), 10_000)

@@ -1,4 +1,8 @@
-"""A newcomer follows the README word by word: every command and every piece of code in it works."""
+"""A newcomer follows the README: the commands of its first sections, and all of its Python, work.
+
+`tests/config/test_configs.py` runs the configurations that its other sections name, and
+`tests/project/test_architecture.py` checks their commands and options.
+"""
 
 from __future__ import annotations
 
