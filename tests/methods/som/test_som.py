@@ -123,7 +123,7 @@ def test_the_first_of_equally_near_units_is_taken():
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_a_row_finds_its_unit_whatever_the_rows_beside_it(dtype):
     rows = rows_of(3000, 6).astype(dtype)
-    som = streamdr.SOM(7, 9).fit(rows)
+    som = streamdr.SOM(7, 9).fit(rows).model_
     whole = som.predict(rows)
     for size in (1, 7, 500):
         parts = [som.predict(rows[start : start + size]) for start in range(0, 1000, size)]
