@@ -10,10 +10,10 @@ import numpy as np
 from streamdr.core.blocks import Array, Span, aligned, widen
 from streamdr.core.buffers import scratch
 
-_TILE_BYTES = 4 << 20
+_TILE_BYTES = 2 << 20
 """Products of a tile of rows with all units. Shorter calls of numpy would hand the GIL to and fro."""
 _WIDE_BYTES = 4 << 20
-_MOST_ROWS, _LEAST_ROWS = 8192, 64
+_MOST_ROWS, _LEAST_ROWS = 4096, 64
 
 
 def tile_rows(n_units: int, n_cols: int, itemsize: int) -> int:
