@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from streamdr.core.progress import Meter, Unit
+from streamdr.core.progress import Meter, PassStart
 from streamdr.core.safe_text import one_line
 from streamdr.flows.prefect_setup import create_progress_artifact, get_run_logger, update_progress_artifact
 
@@ -46,16 +46,9 @@ class PrefectProgress:
         self._over.set()
         self._thread.join(_JOIN_SECONDS)
 
-    def start(
-        self,
-        label: str,
-        total_rows: int,
-        done_rows: int = 0,
-        bytes_per_row: float = 0.0,
-        unit: Unit = "rows",
-    ) -> None:
+    def start(self, begun: PassStart) -> None:
         """Start a pass."""
-        self._meter = Meter(label, total_rows, done_rows, bytes_per_row, unit, time.monotonic)
+        self._meter = Meter(begun, time.monotonic)
         self._next_line = time.monotonic() + LINE_SECONDS
 
     def advance(self, rows: int) -> None:

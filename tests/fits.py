@@ -12,7 +12,7 @@ import zarr
 
 from streamdr.core.execution import Execution
 from streamdr.core.method import Method, Model
-from streamdr.core.progress import Progress, Silent
+from streamdr.core.progress import PassStart, Progress, Silent
 from streamdr.data import open_source
 from streamdr.data.source import Source
 from streamdr.engine import fitting
@@ -74,16 +74,9 @@ class StopsInNewPass(Silent):
         self.resumed = False
         self._new, self._line_bytes = False, 0.0
 
-    def start(
-        self,
-        label: str,
-        total_rows: int,
-        done_rows: int = 0,
-        bytes_per_row: float = 0.0,
-        unit: str = "rows",
-    ) -> None:
-        self._new, self._line_bytes = done_rows == 0, bytes_per_row
-        self.resumed |= done_rows > 0
+    def start(self, begun: PassStart) -> None:
+        self._new, self._line_bytes = begun.done == 0, begun.bytes_per_row
+        self.resumed |= begun.done > 0
 
     def advance(self, rows: int) -> None:
         self.bytes_taken += rows * self._line_bytes

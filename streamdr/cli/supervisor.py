@@ -28,7 +28,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any, NoReturn
 
-from streamdr.core.progress import Progress, Silent, Unit
+from streamdr.core.progress import PassStart, Progress, Silent
 from streamdr.core.safe_text import lines
 from streamdr.errors import Interrupted, StreamdrError
 
@@ -106,16 +106,9 @@ class Channel:
         with self._writing, suppress(OSError):  # the supervisor has ended
             _write(self._messages, line)
 
-    def start(
-        self,
-        label: str,
-        total_rows: int,
-        done_rows: int = 0,
-        bytes_per_row: float = 0.0,
-        unit: Unit = "rows",
-    ) -> None:
+    def start(self, begun: PassStart) -> None:
         """Report the start of a pass."""
-        self.send("start", [label, total_rows, done_rows, bytes_per_row, unit])
+        self.send("start", begun)
 
     def advance(self, rows: int) -> None:
         """Report that `rows` more rows are done, and raise `Interrupted` if the work has to stop."""
@@ -206,7 +199,7 @@ class Worker:
             raise StageError(**content)
         self._in_pass = kind == "start" or (self._in_pass and kind != "finish")
         with suppress(OSError):  # the work continues without a reader
-            getattr(progress, kind)(*content)
+            getattr(progress, kind)(*([PassStart(*content)] if kind == "start" else content))
         return None
 
     def request_stop(self) -> None:

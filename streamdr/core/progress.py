@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from statistics import median
-from typing import TYPE_CHECKING, Literal, Protocol, TextIO
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TextIO
 
 from streamdr.core.safe_text import one_line
 
@@ -28,18 +28,23 @@ Clock = Callable[[], float]
 Unit = Literal["rows", "columns", "bytes"]
 
 
+class PassStart(NamedTuple):
+    """A pass that begins: its label, and what is counted."""
+
+    label: str
+    total: int
+    """The number of rows (or columns, or bytes) of the whole pass."""
+    done: int = 0
+    """The number that an earlier process has done."""
+    bytes_per_row: float = 0.0
+    unit: Unit = "rows"
+
+
 class Progress(Protocol):
     """Receives the progress of passes, from one thread. Every pass that starts is also finished."""
 
-    def start(
-        self,
-        label: str,
-        total_rows: int,
-        done_rows: int = 0,
-        bytes_per_row: float = 0.0,
-        unit: Unit = "rows",
-    ) -> None:
-        """A pass begins. `done_rows` were done by an earlier process. `unit` is what is counted."""
+    def start(self, begun: PassStart) -> None:
+        """A pass begins."""
 
     def advance(self, rows: int) -> None:
         """`rows` more rows (or columns) are done."""
@@ -54,14 +59,7 @@ class Progress(Protocol):
 class Silent:
     """Shows nothing."""
 
-    def start(
-        self,
-        label: str,
-        total_rows: int,
-        done_rows: int = 0,
-        bytes_per_row: float = 0.0,
-        unit: Unit = "rows",
-    ) -> None:
+    def start(self, begun: PassStart) -> None:
         """Do nothing."""
 
     def advance(self, rows: int) -> None:
@@ -81,18 +79,16 @@ class Meter:
     GRAIN = 0.5
     """Seconds between two measurements of the pace: workers finish in bursts."""
 
-    def __init__(
-        self, label: str, total: int, done: int, bytes_per_row: float, unit: Unit, clock: Clock
-    ) -> None:
-        self.label = one_line(label)
-        self.total = total
-        self.done = done
-        self.unit = unit
-        self._bytes_per_row = bytes_per_row
+    def __init__(self, begun: PassStart, clock: Clock) -> None:
+        self.label = one_line(begun.label)
+        self.total = begun.total
+        self.done = begun.done
+        self.unit = begun.unit
+        self._bytes_per_row = begun.bytes_per_row
         self._clock = clock
-        self._resumed_at = done
+        self._resumed_at = begun.done
         self._started = clock()
-        self._recent = deque([(self._started, done)], maxlen=self.WINDOW)
+        self._recent = deque([(self._started, begun.done)], maxlen=self.WINDOW)
 
     def advance(self, rows: int) -> None:
         """Count rows that were done just now."""
@@ -162,16 +158,9 @@ class Lines:
         self._clock = clock
         self._next = 0.0
 
-    def start(
-        self,
-        label: str,
-        total_rows: int,
-        done_rows: int = 0,
-        bytes_per_row: float = 0.0,
-        unit: Unit = "rows",
-    ) -> None:
+    def start(self, begun: PassStart) -> None:
         """Begin a pass, and wait for the first line to be due."""
-        self._meter = Meter(label, total_rows, done_rows, bytes_per_row, unit, self._clock)
+        self._meter = Meter(begun, self._clock)
         self._next = self._clock() + self._every
 
     def advance(self, rows: int) -> None:
@@ -201,19 +190,12 @@ class Bar:
         self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
         self._clock = clock
 
-    def start(
-        self,
-        label: str,
-        total_rows: int,
-        done_rows: int = 0,
-        bytes_per_row: float = 0.0,
-        unit: Unit = "rows",
-    ) -> None:
+    def start(self, begun: PassStart) -> None:
         """Draw a bar, filled up to where an earlier process stopped."""
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
         from rich.table import Column
 
-        self._meter = Meter(label, total_rows, done_rows, bytes_per_row, unit, self._clock)
+        self._meter = Meter(begun, self._clock)
         self._live: RichProgress = Progress(
             TextColumn(
                 "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")
@@ -225,7 +207,7 @@ class Bar:
             expand=True,
         )
         self._task: TaskID = self._live.add_task(
-            self._meter.label, total=total_rows, completed=done_rows, state=self._state()
+            self._meter.label, total=begun.total, completed=begun.done, state=self._state()
         )
         self._live.start()
 

@@ -20,7 +20,7 @@ from streamdr.core.blocks import BLOCK_BYTES, Array, Span
 from streamdr.core.execution import Execution
 from streamdr.core.linalg import ignore_overflow
 from streamdr.core.method import Method, Model, Pass, Passes
-from streamdr.core.progress import Progress, Silent
+from streamdr.core.progress import PassStart, Progress, Silent
 from streamdr.core.row_outputs import EMBEDDING, RowOutput, RowView
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
@@ -416,7 +416,7 @@ def _write_by_rows(
         )
         for head, span in zip(heads, new, strict=True)
     )
-    runner.progress.start(label, spec.n_rows, rows_done, float(row_bytes))
+    runner.progress.start(PassStart(label, spec.n_rows, rows_done, float(row_bytes)))
     shown = Advance(engine, runner.progress, spec.n_rows - rows_done)
     try:
         with closing(in_order(recovery, tasks, runner.stop, shown.look)) as handles:

@@ -18,7 +18,7 @@ from streamdr.core.blocks import Axis, Block, Span
 from streamdr.core.buffers import release
 from streamdr.core.linalg import ignore_overflow
 from streamdr.core.method import Pass
-from streamdr.core.progress import Progress
+from streamdr.core.progress import PassStart, Progress
 from streamdr.data.row_subset import RowSubset, RowSubsetSnapshot
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
@@ -257,7 +257,7 @@ class Runner:
             for part in work
         )
         spans = (Span(part.spans[0].start, part.spans[-1].stop) for part in work)
-        self.progress.start(request.label, parts.length, start, float(line_bytes), parts.axis)
+        self.progress.start(PassStart(request.label, parts.length, start, float(line_bytes), parts.axis))
         shown = Advance(self.engine, self.progress, parts.length - start)
         try:
             with closing(in_order(recovery, tasks, self.stop, shown.look)) as handles:

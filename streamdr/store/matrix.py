@@ -14,7 +14,7 @@ import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
 
 from streamdr.core.blocks import Array
-from streamdr.core.progress import Progress
+from streamdr.core.progress import PassStart, Progress
 from streamdr.core.system import available_cores
 from streamdr.errors import ConfigError
 from streamdr.store.arrays import CHUNK_BYTES, ArrayLayout, Index
@@ -113,12 +113,8 @@ def fill(
         last = all(s.stop == n for s, n in zip(region[axis + 1 :], layout.shape[axis + 1 :], strict=True))
         return (region[axis].stop - region[axis].start) * per_line if last else 0
 
-    progress.start(
-        label,
-        total,
-        bytes_per_row=math.prod(layout.shape) * layout.dtype.itemsize / total,
-        unit="columns" if axis else "rows",
-    )
+    bytes_per_line = math.prod(layout.shape) * layout.dtype.itemsize / total
+    progress.start(PassStart(label, total, bytes_per_row=bytes_per_line, unit="columns" if axis else "rows"))
     workers = ThreadPoolExecutor(min(4, available_cores()))
     try:
         for lines in workers.map(write, (region for _, region in layout.files())):

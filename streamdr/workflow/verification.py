@@ -11,6 +11,7 @@ import numpy as np
 
 from streamdr.core.blocks import Array, Block, Span
 from streamdr.core.byte_sizes import format_bytes
+from streamdr.core.progress import PassStart
 from streamdr.core.row_outputs import EMBEDDING, ROW_OUTPUTS, RowOutput, RowView
 from streamdr.data import Source
 from streamdr.engine import fitting
@@ -159,7 +160,8 @@ class _WrittenRows:
     def read_all(self, context: RunContext) -> str:
         """Compare every chunk with its checksum, and require finite values."""
         n_rows, chunk, view = self.array.shape[0], self.array.chunks[0], self.view
-        context.progress.start("verify", n_rows, 0, float(view.n_outputs * self.array.dtype.itemsize))
+        row_bytes = float(view.n_outputs * self.array.dtype.itemsize)
+        context.progress.start(PassStart("verify", n_rows, bytes_per_row=row_bytes))
         try:
             for span in Span(0, n_rows).split(chunk):
                 if not view.is_valid(self.rows(span)):

@@ -14,12 +14,13 @@ from dispositions import starting
 from narrowing import present
 
 from streamdr.cli.supervisor import Channel
+from streamdr.core.progress import PassStart
 from streamdr.errors import Interrupted
 
 PROGRAM = """
 import ctypes, os, signal, subprocess, sys
 from streamdr.cli.console import answer
-from streamdr.core.progress import Lines
+from streamdr.core.progress import Lines, PassStart
 from streamdr.cli.supervisor import StageError, WorkerLost, supervise
 
 def body(channel):
@@ -181,7 +182,9 @@ def test_ctrl_c_spares_the_processes_that_the_work_started():
 
 
 def test_a_pass_that_was_cut_short_is_finished_for_those_who_watch_it():
-    process = started('channel.start("copying", 10); channel.advance(4); ' + HOLDING_THE_GIL, grace=0.2)
+    process = started(
+        'channel.start(PassStart("copying", 10)); channel.advance(4); ' + HOLDING_THE_GIL, grace=0.2
+    )
     process.send_signal(signal.SIGTERM)
     code, said = ended(process)
     assert code == 143
@@ -192,7 +195,7 @@ def test_a_pass_that_was_cut_short_is_finished_for_those_who_watch_it():
 def test_work_that_knows_only_progress_stops_at_its_next_step():
     (requests, supervisor), (messages, sent) = os.pipe(), os.pipe()
     channel = Channel(requests, sent)
-    channel.start("copying", 10)
+    channel.start(PassStart("copying", 10))
     channel.advance(4)
     os.close(supervisor)
     channel.stop.wait()

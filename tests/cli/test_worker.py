@@ -35,8 +35,8 @@ class Diary:
         self.passes: list[str] = []
         self.messages: list[str] = []
 
-    def start(self, label, total_rows, done_rows=0, bytes_per_row=0.0, unit="rows"):
-        self.passes.append(label)
+    def start(self, begun):
+        self.passes.append(begun.label)
 
     def advance(self, rows):
         self.rows.append(rows)

@@ -17,7 +17,7 @@ import pytest
 import zarr
 from command_line import SCRIPT, streamdr, write_config, write_store
 
-from streamdr.core.progress import Bar, Lines
+from streamdr.core.progress import Bar, Lines, PassStart
 from streamdr.core.safe_text import lines, one_line
 from streamdr.errors import ConfigError, DataError, MemoryLimitError, ParameterError
 from streamdr.workflow import report_tables, report_text, summary
@@ -71,13 +71,13 @@ def test_progress_stays_on_its_line():
     stream = io.StringIO()
     progress = Lines(stream)
     progress.message(HOSTILE)
-    progress.start(HOSTILE, 10)
+    progress.start(PassStart(HOSTILE, 10))
     progress.finish()
     assert stream.getvalue().count("\n") == 2
     assert harmless(stream.getvalue())
     screen = io.StringIO()
     bar = Bar(screen)
-    bar.start(HOSTILE, 10)
+    bar.start(PassStart(HOSTILE, 10))
     bar.message(HOSTILE)
     bar.finish()
     assert "\x1b]0" not in screen.getvalue()

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from streamdr.core.progress import Bar, Lines, Silent, for_stream
+from streamdr.core.progress import Bar, Lines, PassStart, Silent, for_stream
 
 
 class Clock:
@@ -47,7 +47,7 @@ def work(progress, clock, steps, rows, seconds):
 
 
 def test_lines_come_at_most_every_few_seconds_and_once_at_the_end(lines, log, clock):
-    lines.start("moments", 100_000, bytes_per_row=1e6)
+    lines.start(PassStart("moments", 100_000, bytes_per_row=1e6))
     work(lines, clock, steps=100, rows=1000, seconds=0.1)
     lines.finish()
     assert log.getvalue().splitlines() == [
@@ -57,7 +57,7 @@ def test_lines_come_at_most_every_few_seconds_and_once_at_the_end(lines, log, cl
 
 
 def test_a_short_pass_is_one_line(lines, log, clock):
-    lines.start("components", 500, bytes_per_row=4e6, unit="columns")
+    lines.start(PassStart("components", 500, bytes_per_row=4e6, unit="columns"))
     work(lines, clock, steps=1, rows=500, seconds=2.0)
     lines.finish()
     assert log.getvalue() == "components: 500 columns in 2.0 s, 1.00 GB/s\n"
@@ -65,7 +65,7 @@ def test_a_short_pass_is_one_line(lines, log, clock):
 
 def test_rows_of_an_earlier_process_count_as_done_but_not_as_speed(lines, log, clock):
     lines.message("resuming moments at row 800,000")
-    lines.start("moments", 1_000_000, done_rows=800_000, bytes_per_row=1e4)
+    lines.start(PassStart("moments", 1_000_000, done=800_000, bytes_per_row=1e4))
     work(lines, clock, steps=10, rows=10_000, seconds=1.0)
     lines.finish()
     assert log.getvalue().splitlines() == [
@@ -77,7 +77,7 @@ def test_rows_of_an_earlier_process_count_as_done_but_not_as_speed(lines, log, c
 
 
 def test_an_unknown_size_of_rows_leaves_the_speed_out(lines, log, clock):
-    lines.start("ingest", 100)
+    lines.start(PassStart("ingest", 100))
     work(lines, clock, steps=1, rows=60, seconds=6.0)
     lines.finish()
     assert log.getvalue().splitlines() == [
@@ -88,7 +88,7 @@ def test_an_unknown_size_of_rows_leaves_the_speed_out(lines, log, clock):
 
 def test_the_passes_of_one_run_do_not_mix(lines, log, clock):
     for label in ("first", "second"):
-        lines.start(label, 10, bytes_per_row=1e9)
+        lines.start(PassStart(label, 10, bytes_per_row=1e9))
         work(lines, clock, steps=1, rows=10, seconds=4.0)
         lines.finish()
     assert log.getvalue().splitlines() == [
@@ -105,7 +105,7 @@ def expected_pace(log):
 
 
 def test_the_time_left_forgets_a_long_stall(lines, log, clock):
-    lines.start("moments", 1_000_000)
+    lines.start(PassStart("moments", 1_000_000))
     work(lines, clock, steps=20, rows=1000, seconds=1.0)
     clock.now += 3600
     work(lines, clock, steps=10, rows=1000, seconds=1.0)
@@ -113,7 +113,7 @@ def test_the_time_left_forgets_a_long_stall(lines, log, clock):
 
 
 def test_the_time_left_follows_a_lasting_change_of_pace(lines, log, clock):
-    lines.start("moments", 1_000_000)
+    lines.start(PassStart("moments", 1_000_000))
     work(lines, clock, steps=100, rows=1000, seconds=1.0)
     work(lines, clock, steps=100, rows=300, seconds=1.0)
     assert expected_pace(log.getvalue()) == pytest.approx(300, rel=1e-2)
@@ -121,7 +121,7 @@ def test_the_time_left_follows_a_lasting_change_of_pace(lines, log, clock):
 
 @pytest.mark.parametrize("workers", [2, 8, 16])
 def test_the_time_left_is_right_for_workers_that_finish_together(lines, log, clock, workers):
-    lines.start("moments", 1_000_000)
+    lines.start(PassStart("moments", 1_000_000))
     for _ in range(50):
         clock.now += workers - 0.1
         work(lines, clock, steps=workers, rows=1000, seconds=0.1 / workers)
@@ -129,7 +129,7 @@ def test_the_time_left_is_right_for_workers_that_finish_together(lines, log, clo
 
 
 def test_long_times_are_shown_in_hours(lines, log, clock):
-    lines.start("moments", 1_000_000)
+    lines.start(PassStart("moments", 1_000_000))
     work(lines, clock, steps=1, rows=1000, seconds=10.0)
     assert log.getvalue() == "moments: 1,000 of 1,000,000 rows, 0%, 2:46:30 left\n"
 
@@ -139,7 +139,7 @@ def test_a_closed_log_does_not_end_the_run(clock):
     os.close(reader)
     with suppress(BrokenPipeError), os.fdopen(writer, "w") as unread:
         lines = Lines(unread, clock=clock)
-        lines.start("moments", 10)
+        lines.start(PassStart("moments", 10))
         lines.advance(10)
         lines.finish()
         survived = True
@@ -148,7 +148,7 @@ def test_a_closed_log_does_not_end_the_run(clock):
 
 def test_silent_progress_prints_nothing(capfd):
     silent = Silent()
-    silent.start("moments", 10, 5, 4.0, "columns")
+    silent.start(PassStart("moments", 10, 5, 4.0, "columns"))
     silent.advance(5)
     silent.message("resuming")
     silent.finish()
@@ -160,7 +160,7 @@ def test_a_bar_shows_rows_speed_and_time_left(clock, monkeypatch):
     terminal = Terminal()
     bar = Bar(terminal, clock=clock)
     bar.message("resuming [moments] at row 200")
-    bar.start("moments [1]", 1000, done_rows=200, bytes_per_row=1e7)
+    bar.start(PassStart("moments [1]", 1000, done=200, bytes_per_row=1e7))
     work(bar, clock, steps=4, rows=100, seconds=1.0)
     bar.message("halfway")
     bar.finish()
@@ -176,7 +176,7 @@ def test_a_bar_may_be_used_for_one_pass_after_another(clock):
     terminal = Terminal()
     bar = Bar(terminal, clock=clock)
     for label in ("first", "second"):
-        bar.start(label, 10, unit="columns")
+        bar.start(PassStart(label, 10, unit="columns"))
         work(bar, clock, steps=2, rows=5, seconds=1.0)
         bar.finish()
     assert "first" in terminal.getvalue()

@@ -55,8 +55,8 @@ class Recorder(Silent):
         self.calls_left = max_calls
         self.done, self.finished = 0, 0
 
-    def start(self, label, total_rows, done_rows=0, bytes_per_row=0.0, unit="rows"):
-        self.total, self.unit = total_rows, unit
+    def start(self, begun):
+        self.total, self.unit = begun.total, begun.unit
 
     def advance(self, rows):
         self.done += rows

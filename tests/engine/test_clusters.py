@@ -137,7 +137,7 @@ def test_workers_end_when_the_run_fails(path, tmp_path):
     write_store(tmp_path / "bad.zarr", np.full((300, 24), np.nan, "f4"), chunks=(40, 24))
 
     class CountAtOnce(Census):
-        def start(self, *about):
+        def start(self, begun):
             self.pids |= descendants()
 
     census = CountAtOnce()

@@ -15,7 +15,7 @@ from killing import Started, chunks, tree
 from narrowing import present
 from nightly import Nights, correlated
 
-from streamdr.core.progress import Silent
+from streamdr.core.progress import PassStart, Silent
 from streamdr.errors import DataError, Interrupted
 from streamdr.store.lease import LEASE_SECONDS, Claim
 from streamdr.workflow import pipeline
@@ -47,8 +47,8 @@ class At(Silent):
         self.label, self.rows, self.happens = label, rows, happens
         self.now, self.left = "", 0
 
-    def start(self, label: str, total_rows: int, *others: object) -> None:
-        self.now, self.left = label, self.rows
+    def start(self, begun: PassStart) -> None:
+        self.now, self.left = begun.label, self.rows
         self.advance(0)
 
     def advance(self, rows: int) -> None:
@@ -93,8 +93,8 @@ class Labels(Silent):
     def __init__(self) -> None:
         self.labels: list[str] = []
 
-    def start(self, label: str, *others: object) -> None:
-        self.labels.append(label)
+    def start(self, begun: PassStart) -> None:
+        self.labels.append(begun.label)
 
 
 def change(nights: Nights) -> None:

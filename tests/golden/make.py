@@ -24,6 +24,7 @@ import zarr  # noqa: E402
 from nightly import Heard  # noqa: E402
 from s3_server import Bucket, serve  # noqa: E402
 
+from streamdr.core.progress import PassStart  # noqa: E402
 from streamdr.errors import Interrupted  # noqa: E402
 from streamdr.workflow import pipeline  # noqa: E402
 
@@ -35,8 +36,8 @@ class StopsAt(Heard):
         super().__init__()
         self.stop, self._label, self._current = threading.Event(), label, ""
 
-    def start(self, label: str, *_: object, **__: object) -> None:
-        self._current = label
+    def start(self, begun: PassStart) -> None:
+        self._current = begun.label
 
     def advance(self, rows: int) -> None:
         if self._current == self._label:

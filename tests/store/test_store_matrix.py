@@ -90,8 +90,8 @@ def test_chunks_are_never_too_large_nor_needlessly_small(shape, dtype, data):
 class Recorder(Silent):
     """Records the calls."""
 
-    def start(self, label, total_rows, done_rows=0, bytes_per_row=0.0, unit="rows"):
-        self.total, self.unit, self.nbytes = total_rows, unit, total_rows * bytes_per_row
+    def start(self, begun):
+        self.total, self.unit, self.nbytes = begun.total, begun.unit, begun.total * begun.bytes_per_row
         self.done, self.finished = 0, 0
 
     def advance(self, rows):

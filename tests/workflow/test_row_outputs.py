@@ -408,8 +408,8 @@ class StopAfter(Silent):
     def __init__(self, rows):
         self.left, self.label, self.stop = rows, "", threading.Event()
 
-    def start(self, label, *_, **__):
-        self.label = label
+    def start(self, begun):
+        self.label = begun.label
 
     def advance(self, rows):
         self.left -= rows if self.label == "imputed values" else 0

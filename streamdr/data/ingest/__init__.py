@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamdr.core.blocks import Array
-from streamdr.core.progress import Progress
+from streamdr.core.progress import PassStart, Progress
 from streamdr.data.ingest.appending import Appending, appending, require_columns
 from streamdr.data.ingest.conversion import convert, target_dtype
 from streamdr.data.ingest.formats import open_table
@@ -286,7 +286,7 @@ def _copy_stream(
     for remark in table.remarks:
         progress.message(f"{source.name}: {remark}")
     bytes_per_unit = 1 if table.unit == "bytes" else table.n_cols * table.dtype.itemsize
-    progress.start(_label(source), table.total, bytes_per_row=bytes_per_unit, unit=table.unit)
+    progress.start(PassStart(_label(source), table.total, bytes_per_row=bytes_per_unit, unit=table.unit))
     try:
         for values, extent, found in table.batches:
             writer.append(convert(source, values, dtype, writer.n_rows - n_tail))

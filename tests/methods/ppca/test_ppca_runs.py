@@ -271,8 +271,8 @@ def test_a_missing_value_is_named_by_the_closed_form(tmp_path, whole):
 
 def test_pass_labels_show_the_progress_of_em(path):
     class Listener(Heard):
-        def start(self, label, *_):
-            self.lines.append(label)
+        def start(self, begun):
+            self.lines.append(begun.label)
 
     listener = Listener()
     fit(METHODS["em"], path, progress=listener)
