@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ _WITHOUT_SECRETS = (
 """Matches text that is not an address, and addresses without secrets."""
 
 
-class Parameters(RootModel[dict[str, Any]]):
+class Parameters(RootModel[dict[str, Any]], ABC):
     """The sections of a configuration as plain data."""
 
     @classmethod
@@ -29,12 +30,14 @@ class Parameters(RootModel[dict[str, Any]]):
         return cls({name: keys for name, keys in sections.items() if keys is not None})
 
     @classmethod
+    @abstractmethod
     def _sections(cls, path: str, sets: list[str]) -> dict[str, Any]:
-        raise NotImplementedError
+        """Return the sections of a file."""
 
     @classmethod
+    @abstractmethod
     def _check(cls, sections: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """Raise a ConfigError where a configuration file would be refused."""
 
     @model_validator(mode="after")
     def _require_valid(self) -> Self:

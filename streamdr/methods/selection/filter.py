@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, Self, cast
@@ -116,7 +117,7 @@ class Filter:
 
 
 @dataclass(eq=False)
-class _StatisticFilter(Filter):
+class _StatisticFilter(Filter, ABC):
     """Filters by statistics that follow from means and sums of squares."""
 
     def routes(self, data: MatrixSpec) -> Sequence[Route]:
@@ -179,9 +180,9 @@ class _StatisticFilter(Filter):
         fields = self.fields(scores, data, k) | path
         return SelectionModel(**fields, **classes, task=task, n_samples=weight, p_values=statistics.p_values)
 
+    @abstractmethod
     def _score(self, statistics: UnivariateStatistics) -> Array:
         """The statistic that ranks the columns."""
-        raise NotImplementedError
 
     def _require_freedom(self, statistics: UnivariateStatistics, weight: float) -> None:
         """Refuse too few degrees of freedom; by default, nothing is refused."""
