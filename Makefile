@@ -18,10 +18,9 @@ install: $(VENV)/.installed ## Install streamdr and its tools into .venv
 demo: install ## Run the flow of the quickstart: fit, transform, verify and summarise a small store
 	$(BIN)/python flows/fit_transform.py configs/quickstart.yaml
 
-# Three processes on two cores: many tests wait for servers, clusters and killed processes. Files stay in order: by the
-# number of their tests, the slowest would come last, one of them alone.
+# Files stay in order: by the number of their tests, which is the default, the slowest would come last, one of them alone.
 test: install ## Run the tests, a file to a process
-	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: install ## Check style, types and the direction of imports
 	$(BIN)/ruff check

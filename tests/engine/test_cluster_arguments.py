@@ -307,7 +307,7 @@ def started(arguments=None, **settings):
 
 
 def test_a_local_cluster_lets_no_stranger_in_whatever_its_arguments(tmp_path):
-    before = listening([psutil.Process()])
+    before = listening()
     arguments = {
         "threads_per_worker": 1,
         "memory_limit": "1GB",
