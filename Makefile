@@ -18,9 +18,8 @@ install: $(VENV)/.installed ## Install streamdr and its tools into .venv
 demo: install ## Run the flow of the quickstart: fit, transform, verify and summarise a small store
 	$(BIN)/python flows/fit_transform.py configs/quickstart.yaml
 
-# Files stay in order: by the number of their tests, which is the default, the slowest would come last, one of them alone.
 test: install ## Run the tests, a file to a process
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 lint: install ## Check style, types and the direction of imports
 	$(BIN)/ruff check
