@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -64,6 +64,8 @@ class MatrixSpec:
     dtype: np.dtype[Any]
     labels: np.dtype[Any] | None = None
     """The type of the labels, where rows have them: numbers, or text."""
+    feature_weights: Array | None = field(default=None, compare=False, repr=False)
+    """The weight of each column: a method works on centred columns multiplied by it; None if all are 1."""
 
     @property
     def working(self) -> np.dtype[Any]:

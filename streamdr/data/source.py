@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
+from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, Span, widen
 from streamdr.data.snapshot import JoinedSnapshot, Snapshot
 from streamdr.errors import DataError, MissingValuesError
@@ -25,6 +26,17 @@ _MAX_KEPT_ROWS = 1 << 20
 _CHECKED_BYTES = 1 << 22
 """How many bytes of values are checked together when non-finite values are located."""
 _per_thread = threading.local()
+
+
+@dataclass(frozen=True, eq=False)
+class SampleCoordinate:
+    """A coordinate of the samples, one value per row, as it is stored: times are numbers with units."""
+
+    name: str
+    values: Source
+    """An n x 1 source of numbers or of text."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """CF attributes, such as units and calendar: plain JSON values."""
 
 
 class Source(ABC):
@@ -46,6 +58,12 @@ class Source(ABC):
     """The shape of a sample before it was flattened to a row, if known."""
     dims: tuple[str | None, ...] | None = None
     """The names of the dimensions, that of the samples first, if they have names."""
+    axes: FeatureAxes | None = None
+    """The dimensions, coordinates and weights of the features, if they are labelled."""
+    sample_dims: tuple[str, ...] = ()
+    """The names of the dimensions of the samples, if they have names; rows go through them in C order."""
+    sample_coords: tuple[SampleCoordinate, ...] = ()
+    """The coordinates of the samples. They are read block by block, like the rows."""
     weights: Source | None = None
     """Row weights, as an n x 1 source."""
     labels: Source | None = None

@@ -1,0 +1,116 @@
+"""Labelled axes: the dimensions and coordinates of the features, which of them are used, and their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from streamdr.core.blocks import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinate:
+    """A coordinate, as it is stored: its values along its dimensions, and its attributes.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    dims : tuple of str
+        Its dimensions: its own name, for the coordinate of a dimension.
+    values : ndarray
+        Numbers or text. Times are numbers, with `units` and `calendar` among the attributes.
+    attributes : mapping
+        CF attributes, such as `units` and `standard_name`: plain JSON values.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    values: Array
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureAxes:
+    """The axes of the features of a matrix, which were flattened in C order.
+
+    Parameters
+    ----------
+    dims : tuple of str
+        The names of the feature dimensions, such as `("lat", "lon")`.
+    shape : tuple of int
+        Their lengths.
+    coords : tuple of Coordinate
+        Their coordinates.
+    name : str or None
+        The name of the variable.
+    attributes : mapping
+        The attributes of the variable, such as its units.
+    weights : ndarray or None
+        The weight of each feature, flattened; None if all are 1.
+    kept : ndarray of bool or None
+        Which features a model uses, flattened; None for all of them.
+    """
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    coords: tuple[Coordinate, ...] = ()
+    name: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    weights: Array | None = None
+    kept: Array | None = None
+
+    @property
+    def n_features(self) -> int:
+        """The number of features, with those that are left out."""
+        return prod(self.shape)
+
+    @property
+    def n_kept(self) -> int:
+        """The number of features that a model uses."""
+        return self.n_features if self.kept is None else int(np.count_nonzero(self.kept))
+
+    @property
+    def n_left_out(self) -> int:
+        """The number of features that a model leaves out."""
+        return self.n_features - self.n_kept
+
+    @cached_property
+    def columns(self) -> Array:
+        """The column numbers of the features that a model uses."""
+        return np.arange(self.n_features) if self.kept is None else np.flatnonzero(self.kept)
+
+    @property
+    def kept_weights(self) -> Array | None:
+        """The weights of the features that a model uses."""
+        return None if self.weights is None else self.weights[self.columns]
+
+    def keeping(self, kept: Array | None) -> FeatureAxes:
+        """The same axes, of a model that uses these features."""
+        return replace(self, kept=None if kept is None or kept.all() else kept)
+
+    def expanded(self, values: Array) -> Array:
+        """Values of the used features (the last axis) for all features: NaN where a feature is left out."""
+        if self.kept is None:
+            return values
+        whole = np.full((*values.shape[:-1], self.n_features), np.nan, np.result_type(values.dtype, np.float32))
+        whole[..., self.columns] = values
+        return whole
+
+    def coordinate(self, dim: str) -> Coordinate | None:
+        """The coordinate of a dimension, if it has one."""
+        return next((one for one in self.coords if one.dims == (dim,) and one.name == dim), None)
+
+    def described(self, column: int) -> str:
+        """The position of a feature for people: `lat=12.5, lon=3.5`."""
+        position = np.unravel_index(column, self.shape)
+        parts = []
+        for dim, index in zip(self.dims, position, strict=True):
+            found = self.coordinate(dim)
+            parts.append(f"{dim}={found.values[index] if found is not None else int(index)}")
+        return ", ".join(parts)
