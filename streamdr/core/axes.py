@@ -1,4 +1,4 @@
-"""Labelled axes: the dimensions and coordinates of the features, which of them are used, and their weights."""
+"""Labelled axes: dimensions and coordinates of the features, their weights, and which of them are used."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ class FeatureAxes:
         """Values of the used features (the last axis) for all features: NaN where a feature is left out."""
         if self.kept is None:
             return values
-        whole = np.full((*values.shape[:-1], self.n_features), np.nan, np.result_type(values.dtype, np.float32))
+        dtype = np.result_type(values.dtype, np.float32)
+        whole = np.full((*values.shape[:-1], self.n_features), np.nan, dtype)
         whole[..., self.columns] = values
         return whole
 
