@@ -55,6 +55,8 @@ class FeatureAxes:
         The weight of each feature, flattened; None if all are 1.
     kept : ndarray of bool or None
         Which features a model uses, flattened; None for all of them.
+    weighted : bool
+        Whether the model is one of values times their weights. Otherwise the method has applied them itself.
     """
 
     dims: tuple[str, ...]
@@ -64,6 +66,7 @@ class FeatureAxes:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     weights: Array | None = None
     kept: Array | None = None
+    weighted: bool = False
 
     @property
     def n_features(self) -> int:
@@ -93,6 +96,11 @@ class FeatureAxes:
     def keeping(self, kept: Array | None) -> FeatureAxes:
         """The same axes, of a model that uses these features."""
         return replace(self, kept=None if kept is None or kept.all() else kept)
+
+    def unweighted(self, values: Array, power: int = 1) -> Array:
+        """Values of the used features in the units of the data; `power` is 2 for variances."""
+        weights = self.kept_weights if self.weighted else None
+        return values if weights is None else values / weights**power
 
     def expanded(self, values: Array) -> Array:
         """Values of the used features (the last axis) for all features: NaN where a feature is left out."""

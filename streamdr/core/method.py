@@ -243,11 +243,18 @@ class Tags:
     inexact_on : tuple of str
         The hostile data (`streamdr.testing.HOSTILE`) whose scores are small differences of large numbers.
         There, scores of a block and of the whole may differ by more than rounding.
+    feature_subset : bool
+        Whether features that are never observed may be left out, and features may have weights.
+    weighs_features : bool
+        Whether it applies `MatrixSpec.feature_weights` itself. Otherwise, columns are multiplied by them
+        before it sees them.
     """
 
     incremental: bool = True
     sample_weight: bool = True
     inexact_on: tuple[str, ...] = ()
+    feature_subset: bool = False
+    weighs_features: bool = False
 
 
 class Method(Protocol):

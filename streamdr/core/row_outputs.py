@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from streamdr.core.accumulator import Accumulator
+from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array, MatrixSpec
 from streamdr.core.linalg import slabs
 from streamdr.core.method import MapsColumns, Model, UsesScratch
@@ -55,6 +56,8 @@ class RowOutput:
     """Whether change is relative to the standard deviation of values; otherwise to their root mean square."""
     hides_invalid: bool = False
     """Whether an invalid input value does not show in the output, so that the input must be checked."""
+    power: int = 1
+    """The power of the units of the features in which its values are: 2 for variances."""
     advice: str = ""
     """How the user can reduce its expected size before the fit."""
 
@@ -64,9 +67,9 @@ class RowOutput:
             self.columns is None or hasattr(model, _LENGTHS[self.columns])
         )
 
-    def of(self, model: Model) -> RowView:
-        """A view of a model that computes this output."""
-        return RowView(model, self)
+    def of(self, model: Model, axes: FeatureAxes | None = None) -> RowView:
+        """A view of a model that computes this output, for features with these axes."""
+        return RowView(model, self, axes)
 
     def change(self, values: Array, old: Array, new: Array) -> float | None:
         """The relative difference between the outputs of two models, `old` and `new`, for the same rows.
@@ -103,6 +106,7 @@ ROW_OUTPUTS = (
         imputes=True,
         centred=False,
         hides_invalid=True,
+        power=2,
     ),
     RowOutput(
         "log_likelihood", "log-likelihood", "score_samples", None, "has no likelihood", dtype="float64"
@@ -131,6 +135,8 @@ class RowView:
 
     model: Any
     kind: RowOutput
+    axes: FeatureAxes | None = None
+    """The axes of the features, if the model leaves some of them out or weighs them."""
 
     @property
     def n_features(self) -> int:
@@ -142,7 +148,15 @@ class RowView:
         """How many columns `transform` returns."""
         if self.kind.columns is None:
             return 1
+        if self.axes is not None and self.makes_features:
+            return self.axes.n_features
         return int(getattr(self.model, _LENGTHS[self.kind.columns]))
+
+    @property
+    def makes_features(self) -> bool:
+        """Whether column j of the result stands for feature j of the input."""
+        embeds_features = self.kind == EMBEDDING and self.model.outputs_are_features
+        return self.kind.columns == "feature" or embeds_features
 
     @property
     def allow_nan(self) -> bool:
@@ -170,7 +184,14 @@ class RowView:
         return n_rows * self.n_outputs * (data.working.itemsize if plain else 8)
 
     def scratch_bytes(self, n_rows: int, row_bytes: int) -> int:
-        """Bytes that `transform` allocates besides its result: by default, a copy of the rows."""
+        """Bytes that `transform` allocates besides its result: by default, a copy of the rows.
+
+        Where features are left out or weighted, also the result before it is expanded.
+        """
+        compact = 0 if self.axes is None or not self.makes_features else 2 * n_rows * row_bytes
+        return compact + self._model_scratch_bytes(n_rows, row_bytes)
+
+    def _model_scratch_bytes(self, n_rows: int, row_bytes: int) -> int:
         if isinstance(self.model, UsesScratch):
             return self.model.scratch_bytes(n_rows)
         return n_rows * row_bytes
@@ -179,6 +200,8 @@ class RowView:
         """Map rows to rows: one column where a row has one value. Text labels become indices."""
         text = self.kind.dtype == "label" and isinstance(getattr(self.model, "classes", None), list)
         mapped: Array = getattr(self.model, "likeliest" if text else self.kind.method)(values)
+        if self.axes is not None and self.makes_features:
+            return self.axes.expanded(self.axes.unweighted(mapped, self.kind.power))
         return mapped.reshape(len(mapped), self.n_outputs)
 
     def frame(
@@ -219,8 +242,11 @@ class RowView:
     @cached_property
     def never_observed(self) -> Array | None:
         """The columns that stay NaN, since they were never observed in the fit; None if there are none."""
+        left_out = None
+        if self.axes is not None and self.makes_features and self.axes.kept is not None:
+            left_out = ~self.axes.kept
         if not (self.kind.imputes and self.allow_nan):
-            return None
+            return left_out
         empty_row = np.full((1, self.n_features), np.nan)
         unobserved: Array = np.isnan(self.transform(empty_row)[0])
         return unobserved if unobserved.any() else None

@@ -16,12 +16,15 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamdr.core.accumulator import Accumulator, copied
+from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import BLOCK_BYTES, Array, Span
 from streamdr.core.execution import Execution
 from streamdr.core.linalg import ignore_overflow
 from streamdr.core.method import Method, Model, Pass, Passes
 from streamdr.core.progress import PassStart, Progress, Silent
 from streamdr.core.row_outputs import EMBEDDING, RowOutput, RowView
+from streamdr.data.feature_subset import FeatureSubset
+from streamdr.data.features import features_for
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
 from streamdr.engine.executors import Recovery, Threads, open_executor
@@ -53,6 +56,8 @@ class Fitted:
     seconds: float
     statistics: Accumulator | None = None
     """The statistics of the fit, if it was one pass over the rows and they were to be kept."""
+    axes: FeatureAxes | None = None
+    """The axes of the features, if they are labelled, or some were left out."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +107,15 @@ def fit(
     began, stop = time.monotonic(), stop or threading.Event()
     share_one_arena()
     execution = _with_scheduler(execution, source)
-    chosen = plan(method, source, execution)
-    planned(chosen)
     if seen is None and execution.ledger is not None:
         seen = source.snapshot()
+    chosen = plan(method, source, execution)
     source.validate(seen)
+    seen_by_method = features_for(method, source)
+    if seen_by_method is not source:
+        source = seen_by_method
+        chosen = plan(method, source, execution)
+    planned(chosen)
     ledger = None if execution.ledger is None else Ledger(open_folder(execution.ledger), fresh=fresh)
     with arithmetic(), open_executor(execution, chosen.workers, stop) as engine:
         pause = execution.checkpoint_seconds
@@ -122,7 +131,16 @@ def fit(
                     ledger.prune()
                 seconds = time.monotonic() - began
                 require_finite(finished.value)
-                return Fitted(finished.value, chosen, runner.bytes_read, seconds, kept.statistics)
+                statistics = None if isinstance(source, FeatureSubset) else kept.statistics
+                return Fitted(finished.value, chosen, runner.bytes_read, seconds, statistics, source.axes)
+
+
+def narrowed(method: Method, source: Source, execution: Execution) -> Source:
+    """Return the features of a source that a method sees. What does not fit into memory is not read."""
+    if isinstance(source, FeatureSubset):
+        return source
+    plan(method, source, execution)
+    return features_for(method, source)
 
 
 class _KeptStatistics:
@@ -197,6 +215,7 @@ def estimate_fit_reads(
     The number is known for an exact route, except for a sample, which may need all rows. An iterative route
     may converge after the first pass that is not in the ledger, or need all of its passes.
     """
+    source = narrowed(method, source, execution)
     route = plan(method, source, execution).route
     every = source.spec.n_rows * source.stored_line_bytes("rows")
     further = 0 if route.fallback is None else route.fallback.passes
@@ -234,14 +253,18 @@ def estimate_fit_reads(
 
 
 def estimate_transform_reads(
-    source: Source, kind: RowOutput, models: Sequence[Model], unchanged_rows: int
+    source: Source,
+    kind: RowOutput,
+    models: Sequence[Model],
+    unchanged_rows: int,
+    axes: FeatureAxes | None = None,
 ) -> ReadEstimate:
     """Return how many bytes a transform by one of some models would read.
 
     `unchanged_rows` rows of an earlier output may be kept. Whether they are depends on the model: a sample of
     them is mapped again to measure its change.
     """
-    views = [view_and_source(model, source, kind)[1] for model in models] or [source]
+    views = [view_and_source(model, source, kind, axes)[1] for model in models] or [source]
     each = [_transform_reads(view, unchanged_rows) for view in views]
     return ReadEstimate(min(reads.least for reads in each), max(reads.most for reads in each))
 
@@ -269,18 +292,20 @@ def transform(
     fence: Fence | None = None,
     process_bytes: int | None = None,
     seen: Snapshot | None = None,
+    axes: FeatureAxes | None = None,
 ) -> Transformed:
     """Write the embedding of a source, or another output of rows, to `target` atomically.
 
     `attributes` are recorded with it. Together with the fingerprint of the source they determine whether
     the unfinished work of a killed run is continued. Rows of an earlier output that are `kept` are not read.
     `process_bytes` is the memory of the process before there was a model, if that is known. `seen` is a
-    snapshot of the source, which is compared with the source after the last read.
+    snapshot of the source, which is compared with the source after the last read. `axes` are those of the
+    features that the model was fitted to.
     """
     began, stop, progress = time.monotonic(), stop or threading.Event(), progress or Silent()
     output = open_backend(target)
-    require_features(model, source)
-    view, source = view_and_source(model, source, kind)
+    require_features(model, source, axes)
+    view, source = view_and_source(model, source, kind, axes)
     stored = view.stored(dtype, source.spec)
     give_back()
     share_one_arena()
@@ -343,11 +368,12 @@ def _sample(source: Source, rows: int) -> Span:
     return Span(0, min(rows, _SAMPLE_ROWS, max(1, BLOCK_BYTES // source.spec.line_bytes("rows"))))
 
 
-def require_features(model: Model, source: Source) -> None:
-    """Refuse data with another number of features than the model."""
-    if source.spec.n_cols != model.n_features:
+def require_features(model: Model, source: Source, axes: FeatureAxes | None = None) -> None:
+    """Refuse data with another number of features than that of the fit."""
+    expected = model.n_features if axes is None else axes.n_features
+    if source.spec.n_cols != expected:
         raise DataError(
-            f"{source.name}: has {source.spec.n_cols} features, and the model takes {model.n_features}: "
+            f"{source.name}: has {source.spec.n_cols} features, and the model takes {expected}: "
             "give it data with the columns that it was fitted to"
         )
 

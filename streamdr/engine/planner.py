@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Axis, MatrixSpec
 from streamdr.core.byte_sizes import format_bytes, format_seconds
 from streamdr.core.execution import Execution
@@ -25,6 +26,8 @@ from streamdr.core.method import HasOutlines, Method, Model, Phase, Route, Selec
 from streamdr.core.row_outputs import RowOutput, RowView
 from streamdr.core.system import available_cores, available_memory
 from streamdr.data.column_subset import ColumnSubset
+from streamdr.data.feature_subset import FeatureSubset
+from streamdr.data.features import for_model
 from streamdr.data.row_subset import RowSubset
 from streamdr.data.source import Source
 from streamdr.engine.merge_tree import RADIX
@@ -164,11 +167,18 @@ def foresee_transform(
     return max(plans, key=lambda chosen: chosen.peak)
 
 
-def view_and_source(model: Model, source: Source, kind: RowOutput) -> tuple[RowView, Source]:
-    """Return the view of a model for an output, and the part of the source that it reads."""
+def view_and_source(
+    model: Model, source: Source, kind: RowOutput, axes: FeatureAxes | None = None
+) -> tuple[RowView, Source]:
+    """Return the view of a model for an output, and the part of the source that it reads.
+
+    `axes` are those of the features that the model was fitted to, if it leaves some out or weighs them.
+    """
     if isinstance(model, SelectsColumns):
         return kind.of(model.narrowed()), ColumnSubset(source, model.reads)
-    return kind.of(model), source
+    if isinstance(source, FeatureSubset):
+        return kind.of(model, source.axes), source
+    return kind.of(model, axes), for_model(source, axes)
 
 
 def _advised(peak: int) -> int:

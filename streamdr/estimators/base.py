@@ -8,7 +8,7 @@ The fitted state is one immutable `model_`; its arrays have the usual names, `co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -27,11 +27,14 @@ from sklearn.utils.validation import (
 
 from streamdr import store
 from streamdr.core.addresses import Location, parse_location
-from streamdr.core.blocks import Array, working_dtype
+from streamdr.core.axes import FeatureAxes
+from streamdr.core.blocks import Array, Span, working_dtype
 from streamdr.core.execution import current
 from streamdr.core.method import Method, OnlineFit, Supervised
 from streamdr.data import Source, open_source
+from streamdr.data.features import features_for, for_model
 from streamdr.data.frames import is_frame, require_numbers, single_matrix
+from streamdr.data.in_memory import ArraySource
 from streamdr.engine import fitting
 from streamdr.errors import InputError, ParameterError
 from streamdr.estimators.capabilities import KEPT_BYTES
@@ -48,6 +51,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     stream_: OnlineFit
     n_features_in_: int
     n_rows_: int
+    feature_axes_: FeatureAxes | None
+    """The axes of the features, if they are labelled, weighted, or some of them were left out."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model to any number of rows, and return the estimator.
@@ -80,6 +85,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         kept = KEPT_BYTES if method.tags.incremental else 0
         fitted = fitting.fit(method, source, current(), keep_bytes=kept)
         self.model_ = fitted.model
+        self.feature_axes_ = fitted.axes
         self.n_rows_ = source.spec.n_rows
         route = fitted.plan.route
         if fitted.statistics is not None and route.passes == 1:
@@ -182,6 +188,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             feature_names=None if names is None else [str(name) for name in names],
             input_fingerprint="",
             n_rows=self.n_rows_,
+            axes=self._axes,
             overwrite=overwrite,
         )
 
@@ -222,8 +229,23 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 self.model_ = model
                 return self.model_
             if name.endswith("_") and _has_attribute(self._method_class.model, name[:-1]):
-                return getattr(self.model_, name[:-1])
+                return self._along_features(name[:-1], getattr(self.model_, name[:-1]))
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _along_features(self, name: str, value: Any) -> Any:
+        """Return an attribute of the model, with NaN for features that it leaves out."""
+        axes, field = self._axes, self._method_class.model.__dataclass_fields__.get(name)  # type: ignore[attr-defined]
+        dims = () if field is None else field.metadata.get("dims", ())
+        if axes is None or axes.kept is None or value is None or dims.count("feature") != 1:
+            return value
+        at = dims.index("feature")
+        return np.moveaxis(axes.expanded(np.moveaxis(value, at, -1)), -1, at)
+
+    @property
+    def _axes(self) -> FeatureAxes | None:
+        """The axes of the features of the fit; None for plain columns."""
+        axes: FeatureAxes | None = vars(self).get("feature_axes_")
+        return axes
 
     def __dir__(self) -> list[str]:
         names = set(super().__dir__())
@@ -247,10 +269,14 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             require_numbers(X)
         rows: Array = validate_data(self, _flat(X), reset=first, dtype="numeric", ensure_all_finite=False)
         if rows.dtype.kind == "f":  # checked here, because the advice of scikit-learn does not fit
-            source = self._in_memory(rows)
+            source = self._seen_by_model(self._in_memory(rows), first=first)
             for span in row_blocks(len(rows), max(1, rows[:1].nbytes)):
                 source.block(span, allow_nan=self._allows_nan)
         return rows
+
+    def _seen_by_model(self, source: Source, *, first: bool) -> Source:
+        """Return the features that a fit will use, or that the model uses."""
+        return features_for(self._method, source) if first else for_model(source, self._axes)
 
     def _in_memory(self, rows: Array, **beside: Any) -> Source:
         """Return a source of rows in memory, with the names of their columns if they have any."""
@@ -278,18 +304,53 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         names: Sequence[str],
         *,
         keep_features: bool = False,
+        power: int = 1,
         dtype: np.dtype[Any] | None = None,
     ) -> Any:
         """Map rows: data in memory at once, other data lazily."""
-        checked = partial(finite_map, function)
+        checked = self._of_all_features(partial(finite_map, function), power if keep_features else 0)
+        left_out = self._axes is not None and self._axes.kept is not None
         if is_streamed(X) and not isinstance(X, np.memmap):
             with _arguments_named():
-                fitting.require_features(self.model_, open_source(X))
+                fitting.require_features(self.model_, open_source(X), self._axes)
             return mapped(
-                X, checked, names, keep_features=keep_features, allow_nan=self._allows_nan, dtype=dtype
+                X,
+                checked,
+                names,
+                keep_features=keep_features,
+                allow_nan=self._allows_nan or left_out,
+                dtype=dtype,
             )
         with fitting.one_blas_thread():
             return in_blocks(checked, self._validated(X), len(names))
+
+    def _used_features(self, rows: Array) -> Array:
+        """Return the features of rows that the model uses."""
+        return for_model(ArraySource(rows, name="X"), self._axes).read(
+            Span(0, len(rows)), Span(0, self.model_.n_features)
+        )
+
+    def _to_features(self, function: Callable[[Any], Array]) -> Callable[[Any], Array]:
+        """Return a map to all features, from a map to those that the model uses."""
+        axes = self._axes
+        return function if axes is None else lambda given: axes.expanded(axes.unweighted(function(given)))
+
+    def _of_all_features(self, function: RowMap, power: int) -> RowMap:
+        """Return a map of rows with all features, from a map of those that the model uses.
+
+        If the result is in (powers of) the units of the features, `power` is not 0.
+        """
+        axes, allow_nan = self._axes, self._allows_nan
+        if axes is None or (axes.kept is None and axes.weights is None):
+            return function
+
+        def mapped_rows(rows: Array) -> Array:
+            used = for_model(ArraySource(rows, name="X"), axes)
+            found = function(used.block(Span(0, len(rows)), allow_nan=allow_nan).values)
+            found = found if rows.dtype.kind != "f" else found.astype(rows.dtype, copy=False)
+            return axes.expanded(axes.unweighted(found, power)) if power else found
+
+        return mapped_rows
 
     def _source(self, X: Any, y: Any, sample_weight: Any, *, first: bool) -> Source:
         if not isinstance(self._method, Supervised):

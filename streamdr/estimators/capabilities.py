@@ -69,6 +69,11 @@ class PartialFit(_Estimator):
         6
         """
         fitted, method = self.__sklearn_is_fitted__(), self._method
+        if self._axes is not None and (self._axes.kept is not None or self._axes.weights is not None):
+            raise ParameterError(
+                "partial_fit",
+                "rows cannot be added to a fit that left out features or weighed them; give all rows to fit",
+            )
         source = self._source(X, y, sample_weight, first=not fitted)
         data = source.spec
         if "stream_" in vars(self):
@@ -133,7 +138,7 @@ class InverseTransform(_Estimator):
         True
         """
         check_is_fitted(self)
-        back = partial(finite_map, self.model_.inverse_transform)
+        back = self._to_features(partial(finite_map, self.model_.inverse_transform))
         if is_streamed(X) and not isinstance(X, np.memmap):
             return mapped(X, back, self._names_in(), allow_nan=True)
         with fitting.one_blas_thread():
@@ -219,7 +224,8 @@ class Impute(_Estimator):
         array([0. , 0. , 4.2])
         """
         check_is_fitted(self)
-        return self._rows(X, self.model_.impute_variance, self._names_in(), keep_features=True)
+        variance = self.model_.impute_variance
+        return self._rows(X, variance, self._names_in(), keep_features=True, power=2)
 
 
 class LatentPosterior(_Estimator):
@@ -249,7 +255,7 @@ class LatentPosterior(_Estimator):
         ((6, 2), (6, 2, 2))
         """
         check_is_fitted(self)
-        moments: tuple[Array, Array] = self.model_.latent(self._validated(X))
+        moments: tuple[Array, Array] = self.model_.latent(self._used_features(self._validated(X)))
         return moments
 
 
@@ -388,7 +394,8 @@ class Sampling(_Estimator):
         (4, 3)
         """
         check_is_fitted(self)
-        return self.model_.sample(n_samples, np.random.default_rng(random_state))
+        rng = np.random.default_rng(random_state)
+        return self._to_features(lambda number: self.model_.sample(number, rng))(n_samples)
 
 
 class Covariance(_Estimator):

@@ -107,7 +107,8 @@ def load_model(path: str | Location) -> Estimator:
     saved = store.load_model(parse_location(path))
     estimator: Estimator = ESTIMATORS[saved.method](**saved.parameters)
     estimator.model_ = saved.model
-    estimator.n_features_in_ = saved.model.n_features
+    estimator.feature_axes_ = saved.axes
+    estimator.n_features_in_ = saved.model.n_features if saved.axes is None else saved.axes.n_features
     estimator.n_rows_ = saved.n_rows
     if saved.feature_names is not None:
         estimator.feature_names_in_ = np.array(saved.feature_names, dtype=object)

@@ -80,6 +80,7 @@ class Selector(_Estimator):
         names: Sequence[str],
         *,
         keep_features: bool = False,
+        power: int = 1,
         dtype: np.dtype[Any] | None = None,
     ) -> Any:
         """Select columns of rows. Of streamed data, only these columns are read."""

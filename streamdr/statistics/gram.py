@@ -34,9 +34,18 @@ class ShiftedColumns:
 
 
 def shift_columns(
-    block: Block, *, scale: bool, ddof: int, double: bool, center: bool = True, variance: bool = False
+    block: Block,
+    *,
+    scale: bool,
+    ddof: int,
+    double: bool,
+    center: bool = True,
+    variance: bool = False,
+    feature_weights: Array | None = None,
 ) -> ShiftedColumns:
     """Shift a block of whole columns near the origin, and divide it by its deviations if `scale`.
+
+    `feature_weights` are those of all columns of the matrix. Deviations are divided by them.
 
     An approximate mean is enough: the remaining means lie along one direction, the same for all columns,
     that of the rows' root weights. A A' is projected off it once, at the end. Vectors orthogonal to it are
@@ -63,14 +72,20 @@ def shift_columns(
     if center:
         squares = own = np.maximum(own - total * offset**2, 0.0)
     about_mean = squares / (total or 1.0)
+    factors = None if feature_weights is None else feature_weights[block.span.slice]
+    if factors is not None:
+        moved *= factors.astype(moved.dtype)
     if not scale:
-        return ShiftedColumns(moved, roots, mean, about_mean, np.ones_like(mean), np.zeros(0, dtype=np.intp))
+        divisors = np.ones_like(mean) if factors is None else 1.0 / factors
+        return ShiftedColumns(moved, roots, mean, about_mean, divisors, np.zeros(0, dtype=np.intp))
     scale_variance = own / max(total - ddof, float(np.finfo(np.float64).tiny))  # checked by the caller
     constant = constant_columns(scale_variance, mean if center else np.zeros_like(mean))
     deviation = np.sqrt(scale_variance)
     deviation[constant] = 1.0
     moved /= deviation.astype(moved.dtype)
     moved[:, constant] = 0.0
+    if factors is not None:
+        deviation /= factors
     deviation[constant] = 0.0
     return ShiftedColumns(moved, roots, mean, about_mean, deviation, constant)
 
@@ -97,9 +112,17 @@ class Gram:
     allow_nan: ClassVar[bool] = False
 
     def __init__(
-        self, n_rows: int, *, scale: bool = False, ddof: int = 1, double: bool = False, center: bool = True
+        self,
+        n_rows: int,
+        *,
+        scale: bool = False,
+        ddof: int = 1,
+        double: bool = False,
+        center: bool = True,
+        feature_weights: Array | None = None,
     ) -> None:
         self.n_rows = n_rows
+        self.feature_weights = feature_weights
         self.scale = scale
         self.ddof = ddof
         self.double = double
@@ -119,7 +142,12 @@ class Gram:
         if block.values.shape[1] == 0:
             return
         columns = shift_columns(
-            block, scale=self.scale, ddof=self.ddof, double=self.double, center=self.center
+            block,
+            scale=self.scale,
+            ddof=self.ddof,
+            double=self.double,
+            center=self.center,
+            feature_weights=self.feature_weights,
         )
         product = scratch("product", self.raw.shape, columns.values.dtype)
         self.raw += np.matmul(columns.values, columns.values.T, out=product)
@@ -145,7 +173,12 @@ class Gram:
     def empty_like(self) -> Self:
         """An empty accumulator with the same parameters."""
         return type(self)(
-            self.n_rows, scale=self.scale, ddof=self.ddof, double=self.double, center=self.center
+            self.n_rows,
+            scale=self.scale,
+            ddof=self.ddof,
+            double=self.double,
+            center=self.center,
+            feature_weights=self.feature_weights,
         )
 
     def parameters(self) -> Mapping[str, Any]:
@@ -153,7 +186,8 @@ class Gram:
         # The products depend on ddof only if they are scaled.
         ddof = self.ddof if self.scale else None
         given = {"n_rows": self.n_rows, "scale": self.scale, "ddof": ddof, "double": self.double}
-        return given if self.center else {**given, "center": False}
+        centred = {} if self.center else {"center": False}
+        return given | centred | _weight_parameter(self.feature_weights)
 
     def value(self) -> dict[str, Array]:
         """The weight and the products."""
@@ -186,8 +220,10 @@ class Loadings(AlignedArrays):
         ddof: int = 1,
         double: bool = False,
         center: bool = True,
+        feature_weights: Array | None = None,
     ) -> None:
         self.vectors = aligned(vectors)
+        self.feature_weights = feature_weights
         self.scale = scale
         self.ddof = ddof
         self.double = double
@@ -198,7 +234,13 @@ class Loadings(AlignedArrays):
     def update(self, block: Block) -> None:
         """Fold one block of columns in."""
         columns = shift_columns(
-            block, scale=self.scale, ddof=self.ddof, double=self.double, center=self.center, variance=True
+            block,
+            scale=self.scale,
+            ddof=self.ddof,
+            double=self.double,
+            center=self.center,
+            variance=True,
+            feature_weights=self.feature_weights,
         )
         loadings = self.vectors.T.astype(columns.values.dtype, copy=False) @ columns.values
         self.pieces.append((np.stack([columns.mean, columns.deviation, columns.variance]), loadings))
@@ -226,13 +268,18 @@ class Loadings(AlignedArrays):
     def empty_like(self) -> Self:
         """An empty accumulator with the same parameters."""
         return type(self)(
-            self.vectors, scale=self.scale, ddof=self.ddof, double=self.double, center=self.center
+            self.vectors,
+            scale=self.scale,
+            ddof=self.ddof,
+            double=self.double,
+            center=self.center,
+            feature_weights=self.feature_weights,
         )
 
     def parameters(self) -> Mapping[str, Any]:
         """The parameters, which are part of the ledger's key."""
         names = ("vectors", "scale", "ddof", "double", "center")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | _weight_parameter(self.feature_weights)
 
     def value(self) -> dict[str, Array]:
         """Mean, deviation, variance and loadings of each column."""
@@ -249,6 +296,11 @@ class Loadings(AlignedArrays):
         """Restore a saved state."""
         names = sorted(name.removeprefix("piece") for name in arrays if name.startswith("piece"))
         self.pieces = [(arrays[f"level{name}"], arrays[f"piece{name}"]) for name in names]
+
+
+def _weight_parameter(feature_weights: Array | None) -> dict[str, Any]:
+    """The parameter of weights of features. Without them there is none, as in earlier versions."""
+    return {} if feature_weights is None else {"feature_weights": feature_weights}
 
 
 class Scores(AlignedArrays):

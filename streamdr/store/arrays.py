@@ -6,7 +6,7 @@ Such chunks are decoded here without a codec. Metadata that asks for anything el
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,9 @@ def fill_value(dtype: np.dtype[Any]) -> float:
     return math.nan if dtype.kind == "f" else 0
 
 
-def create_array(path: Path, layout: ArrayLayout) -> zarr.Array[Any]:
+def create_array(
+    path: Path, layout: ArrayLayout, attributes: Mapping[str, Any] | None = None
+) -> zarr.Array[Any]:
     """Create an array without data. Floats that were never written read as NaN."""
     return zarr.create_array(
         path,
@@ -102,11 +104,14 @@ def create_array(path: Path, layout: ArrayLayout) -> zarr.Array[Any]:
         compressors=[Crc32cCodec()],
         fill_value=fill_value(layout.dtype),
         dimension_names=layout.dims,
+        attributes=dict(attributes or {}),
         config={"write_empty_chunks": True},
     )
 
 
-def write_array(path: Path, values: Array, dims: tuple[str, ...]) -> ArrayLayout:
+def write_array(
+    path: Path, values: Array, dims: tuple[str, ...], attributes: Mapping[str, Any] | None = None
+) -> ArrayLayout:
     """Save an array, one chunk at a time."""
     if not isinstance(values, np.ndarray) or values.dtype.name not in _DTYPES:
         what = getattr(values, "dtype", type(values).__name__)
@@ -114,7 +119,7 @@ def write_array(path: Path, values: Array, dims: tuple[str, ...]) -> ArrayLayout
     if values.ndim != len(dims):
         raise StoreError(f"{path}: cannot save the shape {values.shape} under the dimensions {dims}")
     layout = ArrayLayout.of(values, dims)
-    array = create_array(path, layout)
+    array = create_array(path, layout, attributes)
     for _, region in layout.files():
         array[region] = values[region]
     return layout

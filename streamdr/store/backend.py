@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from streamdr.core.addresses import Location
+from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array, Span
 from streamdr.core.row_outputs import RowKind
 from streamdr.errors import OverlapError, StoreError
@@ -167,6 +168,7 @@ class Backend(Protocol):
         n_rows: int,
         overwrite: bool = False,
         extra: Mapping[str, Any] | None = None,
+        axes: FeatureAxes | None = None,
         fence: Fence | None = None,
     ) -> Location:
         """Save a model atomically.
@@ -183,6 +185,8 @@ class Backend(Protocol):
             Whether an existing model is replaced.
         extra
             Other entries of the record.
+        axes
+            The axes of the features, if they are labelled, weighted, or some were left out.
         fence
             The check of a lease, which is called in the step that publishes.
 
@@ -200,7 +204,7 @@ class Backend(Protocol):
         }
         with self.stage(kind="model", overwrite=overwrite, fence=fence) as staging:
             with staging.filling() as folder:
-                write_model(folder, model, about, extra)
+                write_model(folder, model, about, extra, axes)
             staging.publish()
         return self.place
 

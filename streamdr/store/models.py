@@ -16,6 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array
 from streamdr.core.files import read_regular
 from streamdr.errors import StoreError
@@ -27,6 +28,7 @@ from streamdr.store.arrays import (
     parse_layout,
     write_array,
 )
+from streamdr.store.labelled_axes import LabelledAxes
 from streamdr.store.record import ROOT, Group, read_group, write_record
 
 _LARGEST_METADATA = 2**20
@@ -44,22 +46,39 @@ class SavedModel:
     input_fingerprint: str
     n_rows: int
     record: Mapping[str, Any]
+    axes: FeatureAxes | None = None
+    """The axes of the features, if they are labelled, weighted, or some of them were left out."""
 
 
 def write_model(
-    folder: Path, model: Any, about: Mapping[str, Any], extra: Mapping[str, Any] | None = None
+    folder: Path,
+    model: Any,
+    about: Mapping[str, Any],
+    extra: Mapping[str, Any] | None = None,
+    axes: FeatureAxes | None = None,
 ) -> None:
     """Write a dataclass of arrays (fields with `dims` in their metadata) and scalars into an empty folder.
 
-    `about` contains the fields of `SavedModel` other than the model. `extra` contains further entries.
+    `about` contains the fields of `SavedModel` other than the model. `extra` contains further entries. Arrays
+    of features are written along the dimensions of `axes`, with NaN where a feature is left out.
     """
     scalars, layouts = {}, {}
+    labelled = None if axes is None else LabelledAxes.of(axes, _fields(type(model)))
+    units = {} if axes is None or axes.weighted else dict(axes.attributes)
     for field in _fields(type(model)):
         value = getattr(model, field.name)
         if value is None or "dims" not in field.metadata or _is_text(value):
             scalars[field.name] = value
         else:
-            layouts[field.name] = write_array(folder / field.name, value, tuple(field.metadata["dims"]))
+            dims = tuple(field.metadata["dims"])
+            about_field = {}
+            if labelled is not None:
+                about_field = labelled.attributes(dims) | (units if field.metadata.get("data_units") else {})
+                value, dims = labelled.expanded(value, dims)
+            layouts[field.name] = write_array(folder / field.name, value, dims, about_field)
+    if labelled is not None:
+        layouts |= labelled.write(folder)
+        about = {**about, "axes": labelled.record()}
     _require_agreement(folder, layouts)
     entries = {**about, "scalars": scalars, "extra": extra or {}, "files": _digests(folder)}
     write_record(folder, "model", entries, complete=True)
@@ -80,7 +99,8 @@ def read_model(folder: Path, models: Mapping[str, type] | None = None) -> SavedM
         names = record["feature_names"]
         if names is not None and not _is_text(names):
             raise StoreError(f"{folder}: the names of its features are not text; fit and save it again")
-        model = classes[method](**dict(_values(folder, group, classes[method])))
+        labelled = _labelled(folder, group, classes[method])
+        model = classes[method](**dict(_values(folder, group, classes[method], labelled)))
         if models is None:
             _require_sound(model)
         return SavedModel(
@@ -91,6 +111,7 @@ def read_model(folder: Path, models: Mapping[str, type] | None = None) -> SavedM
             input_fingerprint=record["input_fingerprint"],
             n_rows=record["n_rows"],
             record=record,
+            axes=None if labelled is None else labelled.axes,
         )
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise StoreError(
@@ -107,9 +128,20 @@ def _require_sound(model: Any) -> None:
         model.summary()  # computes with the loaded arrays
 
 
-def _values(path: Path, group: Group, model: type) -> Iterator[tuple[str, Any]]:
+def _labelled(path: Path, group: Group, model: type) -> LabelledAxes | None:
+    """Return the axes of the features, if the model has any."""
+    entry = group.record.get("axes")
+    if entry is None:
+        return None
+    return LabelledAxes.read(entry, _fields(model), lambda name: _read_array(path, group, name)[1])
+
+
+def _values(
+    path: Path, group: Group, model: type, labelled: LabelledAxes | None
+) -> Iterator[tuple[str, Any]]:
     """Yield the name and the checked value of each field of the model."""
-    arrays = {name: _read_array(path, group, name) for name in group.arrays}
+    own = {field.name for field in _fields(model)} if labelled is not None else set(group.arrays)
+    arrays = {name: _read_array(path, group, name) for name in group.arrays if name in own}
     _require_agreement(path, {name: layout for name, (layout, _) in arrays.items()})
     scalars, hints = group.record["scalars"], _hints(model)
     for field in _fields(model):
@@ -124,12 +156,13 @@ def _values(path: Path, group: Group, model: type) -> Iterator[tuple[str, Any]]:
             yield name, value
         elif name in arrays and dims is not None:
             layout, values = arrays[name]
-            if layout.dims != tuple(dims):
+            expected = tuple(dims) if labelled is None else labelled.stored_dims(tuple(dims))
+            if layout.dims != expected:
                 raise StoreError(
-                    f"{path / name}: has dimensions {layout.dims} where the model has {tuple(dims)}; "
+                    f"{path / name}: has dimensions {layout.dims} where the model has {expected}; "
                     "fit and save it again with this version of streamdr"
                 )
-            yield name, values
+            yield name, values if labelled is None else labelled.compacted(values, tuple(dims))
         elif field.default is MISSING and field.default_factory is MISSING:
             raise StoreError(
                 f"{path}: {name!r} of the model is missing; "

@@ -72,7 +72,7 @@ def transform(context: RunContext) -> TransformReport:
     targets = list(context.rows.values()) or [context.embedding]  # raises the error that none is configured
     saved = _saved_model(context)
     opened = context.open_input(saved.model)
-    fitting.require_features(saved.model, opened.source)
+    fitting.require_features(saved.model, opened.source, saved.axes)
     states = _row_states(context, opened, saved)
     if all(state.fresh for state in states.values()):
         context.tidy(targets)
@@ -146,7 +146,7 @@ def dry_run(context: RunContext, allowed: RunContext | None = None) -> PlanRepor
     _check_outputs(context, states)
     transforms = _transform_plans(context, opened, state, states)
     with naming(opened.source):
-        chosen = planner.plan(context.run.method, opened.source, context.execution())
+        chosen = planner.plan(context.run.method, opened.features, context.execution())
         stages = _stages(allowed or context, opened, state)
     opened.source.validate(opened.snapshot)
     return PlanReport(fit_plan(opened.source, chosen), output_plans(transforms), state.fresh, stages)
@@ -190,6 +190,7 @@ def _fit(context: RunContext, opened: OpenedInput, planned: Planned, fence: Fenc
         n_rows=source.spec.n_rows,
         overwrite=context.may_replace(state),
         extra={**facts, "input": source.name, "reason": fitted.plan.reason},
+        axes=fitted.axes,
         fence=fence,
     )
     return fit_report(context, source, state, began, fitted)
@@ -247,11 +248,13 @@ def _transform_plans_within(
             if state.fresh:
                 continue
             if model.fresh and model.saved is not None:
-                view, read = planner.view_and_source(model.saved.model, source, kind)
+                saved = model.saved
+                view, read = planner.view_and_source(saved.model, source, kind, saved.axes)
                 plans[kind] = planner.plan_transform(view, read, execution, view.stored(dtype, read.spec))
                 continue
-            route = planner.plan(context.run.method, source, execution).route
-            foreseen = planner.foresee_transform(route.method, source, execution, kind, dtype)
+            seen = opened.features
+            route = planner.plan(context.run.method, seen, execution).route
+            foreseen = planner.foresee_transform(route.method, seen, execution, kind, dtype)
             if foreseen is not None:
                 plans[kind] = foreseen
     return plans
@@ -270,7 +273,7 @@ def _up_to_date(
     """Return the report of a transform whose outputs are all up to date."""
     began = time.monotonic()
     outputs: dict[str, RowsReport] = {
-        kind.name: rows_report(context, opened, kind.of(saved.model), state, began)
+        kind.name: rows_report(context, opened, kind.of(saved.model, saved.axes), state, began)
         for kind, state in states.items()
     }
     return transform_report(context, outputs)
@@ -296,11 +299,12 @@ def _write_rows(
 ) -> RowsReport:
     """Write one output of rows, unless it is up to date."""
     began, output = time.monotonic(), context.rows[kind]
-    view = kind.of(saved.model)
+    view = kind.of(saved.model, saved.axes)
     state = rows_state(opened, kind, output, saved, fresh=context.fresh)
     if state.fresh:
         return rows_report(context, opened, view, state, began)
-    kept = _kept_rows(context, *planner.view_and_source(saved.model, opened.source, kind), state)
+    mapping = planner.view_and_source(saved.model, opened.source, kind, saved.axes)
+    kept = _kept_rows(context, *mapping, state)
     done = fitting.transform(
         saved.model,
         opened.source,
@@ -323,6 +327,7 @@ def _write_rows(
         fence=fence,
         process_bytes=process_bytes,
         seen=opened.snapshot,
+        axes=saved.axes,
     )
     report = replace(
         rows_report(context, opened, view, state, began),
@@ -377,7 +382,7 @@ def _saved_model(context: RunContext) -> SavedModel:
 
 def _stages(context: RunContext, opened: OpenedInput, model: ModelState) -> tuple[StageState, ...]:
     """Return the state of every stage, with the bytes that it would read."""
-    source, to_fit = opened.source, fitting.ReadEstimate(0, 0)
+    to_fit = fitting.ReadEstimate(0, 0)
     if not model.fresh:
         to_fit = fitting.estimate_fit_reads(
             context.run.method,
@@ -388,19 +393,23 @@ def _stages(context: RunContext, opened: OpenedInput, model: ModelState) -> tupl
             seen=opened.snapshot,
         )
     stages = [stage_state(context, "fit", context.model, model, to_fit)]
-    models = _saved_or_outlined(context, source, model)
+    models = _saved_or_outlined(context, opened, model)
     for kind, state in _row_states(context, opened, model.saved).items():
         to_map = fitting.ReadEstimate(0, 0)
         if not state.fresh:
-            to_map = fitting.estimate_transform_reads(source, kind, models, state.unchanged_rows)
+            axes = None if model.saved is None else model.saved.axes
+            to_map = fitting.estimate_transform_reads(
+                opened.features, kind, models, state.unchanged_rows, axes
+            )
         name = "transform" if kind == EMBEDDING else kind.name
         stages.append(stage_state(context, name, context.rows[kind], state, to_map))
     return tuple(stages)
 
 
-def _saved_or_outlined(context: RunContext, source: Source, model: ModelState) -> Sequence[Model]:
+def _saved_or_outlined(context: RunContext, opened: OpenedInput, model: ModelState) -> Sequence[Model]:
     """Return the saved model if it is fresh, otherwise outlines of the models that a fit may give, if any."""
     if model.fresh and model.saved is not None:
         return [model.saved.model]
+    source = opened.features
     method = planner.plan(context.run.method, source, context.execution()).route.method
     return method.outlines(source.spec) if isinstance(method, HasOutlines) else []

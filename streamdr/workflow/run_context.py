@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -20,6 +20,7 @@ from streamdr.core.row_outputs import EMBEDDING, ROW_OUTPUTS, RowOutput
 from streamdr.data import Source, open_source, require_exists
 from streamdr.data.examples import datasets, synthetic
 from streamdr.data.snapshot import Snapshot, unlabelled
+from streamdr.engine import fitting
 from streamdr.errors import ConfigError, DataError, OverlapError, ParameterError, StoreError
 from streamdr.store import Backend, Fence, OutputKind, open_backend
 from streamdr.workflow.staleness import OpenedInput, State
@@ -90,13 +91,17 @@ class RunContext:
     def open_input(self, model: Model | None = None) -> OpenedInput:
         """Open the input for a fit, or to be mapped by `model`."""
         source = self.open() if model is None else self._open_to_map(model)
-        return OpenedInput(self.run, source, source.snapshot)
+        return self._opened(source, source.snapshot)
 
     def reuse_input(self, source: Source, snapshot: Snapshot) -> OpenedInput:
         """Return the same for a source that is open, with its labels if it has any, and its snapshot."""
         if isinstance(self.run.method, Supervised):
-            return OpenedInput(self.run, source, lambda: snapshot)
-        return OpenedInput(self.run, source.unlabelled(), lambda: unlabelled(snapshot))
+            return self._opened(source, lambda: snapshot)
+        return self._opened(source.unlabelled(), lambda: unlabelled(snapshot))
+
+    def _opened(self, source: Source, take_snapshot: Callable[[], Snapshot]) -> OpenedInput:
+        narrow = partial(fitting.narrowed, self.run.method, execution=self.execution())
+        return OpenedInput(self.run, source, take_snapshot, narrow)
 
     def open(self) -> Source:
         """Open the configured source, with labels if the method uses them. Synthetic data is made first."""

@@ -33,11 +33,18 @@ class OpenedInput:
     source: Source
     take_snapshot: Callable[[], Snapshot]
     """Takes the snapshot, or returns the one that was taken already."""
+    narrow: Callable[[Source], Source]
+    """Returns the features of a source that the method sees. It may read the first rows."""
 
     @cached_property
     def snapshot(self) -> Snapshot:
         """The snapshot of the input. It lists all chunks, so it is taken once, when it is first needed."""
         return self.take_snapshot()
+
+    @cached_property
+    def features(self) -> Source:
+        """The source as the method sees it: features that are never observed are left out."""
+        return self.narrow(self.source)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -145,7 +152,7 @@ def rows_state(
         return State(False, f"its type is {array.dtype}, and {dtype} is configured", ours)
     if ours and facts.get("request") != opened.request:
         rows = _unchanged_rows(facts, opened.snapshot, opened.source)
-        fits = model is None or math.prod(array.shape[1:]) == kind.of(model.model).n_outputs
+        fits = model is None or math.prod(array.shape[1:]) == kind.of(model.model, model.axes).n_outputs
         return State(False, _input_change(facts, opened), True, rows if fits else 0)
     if model is None:
         return State(False, "the model is stale", ours)

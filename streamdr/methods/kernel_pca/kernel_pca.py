@@ -108,7 +108,7 @@ class KernelPCA:
 
     name: ClassVar[str] = "kernel_pca"
     model: ClassVar[type] = KernelPCAModel
-    tags: ClassVar[Tags] = Tags(incremental=False)
+    tags: ClassVar[Tags] = Tags(incremental=False, feature_subset=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = (
         {"n_components": 2, "gamma": "median", "approximation": "nystrom", "n_landmarks": 200},
     )

@@ -93,7 +93,7 @@ class SparseKernelPCA:
 
     name: ClassVar[str] = "sparse_kernel_pca"
     model: ClassVar[type] = KernelPCAModel
-    tags: ClassVar[Tags] = Tags(incremental=False)
+    tags: ClassVar[Tags] = Tags(incremental=False, feature_subset=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ({"n_components": 2, "gamma": "median"},)
 
     n_components: int = 1

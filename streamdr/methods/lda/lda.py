@@ -75,7 +75,7 @@ class LDA:
 
     name: ClassVar[str] = "lda"
     model: ClassVar[type] = LDAModel
-    tags: ClassVar[Tags] = Tags(inexact_on=("drifting", "uneven scales", "rank one"))
+    tags: ClassVar[Tags] = Tags(inexact_on=("drifting", "uneven scales", "rank one"), feature_subset=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ({"n_components": 2, "shrinkage": "auto"},)
     target: ClassVar[Literal["classes"]] = "classes"
 

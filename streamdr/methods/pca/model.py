@@ -25,7 +25,7 @@ class PCAModel(AlignedArrays):
 
     allow_nan: ClassVar[bool] = False
 
-    mean: Array = field(metadata=_FEATURE)
+    mean: Array = field(metadata={**_FEATURE, "data_units": True})
     """The mean of each feature."""
     components: Array = field(metadata={"dims": ("component", "feature")})
     """The principal axes, one per row, by descending variance."""
@@ -48,7 +48,8 @@ class PCAModel(AlignedArrays):
     whiten: str | None = None
     """How `transform` whitens scores; None where it does not."""
     scale: Array | None = field(default=None, metadata=_FEATURE)
-    """The standard deviation of each feature, for PCA of the correlation matrix."""
+    """What each feature is divided by: its standard deviation for PCA of the correlation matrix, over its
+    weight if features have weights; None if features are taken as they are."""
     residuals: Array | None = field(default=None, metadata=_COMPONENT)
     """|S u - lambda u| of each component, for the iterative solver."""
     center: bool = True

@@ -107,7 +107,9 @@ class PCA:
 
     name: ClassVar[str] = "pca"
     model: ClassVar[type] = PCAModel
-    tags: ClassVar[Tags] = Tags(inexact_on=("rank one", "constant column"))
+    tags: ClassVar[Tags] = Tags(
+        inexact_on=("rank one", "constant column"), feature_subset=True, weighs_features=True
+    )
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = (
         {"n_components": 2},
         {"as": "pca_whitened", "n_components": 2, "whiten": "pca"},
@@ -242,7 +244,7 @@ class PCA:
         covariance = moments.scatter / freedom
         if not self.center:
             covariance += np.outer(moments.mean * (moments.weight / freedom), moments.mean)
-        deviation = self._deviations(np.diag(covariance), moments.mean)
+        deviation = self._deviations(np.diag(covariance), moments.mean, data)
         if deviation is not None:
             covariance /= deviation
             covariance /= deviation[:, None]
@@ -255,7 +257,15 @@ class PCA:
 
     def _gram(self, data: MatrixSpec) -> Passes:
         """One pass over columns for the products of rows, and one for the components."""
-        empty = Gram(data.n_rows, scale=self.scale, ddof=self.ddof, double=self.double, center=self.center)
+        weights = data.feature_weights
+        empty = Gram(
+            data.n_rows,
+            scale=self.scale,
+            ddof=self.ddof,
+            double=self.double,
+            center=self.center,
+            feature_weights=weights,
+        )
         gram = cast(Gram, (yield Pass(empty, axis="columns", label="A A'")))
         freedom = self._freedom(gram.weight, gram.count)
         require_products(gram.raw)
@@ -272,7 +282,14 @@ class PCA:
         # The component of v is A'v, normalised. Directions without variance are completed at random.
         n_varying = min(k, self._rank(values, rows, data))
         top = np.ascontiguousarray(vectors[:, :n_varying])
-        thin = Loadings(top, scale=self.scale, ddof=self.ddof, double=self.double, center=self.center)
+        thin = Loadings(
+            top,
+            scale=self.scale,
+            ddof=self.ddof,
+            double=self.double,
+            center=self.center,
+            feature_weights=weights,
+        )
         full = cast(Loadings, (yield Pass(thin, axis="columns", label="components")))
         (mean, deviation, variance_of_columns), components = full.take()
         orthonormalise_rows(components)
@@ -280,7 +297,8 @@ class PCA:
             fill = np.random.default_rng(self.random_state).standard_normal((data.n_cols, k - n_varying))
             components = np.vstack([components, orthonormal(fill, against=components.T).T])
         rows = replace(rows, mean=mean, variance=variance_of_columns)
-        return self._model(data, rows, deviation if self.scale else None, total, values, components)
+        scaled = self.scale or weights is not None
+        return self._model(data, rows, deviation if scaled else None, total, values, components)
 
     def _krylov(self, data: MatrixSpec) -> Passes:
         """Block Krylov iteration, with one pass per step."""
@@ -296,7 +314,7 @@ class PCA:
         share = np.zeros_like(mean) if self.center else mean * (centre.weight / freedom)
         if not self.center:
             variance += share * mean
-        deviation = self._deviations(variance, mean)
+        deviation = self._deviations(variance, mean, data)
         basis, newest, inverse = start, self._image(first, freedom, share), np.ones(1)
         if deviation is not None:
             # C = D^-1 S D^-1 applied to D G is D^-1 S G. So the first pass, which had no deviations yet,
@@ -304,7 +322,7 @@ class PCA:
             inverse = (1 / deviation)[:, None]
             basis, triangle = np.linalg.qr(start * deviation[:, None])
             newest = np.linalg.solve(triangle.T, (newest * inverse).T).T
-        total = float(variance.sum()) if deviation is None else float(data.n_cols)
+        total = self._total(variance, data)
         rounding = product_rounding(data.n_cols, self.product_dtype(data))
         iteration = BlockKrylov(cast(int, self.wanted), self.max_passes, self.tol, rounding)
 
@@ -374,16 +392,24 @@ class PCA:
             raise DataError(f"the sum of weights is {weight:g}, and a variance needs more than {self.ddof}")
         return weight - self.ddof
 
-    def _deviations(self, variance: Array, mean: Array) -> Array | None:
-        """The standard deviations to divide by, if requested. Data without variance is refused."""
+    def _deviations(self, variance: Array, mean: Array, data: MatrixSpec) -> Array | None:
+        """What columns are divided by: deviations if requested, over weights. No variance is refused."""
         constant = constant_columns(variance, mean if self.center else np.zeros_like(mean))
         if len(constant) == len(mean):
             raise self._no_variance()
+        weights = data.feature_weights
         if not self.scale:
-            return None
+            return None if weights is None else 1.0 / weights
         if len(constant):
             raise self._constant(int(constant[0]))
-        return np.sqrt(variance)
+        return np.sqrt(variance) if weights is None else np.sqrt(variance) / weights
+
+    def _total(self, variance: Array, data: MatrixSpec) -> float:
+        """The total variance of columns as they are analysed: scaled if requested, times their weights."""
+        squares = None if data.feature_weights is None else data.feature_weights**2
+        if self.scale:
+            return float(data.n_cols) if squares is None else float(squares.sum())
+        return float(variance.sum()) if squares is None else float(variance @ squares)
 
     def _n_kept(self, values: Array, rows: _Rows, data: MatrixSpec) -> int:
         """The number of components to keep."""

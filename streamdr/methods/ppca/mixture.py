@@ -103,7 +103,9 @@ class PPCAMixture:
 
     name: ClassVar[str] = "ppca_mixture"
     model: ClassVar[type] = PPCAMixtureModel
-    tags: ClassVar[Tags] = Tags(incremental=False, inexact_on=("drifting", "uneven scales", "rank one"))
+    tags: ClassVar[Tags] = Tags(
+        incremental=False, inexact_on=("drifting", "uneven scales", "rank one"), feature_subset=True
+    )
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ({"n_components": 2, "n_mixtures": 3},)
 
     n_components: int | list[int] = 1

@@ -35,7 +35,7 @@ class PPCAModel(AlignedArrays):
     pictures: ClassVar[tuple[Picture, ...]] = (LOG_LIKELIHOOD,)
     allow_nan: ClassVar[bool] = True
 
-    mean: Array = field(metadata=_FEATURE)
+    mean: Array = field(metadata={**_FEATURE, "data_units": True})
     """The mean of each feature; NaN for features that were never observed."""
     components: Array = field(metadata={"dims": ("component", "feature")})
     """The principal axes, one per row, by descending variance."""

@@ -99,7 +99,7 @@ class PPCA:
 
     name: ClassVar[str] = "ppca"
     model: ClassVar[type] = PPCAModel
-    tags: ClassVar[Tags] = Tags(inexact_on=("drifting", "uneven scales", "rank one"))
+    tags: ClassVar[Tags] = Tags(inexact_on=("drifting", "uneven scales", "rank one"), feature_subset=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ({"n_components": 2},)
     added_parameters: ClassVar[Mapping[str, Any]] = {"append_tol": 0.5}
     """Parameters that earlier versions lacked, with the equivalent values: their outputs stay up to date."""

@@ -93,7 +93,7 @@ class SOM:
 
     name: ClassVar[str] = "som"
     model: ClassVar[type] = SOMModel
-    tags: ClassVar[Tags] = Tags(incremental=False)
+    tags: ClassVar[Tags] = Tags(incremental=False, feature_subset=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ({"height": 12, "width": 12, "topology": "hexagonal"},)
 
     height: int = 10

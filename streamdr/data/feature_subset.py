@@ -1,0 +1,234 @@
+"""A source with those features of another that a model uses, weighted if the method does not do so itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from streamdr.core.axes import FeatureAxes
+from streamdr.core.blocks import Array, Axis, Span
+from streamdr.core.buffers import scratch
+from streamdr.core.digests import array_digest
+from streamdr.data.snapshot import Snapshot
+from streamdr.data.source import Source
+from streamdr.errors import DataError, MissingValuesError
+
+_ADVICE = (
+    "use the method ppca, which takes missing values (in Python streamdr.PPCA), or set min_observed to leave "
+    "out features that are observed less often"
+)
+_FIRST_ROWS = 64
+"""A feature without a value in at least this many rows is taken for one that is never observed."""
+
+
+class FeatureSubset(Source):
+    """The features of a source that are kept, with its row weights, labels and sample coordinates.
+
+    Parameters
+    ----------
+    whole : Source
+        All features.
+    axes : FeatureAxes
+        Which of them are kept, and their weights.
+        If they are `weighted`, values are multiplied by the weights, in double precision. Otherwise the
+        weights are in the spec, for a method that applies them after centring.
+    strict : bool
+        Whether a value of a feature that is left out is an error: it was taken for one that is never
+        observed.
+    """
+
+    def __init__(self, whole: Source, axes: FeatureAxes, *, strict: bool = False) -> None:
+        self.name = whole.name
+        self.axes = axes
+        self._whole = whole
+        self._columns = axes.columns
+        self._strict = strict
+        self._factors = axes.kept_weights if axes.weighted else None
+        n_kept = len(self._columns)
+        self.spec = replace(
+            whole.spec,
+            n_cols=n_kept,
+            dtype=whole.spec.dtype if self._factors is None else np.dtype(np.float64),
+            feature_weights=None if axes.weighted else axes.kept_weights,
+        )
+        self.chunks = (whole.chunks[0], max(1, whole.chunks[1] * n_kept // whole.spec.n_cols))
+        self.grain = (whole.grain[0], 1)
+        if whole.feature_names is not None:
+            self.feature_names = tuple(whole.feature_names[column] for column in self._columns)
+        self.sample_shape, self.dims = whole.sample_shape, whole.dims
+        self.sample_dims, self.sample_coords = whole.sample_dims, whole.sample_coords
+        self.weights, self.labels = whole.weights, whole.labels
+        self.cost_factor = whole.cost_factor
+        self.private_buffers = whole.private_buffers or self._copies
+
+    @property
+    def whole(self) -> Source:
+        """The source with all features."""
+        return self._whole
+
+    @property
+    def client(self) -> Any:
+        """The client of the whole source."""
+        return self._whole.client
+
+    @property
+    def identity(self) -> str:
+        """The name in keys of the ledger: that of the whole, and which features are kept."""
+        identity = self._whole.identity
+        if len(self._columns) < self._whole.spec.n_cols:
+            identity += f", features {array_digest(self._columns)}"
+        if self._factors is not None:
+            identity += f", weighted by {array_digest(self._factors)}"
+        return identity
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that errors may quote."""
+        return self._whole.names
+
+    @property
+    def _reads_from(self) -> tuple[Source | None, ...]:
+        return (*super()._reads_from, self._whole)
+
+    @property
+    def _copies(self) -> bool:
+        """Whether values are copied: not if all features are kept as they are."""
+        return self._factors is not None or len(self._columns) < self._whole.spec.n_cols
+
+    @property
+    def stored_itemsize(self) -> int:
+        """The bytes that are read per value, as in the whole source."""
+        return self._whole.stored_itemsize
+
+    def stored_line_bytes(self, axis: Axis) -> int:
+        """Return the bytes that are read per line. A row is read with the features that are left out."""
+        return self._whole.stored_line_bytes(axis)
+
+    def read(self, rows: Span, cols: Span) -> Array:
+        """Return the region."""
+        return self._gathered(self._whole.read, np.empty, rows, cols)
+
+    def read_scratch(self, rows: Span, cols: Span) -> Array:
+        """Return the region, in memory that this thread's next call overwrites."""
+        return self._gathered(self._whole.read_scratch, partial(scratch, "kept features"), rows, cols)
+
+    def _gathered(
+        self,
+        read: Callable[[Span, Span], Array],
+        memory: Callable[[tuple[int, ...], np.dtype[Any]], Array],
+        rows: Span,
+        cols: Span,
+    ) -> Array:
+        """Read the columns from the first to the last kept one, and copy those that are kept."""
+        around = self._around(cols)
+        stored = read(rows, around)
+        if not self._copies:
+            return stored
+        if self._strict:
+            self._require_never_observed(stored, rows, around)
+        values = memory((len(rows), len(cols)), self.spec.dtype)
+        # Neighbouring columns are copied together: a land mask has few edges.
+        for start, stop, position in self._runs:
+            first, last = max(position, cols.start), min(position + stop - start, cols.stop)
+            if first < last:
+                here = slice(start + first - position - around.start, start + last - position - around.start)
+                values[:, first - cols.start : last - cols.start] = stored[:, here]
+        if self._factors is not None:
+            values *= self._factors[cols.slice]
+        return values
+
+    def _around(self, cols: Span) -> Span:
+        """Return the columns of the whole source to read: with those that are left out before and after.
+
+        Consecutive spans of kept columns then cover all columns once.
+        """
+        start = int(self._columns[cols.start]) if cols.start else 0
+        stop = int(self._columns[cols.stop]) if cols.stop < len(self._columns) else self._whole.spec.n_cols
+        return Span(start, stop)
+
+    @cached_property
+    def _runs(self) -> list[tuple[int, int, int]]:
+        """The runs of neighbouring columns that are kept: start, stop, and the position of the first."""
+        breaks = np.flatnonzero(np.diff(self._columns) != 1) + 1
+        firsts = np.concatenate([[0], breaks])
+        lasts = np.concatenate([breaks, [len(self._columns)]]) - 1
+        starts, stops = self._columns[firsts], self._columns[lasts] + 1
+        return list(zip(starts.tolist(), stops.tolist(), firsts.tolist(), strict=True))
+
+    @cached_property
+    def _gaps(self) -> list[tuple[int, int]]:
+        """The runs of neighbouring columns that are left out: start and stop."""
+        edges = [(0, 0, 0), *self._runs, (self._whole.spec.n_cols, self._whole.spec.n_cols, 0)]
+        gaps = ((before[1], after[0]) for before, after in pairwise(edges))
+        return [(start, stop) for start, stop in gaps if start < stop]
+
+    def _require_never_observed(self, stored: Array, rows: Span, around: Span) -> None:
+        """Raise an error if a feature that is left out as never observed has a value."""
+        for start, stop in self._gaps:
+            first, last = max(start, around.start), min(stop, around.stop)
+            if first >= last:
+                continue
+            observed = ~np.isnan(stored[:, first - around.start : last - around.start])
+            if observed.any():
+                row, column = (int(index) for index in np.argwhere(observed)[0])
+                found = int(observed.any(axis=0).sum())
+                raise MissingValuesError(
+                    f"{self.name}: {self._whole._column(first + column)} has a value in row "
+                    f"{rows.start + row}, but none in the first rows ({found} such "
+                    f"{'feature' if found == 1 else 'features'} in {self._region(rows, Span(0, 0))}): it is "
+                    f"missing in some rows only; {_ADVICE}"
+                )
+
+    def overhead(self, n_rows: int, n_cols: int) -> int:
+        """Return the overhead of the whole source, and the bytes of its columns."""
+        own = super().overhead(n_rows, n_cols)
+        if not self._copies:
+            return max(own, self._whole.overhead(n_rows, n_cols))
+        padded = np.concatenate([[0], self._columns[1:], [self._whole.spec.n_cols]])
+        width = int((padded[min(n_cols, len(padded) - 1) :] - padded[: len(padded) - n_cols]).max())
+        stored = n_rows * width * self._whole.spec.dtype.itemsize
+        return own + self._whole.overhead(n_rows, width) + stored
+
+    def _require_chunks(self) -> None:
+        self._whole._require_chunks()
+
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot of the whole source."""
+        return self._whole.snapshot()
+
+    def _snapshot(self) -> Snapshot:
+        return self._whole._snapshot()
+
+    def _column(self, column: int) -> str:
+        return self._whole._column(int(self._columns[column]))
+
+    def _region(self, rows: Span, cols: Span) -> str:
+        return f"rows {rows.start}-{rows.stop - 1}"
+
+
+def unobserved_features(source: Source) -> Array | None:
+    """Return which features have no value in the first chunk of rows; None if all have one.
+
+    A feature that is never observed is among them. One that is observed later is missing in some rows only.
+    """
+    rows = Span(0, min(max(source.chunks[0], _FIRST_ROWS), source.spec.n_rows))
+    missing = np.zeros(source.spec.n_cols, dtype=np.bool_)
+    if source.spec.dtype.kind != "f":
+        return None
+    for piece_rows, cols in source._pieces_to_check(rows, Span(0, source.spec.n_cols)):
+        values = source.read(piece_rows, cols)
+        if piece_rows.start == 0:
+            missing[cols.slice] = np.isnan(values).all(axis=0)
+        elif missing[cols.slice].any():
+            missing[cols.slice] &= np.isnan(values).all(axis=0)
+    if missing.all():
+        raise DataError(
+            f"{source.name}: all {source.spec.n_cols:,} features are missing in rows 0-{len(rows) - 1}; "
+            "check the variable and its fill value, or leave these rows out"
+        )
+    return missing if missing.any() else None
