@@ -67,6 +67,8 @@ class FeatureAxes:
     weights: Array | None = None
     kept: Array | None = None
     weighted: bool = False
+    min_observed: float | None = None
+    balanced: bool = False
 
     @property
     def n_features(self) -> int:

@@ -75,6 +75,11 @@ class Source(ABC):
     private_buffers: bool = False
     """Whether the caller of `read_scratch` may overwrite the result: nothing else refers to it."""
 
+    def take_labels(self, other: Source) -> None:
+        """Take over the dimensions and coordinates of a source with the same rows and features."""
+        self.feature_names, self.sample_shape, self.dims = other.feature_names, other.sample_shape, other.dims
+        self.axes, self.sample_dims, self.sample_coords = other.axes, other.sample_dims, other.sample_coords
+
     @property
     def identity(self) -> str:
         """The name in keys of the ledger: its own, and those of its weights and labels."""
@@ -298,9 +303,9 @@ class Source(ABC):
 
     def _column(self, column: int) -> str:
         """Return the number and name of a column, for a message."""
-        if self.feature_names is None:
-            return f"column {column}"
-        return f"column {column} ({self.feature_names[column]!r})"
+        if self.feature_names is not None:
+            return f"column {column} ({self.feature_names[column]!r})"
+        return f"column {column}" if self.axes is None else f"column {column} ({self.axes.described(column)})"
 
     def _region(self, rows: Span, cols: Span) -> str:
         """Return the rows and columns of a region, for a message."""

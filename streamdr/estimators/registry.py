@@ -25,7 +25,7 @@ else:
 class Unweighted(_Estimator):
     """For methods without weights of rows: `fit` has no `sample_weight`."""
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # type: ignore[override]
+    def fit(self, X: Any, y: Any = None, **labelled: Any) -> Self:  # type: ignore[override]
         """Fit the model to any number of rows, and return the estimator.
 
         Parameters
@@ -34,6 +34,9 @@ class Unweighted(_Estimator):
             The rows. Data that is not in memory is streamed.
         y : object
             Ignored.
+        **labelled
+            `variable`, `sample_dims`, `select`, `feature_weights`, `min_observed` and `balance_variables`, as
+            in `open_source`.
 
         Returns
         -------
@@ -47,7 +50,7 @@ class Unweighted(_Estimator):
         >>> streamdr.MetricMDS(2).fit(X).embedding_.shape
         (6, 2)
         """
-        return super().fit(X)
+        return super().fit(X, **labelled)
 
 
 def _estimator(method: type[Method]) -> type[Estimator]:

@@ -14,7 +14,7 @@ import numpy as np
 from streamdr import store
 from streamdr.config import Run
 from streamdr.core.addresses import parse_location
-from streamdr.core.digests import json_digest
+from streamdr.core.digests import array_digest, json_digest
 from streamdr.core.method import Method
 from streamdr.core.row_outputs import RowOutput
 from streamdr.data import Source
@@ -22,6 +22,9 @@ from streamdr.data.snapshot import Snapshot
 from streamdr.errors import DataError, StoreError
 from streamdr.store import Backend, SavedModel
 
+_LABELLED_KEYS = (
+    *("variable", "sample_dims", "select", "balance_variables", "feature_weights", "min_observed", "order_by"),
+)
 _FRESH = "a fresh start was requested"
 
 
@@ -66,8 +69,19 @@ class OpenedInput:
                 "mask": None if given.mask is None else str(parse_location(given.mask)),
                 "missing_value": given.missing_value,
                 "allow_missing_chunks": given.allow_missing_chunks,
+                **self._labelled,
             },
         }
+
+    @property
+    def _labelled(self) -> dict[str, Any]:
+        """What the configuration says of labelled axes. Without it, a recipe is that of earlier versions."""
+        given = asdict(self.run.input)
+        said = {name: given[name] for name in _LABELLED_KEYS if given[name] not in (None, False)}
+        axes = self.source.axes
+        if axes is not None and axes.weights is not None:
+            said["feature_weights"] = array_digest(axes.weights)
+        return cast(dict[str, Any], json.loads(json.dumps(said)))
 
     @property
     def request(self) -> str:

@@ -46,7 +46,7 @@ def literal(text: str) -> str:
 
 def _page(context: RunContext, model: Any, reports: StagesReport) -> Iterator[str]:
     method = context.run.method.name
-    yield f"# {method} of\n\n{literal(one_line(str(context.run.input.path)))}"
+    yield f"# {method} of\n\n{literal(one_line(', '.join(context.run.input.paths)))}"
     yield from _pictures(context, model)
     if reports.fit is not None:
         yield literal(report_text.fitted(reports.fit))
