@@ -1,4 +1,4 @@
-"""Calendars: the numbers of days, and the dates that a calendar has."""
+"""Calendars and clocks: the dates that a calendar has, the numbers of days, and times of day."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 
 from streamdr.core.blocks import Array
+
+SECOND = 1_000_000_000  # nanoseconds
+DAY = 86_400 * SECOND
 
 
 def _gregorian(year: Any) -> Any:
@@ -115,3 +118,35 @@ CALENDARS = {
     "360_day": Calendar("360_day", partial(_equal, 360), 360.0),
 }
 SYNONYMS = {"gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
+
+
+def time_of_day(hour: str | None, minute: str | None, second: str | None) -> int:
+    """The nanoseconds since midnight."""
+    hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
+    if hours > 23 or minutes > 59 or seconds > 59:
+        raise ValueError(f"{hours:02d}:{minutes:02d}:{seconds:02d} is not a time of day")
+    return (3600 * hours + 60 * minutes + seconds) * SECOND
+
+
+def utc_offset(zone: str | None) -> int:
+    """The nanoseconds by which local time is ahead of UTC: of `+01:00`, `-6`, `+0530`, `Z`."""
+    if zone is None or zone[0] not in "+-":
+        return 0
+    hours, minutes = zone[1:].split(":") if ":" in zone else (zone[1:], "0")
+    if len(hours) > 2:
+        hours, minutes = hours[:-2], hours[-2:]
+    return (-1 if zone[0] == "-" else 1) * (3600 * int(hours) + 60 * int(minutes)) * SECOND
+
+
+def clock_text(nanoseconds: int) -> str:
+    """A time of day, with as many digits as it needs."""
+    seconds, rest = divmod(nanoseconds, SECOND)
+    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}"
+    if seconds % 60 or rest:
+        text += f":{seconds % 60:02d}"
+    if rest:
+        digits = f"{rest:09d}"
+        while digits.endswith("000"):
+            digits = digits[:-3]
+        text += f".{digits}"
+    return text

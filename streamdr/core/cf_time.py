@@ -11,20 +11,28 @@ from typing import Any
 import numpy as np
 
 from streamdr.core.blocks import Array
-from streamdr.core.calendars import CALENDARS, REFORM_DAY, SYNONYMS, Calendar
+from streamdr.core.calendars import (
+    CALENDARS,
+    DAY,
+    REFORM_DAY,
+    SECOND,
+    SYNONYMS,
+    Calendar,
+    clock_text,
+    time_of_day,
+    utc_offset,
+)
 from streamdr.errors import DataError
 
-_SECOND = 1_000_000_000
-_DAY = 86_400 * _SECOND
 _MISSING = np.iinfo(np.int64).min  # NaT, as numpy and xarray store it
 _FARTHEST_DAY = 10**9
 """Day numbers beyond this (2.7 million years) are no dates, but fill values."""
 
 _NAMES = {
-    _DAY: ("days", "day", "d"),
-    3600 * _SECOND: ("hours", "hour", "hrs", "hr", "h"),
-    60 * _SECOND: ("minutes", "minute", "mins", "min"),
-    _SECOND: ("seconds", "second", "secs", "sec", "s"),
+    DAY: ("days", "day", "d"),
+    3600 * SECOND: ("hours", "hour", "hrs", "hr", "h"),
+    60 * SECOND: ("minutes", "minute", "mins", "min"),
+    SECOND: ("seconds", "second", "secs", "sec", "s"),
     10**6: ("milliseconds", "millisecond", "millisecs", "millisec", "msecs", "msec", "ms"),
     10**3: ("microseconds", "microsecond", "microsecs", "microsec"),
     1: ("nanoseconds", "nanosecond"),
@@ -160,10 +168,10 @@ class TimeAxis:
         year, month, day, hour, minute, second, fraction, zone = found.groups()
         try:
             number = self._calendar.number(self._calendar.year_written(year), int(month or 1), int(day or 1))
-            clock = _time_of_day(hour, minute, second)
+            clock = time_of_day(hour, minute, second)
         except ValueError as problem:
             raise DataError(f"units {self.units!r}: {problem}") from None
-        return number * _DAY + clock + int(((fraction or "") + "0" * 9)[:9]) - _offset(zone)
+        return number * DAY + clock + int(((fraction or "") + "0" * 9)[:9]) - utc_offset(zone)
 
     def interval(self, label: str) -> tuple[float, float]:
         """Return the start and the stop of a partial ISO date, as numbers in these units.
@@ -202,16 +210,16 @@ class TimeAxis:
         try:
             year = calendar.year_written(parts[0])
             month, day = int(parts[1] or 1), int(parts[2] or 1)
-            start = calendar.number(year, month, day) * _DAY + _time_of_day(*parts[3:])
+            start = calendar.number(year, month, day) * DAY + time_of_day(*parts[3:])
         except ValueError as problem:
             raise ValueError(f"{label!r} is not a date: {problem}") from None
         if parts[1] is None:
-            stop = calendar.start(year + 1) * _DAY
+            stop = calendar.start(year + 1) * DAY
         elif parts[2] is None:
             following = (year, month + 1, 1) if month < 12 else (year + 1, 1, 1)
-            stop = calendar.number(*following) * _DAY
+            stop = calendar.number(*following) * DAY
         else:
-            lengths = (_DAY, 3600 * _SECOND, 60 * _SECOND, _SECOND)
+            lengths = (DAY, 3600 * SECOND, 60 * SECOND, SECOND)
             stop = start + lengths[sum(part is not None for part in parts[3:])]
         return self._value(start), self._value(stop)
 
@@ -276,7 +284,7 @@ class TimeAxis:
         if names != _AGREE_SINCE_REFORM:
             raise DataError(f"times of the calendars {self.calendar} and {to.calendar} differ; {advice}")
         known = values[~_missing(values)]
-        if known.size and known.min() < self._value(REFORM_DAY * _DAY):
+        if known.size and known.min() < self._value(REFORM_DAY * DAY):
             raise DataError(
                 f"times before 1582-10-15, such as {self.text(known.min())}, differ between the calendars "
                 f"{self.calendar} and {to.calendar}; {advice}"
@@ -303,7 +311,7 @@ class TimeAxis:
         >>> TimeAxis("days since 1990-01-01", "360_day").years(np.array([0, 90, 180]))
         array([1990.  , 1990.25, 1990.5 ])
         """
-        days = np.asarray(values, np.float64) / (_DAY // self._unit) + self._reference / _DAY
+        days = np.asarray(values, np.float64) / (DAY // self._unit) + self._reference / DAY
         missing = _missing(np.asarray(values)) | (np.abs(days) > _FARTHEST_DAY)
         days = np.where(missing, 0.0, days)
         year = self._calendar.years(days)
@@ -311,7 +319,7 @@ class TimeAxis:
         decimal = year + (days - start) / (self._calendar.starts(year + 1) - start)
         return np.where(missing, np.nan, decimal)
 
-    def text(self, value: float) -> str:
+    def text(self, value: float | np.generic) -> str:
         """Return the ISO date of a time: with the time of day if it is not midnight.
 
         Parameters
@@ -326,19 +334,19 @@ class TimeAxis:
         >>> days.text(63), days.text(63.5)
         ('1990-03-05', '1990-03-05T12:00')
         """
-        value = value.item() if isinstance(value, np.generic) else value
+        value = value.item() if isinstance(value, np.generic) else value  # keeps 64-bit integers exact
         if value == _MISSING or not np.isfinite(value):
             return "NaT"
         n, d = value.as_integer_ratio()
         # The nearest float to a time of day is not exact: 1/3 of a day would be 8 hours but for nanoseconds.
-        step = d * (10**6 if d > 1 and self._unit >= _SECOND else 1)
+        step = d * (10**6 if d > 1 and self._unit >= SECOND else 1)
         elapsed = (2 * n * self._unit + step) // (2 * step) * (step // d)
-        number, clock = divmod(self._reference + elapsed, _DAY)
+        number, clock = divmod(self._reference + elapsed, DAY)
         if abs(number) > _FARTHEST_DAY:
             return f"{value} {self.units}"
         year, month, day = self._calendar.date(number)
         date = f"{self._calendar.written(year)}-{month:02d}-{day:02d}"
-        return f"{date}T{_clock_text(clock)}" if clock else date
+        return f"{date}T{clock_text(clock)}" if clock else date
 
 
 def _text(value: Any) -> str | None:
@@ -355,35 +363,3 @@ def _missing(values: Array) -> Array:
     if values.dtype.kind == "f":
         return ~np.isfinite(values)
     return np.equal(values, _MISSING)
-
-
-def _time_of_day(hour: str | None, minute: str | None, second: str | None) -> int:
-    """The nanoseconds since midnight."""
-    hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
-    if hours > 23 or minutes > 59 or seconds > 59:
-        raise ValueError(f"{hours:02d}:{minutes:02d}:{seconds:02d} is not a time of day")
-    return (3600 * hours + 60 * minutes + seconds) * _SECOND
-
-
-def _offset(zone: str | None) -> int:
-    """The nanoseconds by which local time is ahead of UTC: of `+01:00`, `-6`, `+0530`, `Z`."""
-    if zone is None or zone[0] not in "+-":
-        return 0
-    hours, minutes = zone[1:].split(":") if ":" in zone else (zone[1:], "0")
-    if len(hours) > 2:
-        hours, minutes = hours[:-2], hours[-2:]
-    return (-1 if zone[0] == "-" else 1) * (3600 * int(hours) + 60 * int(minutes)) * _SECOND
-
-
-def _clock_text(nanoseconds: int) -> str:
-    """A time of day, with as many digits as it needs."""
-    seconds, rest = divmod(nanoseconds, _SECOND)
-    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}"
-    if seconds % 60 or rest:
-        text += f":{seconds % 60:02d}"
-    if rest:
-        digits = f"{rest:09d}"
-        while digits.endswith("000"):
-            digits = digits[:-3]
-        text += f".{digits}"
-    return text
