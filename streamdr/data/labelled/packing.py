@@ -177,8 +177,8 @@ def _missing(
     missing: set[Any] = {np.asarray(value)[()] for value in (*fill, *others) if not np.isnan(float(value))}
     masked = bool(missing) or (dtype.kind == "f" and bool(fill or others))
     if unsigned is not None:
-        # xarray changes the sign of `_FillValue`, not that of `missing_value`. Of the unsigned value it makes a
-        # Python number, of the signed one a scalar of numpy.
+        # xarray changes the sign of `_FillValue` only. Of the unsigned value it makes a Python number, of the
+        # signed one a scalar of numpy.
         for value in missing.intersection(fill):
             bits = np.array(int(value) % (1 << 8 * dtype.itemsize), f"u{dtype.itemsize}")
             missing.remove(value)
