@@ -23,7 +23,15 @@ from streamdr.errors import DataError, StoreError
 from streamdr.store import Backend, SavedModel
 
 _LABELLED_KEYS = (
-    *("variable", "sample_dims", "select", "balance_variables", "feature_weights", "min_observed", "order_by"),
+    *(
+        "variable",
+        "sample_dims",
+        "select",
+        "balance_variables",
+        "feature_weights",
+        "min_observed",
+        "order_by",
+    ),
 )
 _FRESH = "a fresh start was requested"
 
