@@ -107,5 +107,5 @@ def _text(attributes: Mapping[str, Any], key: str) -> str:
     """The text of an attribute; empty if there is none."""
     value = attributes.get(key)
     if isinstance(value, bytes):  # HDF5 may store text so
-        value = value.decode(errors="replace")
+        value = value.decode(errors="ignore")
     return value.strip() if isinstance(value, str) else ""
