@@ -42,6 +42,7 @@ class MissingValuesSource(Source):
         self.feature_names = base.feature_names
         self.sample_shape = base.sample_shape
         self.dims = base.dims
+        self.part_ends = base.part_ends
         self.weights = base.weights
         self.mask = mask
         self.missing_value = missing_value
