@@ -11,11 +11,13 @@ from typing import Any
 import h5py
 import numpy as np
 
-from streamdr.core.files import require_regular
+from streamdr.core.files import open_regular
 from streamdr.errors import DataError
 
 DAMAGED = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, MemoryError)
 """The exceptions that h5py raises for damaged files, depending on the call."""
+_CLASSIC = b"CDF"
+"""How files of netCDF-3 begin."""
 _MAX_ARRAYS = 20_000
 _MAX_ATTRIBUTE_BYTES = 1 << 20
 _NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
@@ -37,7 +39,12 @@ def opened(path: Path) -> Iterator[h5py.File]:
     That takes a tenth of a millisecond. Errors of h5py become a DataError that names the file.
     """
     try:
-        require_regular(path)
+        with open_regular(path, buffering=0) as plain:
+            if plain.read(len(_CLASSIC)) == _CLASSIC:
+                raise DataError(
+                    f"{path}: is netCDF of the classic format, not netCDF-4; convert it, say with "
+                    f"`nccopy -k nc4 {path.name} NEW.nc`"
+                )
         with h5py.File(path, "r") as file:
             yield file
     except DataError:

@@ -369,7 +369,10 @@ def test_arrays_of_other_types_are_refused(values, message, tmp_path):
 
 
 def test_files_that_are_no_hdf5_are_refused(tmp_path):
-    (tmp_path / "x.nc").write_bytes(b"CDF\x01" + bytes(100))
+    (tmp_path / "old.nc").write_bytes(b"CDF\x01" + bytes(100))
+    with pytest.raises(DataError, match=r"old.nc: is netCDF of the classic format, not netCDF-4; convert it"):
+        Hdf5File(tmp_path / "old.nc")
+    (tmp_path / "x.nc").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
     with pytest.raises(DataError, match=r"x.nc: cannot be read as HDF5 .*; was it copied whole\?"):
         Hdf5File(tmp_path / "x.nc")
     os.mkfifo(tmp_path / "pipe.nc")
