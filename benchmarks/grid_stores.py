@@ -99,7 +99,9 @@ def plain(store: Path) -> Path:
     array = zarr.open_group(store, mode="r")[VARIABLE]
     rows, lats, lons = array.shape
     sea = ~np.isnan(np.asarray(array[0]))
-    weights = np.broadcast_to(np.sqrt(np.cos(np.deg2rad(coordinates(lats, lons)[0])))[:, None], sea.shape)[sea]
+    weights = np.broadcast_to(np.sqrt(np.cos(np.deg2rad(coordinates(lats, lons)[0])))[:, None], sea.shape)[
+        sea
+    ]
     partial = path.with_name(path.name + ".partial")
     chunk = array.chunks[0]
     matrix = zarr.create_array(

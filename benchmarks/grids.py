@@ -1,4 +1,4 @@
-"""Labelled grids beside xeofs: agreement, speed and memory on dask, the cost of land and weights, appending."""
+"""Labelled grids beside xeofs: agreement, speed and memory on dask, cost of land and weights, appending."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def unlabelled(store: str, k: int, memory_limit: str) -> Fit:
 
 
 def xeofs(store: str, k: int, rotation: int = 0, **parameters: Any) -> Fit:
-    """EOF analysis on dask, in the chunks of the store, by its defaults; `rotation` is the power of promax."""
+    """EOF analysis by its defaults, on dask in the chunks of the store; `rotation` is the power of promax."""
     import dask
     import xarray
     from xeofs.single import EOF, EOFRotator
@@ -133,13 +133,20 @@ def run(settings: Settings) -> Iterator[Report]:
 def agreement(settings: Settings) -> Iterator[Report]:
     """Compare with xeofs in double precision: plain, varimax and promax."""
     store = grid_stores.grid(settings.data, *SMALL, chunk=CHUNK, dtype="f8")
-    for name, rotation, power in (("no rotation", None, 0), ("varimax", "varimax", 1), ("promax", "promax", 4)):
+    for name, rotation, power in (
+        ("no rotation", None, 0),
+        ("varimax", "varimax", 1),
+        ("promax", "promax", 4),
+    ):
         theirs = {"k": K, "rotation": power, "solver": "full", "in_memory": True}
         own = {"k": K, "memory_limit": MEMORY_LIMIT, "transforms": True, "rotation": rotation}
         if power > 1:
             own["power"] = power
         reference: dict[str, Solution] = {}
-        contenders = [Contender("xeofs in memory", xeofs, store, theirs), Contender(OWN, labelled, store, own)]
+        contenders = [
+            Contender("xeofs in memory", xeofs, store, theirs),
+            Contender(OWN, labelled, store, own),
+        ]
         outcomes = race(contenders, settings, against_first(reference))
         targets = [
             Target(what, verdict(outcomes, OWN, what), 1e-8) for what in ("variances", "components", "scores")

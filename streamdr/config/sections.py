@@ -151,7 +151,6 @@ class Input:
                 "example", "is given together with synthetic; one path has one of them, so leave one out"
             )
 
-
     @property
     def paths(self) -> tuple[str, ...]:
         """The given paths, of which each may be a pattern."""

@@ -247,7 +247,7 @@ class TimeAxis:
         Raises
         ------
         DataError
-            If the calendars differ.
+            If the calendars differ, or the values are not numbers.
 
         Examples
         --------
@@ -311,8 +311,9 @@ class TimeAxis:
         >>> TimeAxis("days since 1990-01-01", "360_day").years(np.array([0, 90, 180]))
         array([1990.  , 1990.25, 1990.5 ])
         """
-        days = np.asarray(values, np.float64) / (DAY // self._unit) + self._reference / DAY
-        missing = _missing(np.asarray(values)) | (np.abs(days) > _FARTHEST_DAY)
+        unknown = _missing(values)
+        days = values.astype(np.float64) / (DAY // self._unit) + self._reference / DAY
+        missing = unknown | (np.abs(days) > _FARTHEST_DAY)
         days = np.where(missing, 0.0, days)
         year = self._calendar.years(days)
         start = self._calendar.starts(year)
@@ -360,6 +361,8 @@ def _text(value: Any) -> str | None:
 
 def _missing(values: Array) -> Array:
     """Which times are missing: not finite, or NaT."""
+    if values.dtype.kind not in "iuf":
+        raise DataError(f"times of type {values.dtype} are not numbers; store them as integers or floats")
     if values.dtype.kind == "f":
         return ~np.isfinite(values)
     return np.equal(values, _MISSING)

@@ -13,12 +13,11 @@ import numpy as np
 from streamdr.core import blocks
 from streamdr.core.blocks import Array, Axis, MatrixSpec, Span
 from streamdr.data.dtypes import require_numeric
-from streamdr.data.in_memory import digest_contents, require_unmasked
 from streamdr.data.grid_source import GridSource
+from streamdr.data.in_memory import digest_contents, require_unmasked
 from streamdr.data.layout import MatrixLayout, Region
 from streamdr.data.shared_tasks import Key
 from streamdr.data.snapshot import WholeSnapshot
-from streamdr.data.source import Source
 from streamdr.data.zarr.grid import Overlap, overlaps
 from streamdr.errors import DataError, StreamdrError
 

@@ -63,8 +63,8 @@ def open_source(
 
     Parameters
     ----------
-    data : str, Path, Address, zarr array or group, numpy or dask array, DataArray, Dataset, data frame, or a list
-        The rows. A list, or a pattern such as `"era5_*.zarr"`, is several stores: their rows one after another.
+    data : path, Address, list, zarr array or group, numpy or dask array, DataArray, Dataset or data frame
+        The rows. A list, or a pattern such as `"era5_*.zarr"`, is several stores, one after another.
     array : str or None
         The name of an array in a group.
     sample_axis : int or str
@@ -118,9 +118,7 @@ def open_source(
     >>> source.spec.n_rows, source.spec.n_cols
     (4, 3)
     """
-    how = _How(
-        array, sample_axis, Labelled(variable, sample_dims, select), allow_missing_chunks, order_by
-    )
+    how = _How(array, sample_axis, Labelled(variable, sample_dims, select), allow_missing_chunks, order_by)
     source = _open_all(data, how)
     stored_missing_value = None if missing_value is None else stored_value(missing_value, source)
     if mask is not None or stored_missing_value is not None:
@@ -162,7 +160,9 @@ class _How:
         if not self.is_labelled:
             return
         if self.array is not None:
-            raise ParameterError("array", "cannot be combined with variable, sample_dims or select; give variable")
+            raise ParameterError(
+                "array", "cannot be combined with variable, sample_dims or select; give variable"
+            )
         if self.sample_axis != 0:
             raise ParameterError(
                 "sample_axis", "cannot be combined with variable, sample_dims or select; give sample_dims"
@@ -195,7 +195,8 @@ def _container(data: Any, how: _How) -> Container | None:
     node = _zarr_node(data, "path")
     if node is None:
         raise InputError(
-            "variable", f"{_described(data)} has no named dimensions; leave variable, sample_dims and select out"
+            "variable",
+            f"{_described(data)} has no named dimensions; leave variable, sample_dims and select out",
         )
     return ZarrGroup(node, allow_missing=how.allow_missing)
 

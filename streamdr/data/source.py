@@ -64,6 +64,8 @@ class Source(ABC):
     """The names of the dimensions of the samples, if they have names; rows go through them in C order."""
     sample_coords: tuple[SampleCoordinate, ...] = ()
     """The coordinates of the samples. They are read block by block, like the rows."""
+    part_ends: tuple[tuple[str, int], ...] = ()
+    """The names of the files, and the row at which each ends, if the rows come from several files."""
     weights: Source | None = None
     """Row weights, as an n x 1 source."""
     labels: Source | None = None

@@ -21,9 +21,18 @@ from streamdr.data import Source
 from streamdr.data.snapshot import Snapshot
 from streamdr.errors import DataError, StoreError
 from streamdr.store import Backend, SavedModel
+from streamdr.workflow.changed_files import changed_file, recorded_files
 
 _LABELLED_KEYS = (
-    *("variable", "sample_dims", "select", "balance_variables", "feature_weights", "min_observed", "order_by"),
+    *(
+        "variable",
+        "sample_dims",
+        "select",
+        "balance_variables",
+        "feature_weights",
+        "min_observed",
+        "order_by",
+    ),
 )
 _FRESH = "a fresh start was requested"
 
@@ -99,6 +108,7 @@ class OpenedInput:
             "n_rows": spec.n_rows,
             "n_cols": spec.n_cols,
             "whole_chunks": {"rows": whole, "digest": self.snapshot.digest(whole)},
+            **recorded_files(self.source, self.snapshot),
         }
 
 
@@ -141,7 +151,7 @@ def model_state(opened: OpenedInput, output: Backend, *, fresh: bool = False) ->
         return ModelState(True, "it was fitted to this input with these parameters", ours=True, saved=saved)
     if recipe != opened.recipe:
         return ModelState(False, _changes(recipe, opened.recipe, _added(opened.run.method)))
-    _require_comparable(facts, opened.source, str(output))
+    _require_comparable(facts, opened, str(output))
     start = saved.model if _unchanged_rows(facts, opened.snapshot, opened.source) else None
     return ModelState(False, _input_change(facts, opened), ours=True, start=start)
 
@@ -198,14 +208,14 @@ def _facts(recorded: Any) -> Mapping[str, Any]:
     return recorded if valid else {}
 
 
-def _require_comparable(facts: Mapping[str, Any], source: Source, output: str) -> None:
+def _require_comparable(facts: Mapping[str, Any], opened: OpenedInput, output: str) -> None:
     """Refuse an input that has fewer rows, another type or other columns than in an earlier run."""
-    spec = source.spec
+    source, spec = opened.source, opened.source.spec
     advice = f"restore it, or run with --fresh to replace {output}"
     if spec.n_rows < facts["n_rows"]:
         raise DataError(
             f"{source.name}: has {spec.n_rows:,} rows where it had {facts['n_rows']:,} when {output} was "
-            f"made: an input may grow, not shrink; {advice}"
+            f"made{_in_brackets(opened, facts)}: an input may grow, not shrink; {advice}"
         )
     for key, what, now in (("dtype", "type", str(spec.dtype)), ("n_cols", "number of features", spec.n_cols)):
         if facts[key] != now:
@@ -226,8 +236,14 @@ def _input_change(facts: Mapping[str, Any], opened: OpenedInput) -> str:
     added = opened.source.spec.n_rows - facts["n_rows"]
     rows = facts["whole_chunks"]["rows"]
     if rows and not _unchanged_rows(facts, opened.snapshot, opened.source):
-        return "earlier rows of the input have changed"
+        return f"earlier rows of the input have changed{_in_brackets(opened, facts)}"
     return f"{added:,} rows were appended to the input" if added else "the input has changed"
+
+
+def _in_brackets(opened: OpenedInput, facts: Mapping[str, Any]) -> str:
+    """Return which of several files has changed, if that is known."""
+    change = changed_file(facts, opened.source, opened.snapshot)
+    return "" if change is None else f" ({change})"
 
 
 def _parameters(method: Method) -> dict[str, Any]:

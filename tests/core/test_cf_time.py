@@ -416,6 +416,15 @@ def test_a_conversion_beyond_floats_is_refused():
         )
 
 
+@pytest.mark.parametrize("values", [np.array(["1990-01-01"]), np.array([True]), np.array(["1990"], "M8[D]")])
+def test_times_that_are_not_numbers_are_refused(values):
+    axis = TimeAxis("days since 1990-01-01", "standard")
+    with pytest.raises(DataError, match=r"times of type .* are not numbers; store them as integers"):
+        axis.convert(values, TimeAxis("hours since 1990-01-01", "standard"))
+    with pytest.raises(DataError, match="are not numbers"):
+        axis.years(values)
+
+
 @given(calendars, references, st.lists(st.floats(-800_000, 800_000), min_size=1, max_size=5))
 def test_decimal_years_are_the_part_of_the_year_that_has_passed(calendar, reference, days):
     axis = TimeAxis(f"days since {reference}", calendar)

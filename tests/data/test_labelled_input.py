@@ -38,7 +38,9 @@ def data_set(dtype="f4", *, descending=False):
 def stored(tmp_path, data, **options):
     path = str(tmp_path / "x.zarr")
     options.setdefault("zarr_format", 3)
-    data.chunk({dim: size for dim, size in {"time": 4, "lat": 3}.items() if dim in data.dims}).to_zarr(path, consolidated=False, **options)
+    data.chunk({dim: size for dim, size in {"time": 4, "lat": 3}.items() if dim in data.dims}).to_zarr(
+        path, consolidated=False, **options
+    )
     return path
 
 
@@ -176,9 +178,9 @@ def test_rows_that_are_appended_to_a_window_leave_its_digests(tmp_path):
     rows = before.spec.n_rows
     digests = [before.snapshot().digest(number) for number in (3, 12, rows)]
     identity = before.identity
-    data.isel(time=slice(12, None)).chunk(time=4, lat=3).drop_vars(["basin", "lat", "lon", "depth", "member"]).to_zarr(
-        path, append_dim="time", consolidated=False
-    )
+    data.isel(time=slice(12, None)).chunk(time=4, lat=3).drop_vars(
+        ["basin", "lat", "lon", "depth", "member"]
+    ).to_zarr(path, append_dim="time", consolidated=False)
     after = opened()
     assert after.spec.n_rows == rows + MEMBERS * (TIMES - 12)
     assert [after.snapshot().digest(number) for number in (3, 12, rows)] == digests
@@ -222,11 +224,17 @@ BAD = {
     "one sample": ({"variable": "sst", "select": {"time": "1990-03"}}, "is a sample dimension"),
     "three ends": ({"variable": "sst", "select": {"lat": [1, 2, 3]}}, "neither one label nor a range of two"),
     "a position too far": ({"variable": "sst", "select": {"lat": {"positions": 9}}}, "no position 9 among 7"),
-    "not a position": ({"variable": "sst", "select": {"lat": {"positions": [1.5, 2]}}}, "1.5 is not a position"),
+    "not a position": (
+        {"variable": "sst", "select": {"lat": {"positions": [1.5, 2]}}},
+        "1.5 is not a position",
+    ),
     "an unknown member": ({"variable": "sst", "select": {"member": "run 9"}}, "no label is 'run 9'"),
     "array as well": ({"variable": "sst", "array": "ice"}, "cannot be combined with variable"),
     "sample_axis as well": ({"variable": "sst", "sample_axis": 1}, "give sample_dims"),
-    "weights of another shape": ({"variable": "sst", "feature_weights": [1.0, 2.0]}, "2 weights for features"),
+    "weights of another shape": (
+        {"variable": "sst", "feature_weights": [1.0, 2.0]},
+        "2 weights for features",
+    ),
     "negative weights": (
         {"variable": "sst", "feature_weights": -np.ones((MEMBERS, LATS, LONS))},
         "the weight of member=run 0, lat=-75.0, lon=0.0 is -1.0",

@@ -12,6 +12,7 @@ import xarray as xr
 import zarr
 from hypothesis import example, given
 from hypothesis import strategies as st
+from narrowing import checked
 
 from streamdr.data.labelled.packing import Packing
 from streamdr.errors import DataError
@@ -34,7 +35,7 @@ def ours(stored, attributes, fill_value=None):
     return out
 
 
-def theirs(stored, attributes):
+def theirs(stored: np.ndarray, attributes):
     """Return the numbers that xarray decodes."""
     variable = xr.Variable(("i", "j"), stored, copy.deepcopy(attributes))
     return xr.conventions.decode_cf_variable("x", variable, decode_times=False).values
@@ -55,11 +56,11 @@ def stored_values(name):
     """Return values of a type, among them those that attributes are likely to mean."""
     dtype = np.dtype(name)
     if dtype.kind == "f":
-        given = [0.0, -999.0, 1e4, -0.1, np.nan, np.inf, -np.inf, 6e4, 1e-3, 5.0]
-        return np.array([given, *np.random.default_rng(0).normal(size=(6, 10)) * 100]).astype(dtype)
+        first = [0.0, -999.0, 1e4, -0.1, np.nan, np.inf, -np.inf, 6e4, 1e-3, 5.0]
+        return np.array([first, *np.random.default_rng(0).normal(size=(6, 10)) * 100]).astype(dtype)
     limits = np.iinfo(dtype)
-    given = [value for value in COMMON if limits.min <= value <= limits.max][:8]
-    given = np.array([*given, limits.min, limits.max, *[0] * 8][:10], dtype)
+    within = [value for value in COMMON if limits.min <= value <= limits.max][:8]
+    given = np.array([*within, limits.min, limits.max, *[0] * 8][:10], dtype)
     random = np.random.default_rng(0).integers(limits.min, limits.max, (6, 10), dtype.newbyteorder("="), True)
     return np.concatenate([given[None], random.astype(dtype)])
 
@@ -109,6 +110,15 @@ def packings(draw):
 @example((stored_values("i2"), {"_FillValue": -1, "missing_value": 7}))
 @example((stored_values("i1"), {"_Unsigned": "true", "_FillValue": np.int8(-1), "missing_value": -1}))
 @example((stored_values("i1"), {"_Unsigned": "true", "_FillValue": np.int8(-1), "missing_value": 7}))
+@example(
+    (stored_values("i4"), {"_Unsigned": "true", "_FillValue": np.int32(-1), "scale_factor": np.float32(0.1)})
+)
+@example(
+    (
+        stored_values("u4"),
+        {"_Unsigned": "false", "_FillValue": np.uint32(2**31 - 1), "scale_factor": np.float32(1)},
+    )
+)
 @example((stored_values("u1"), {"_Unsigned": "false", "_FillValue": np.uint8(255), "scale_factor": 0.5}))
 @example((stored_values("f8"), {"_Unsigned": "true"}))
 @example((stored_values("f8"), {"scale_factor": np.float32(1e30), "add_offset": np.float32(1e30)}))
@@ -177,7 +187,7 @@ def test_stores_that_xarray_writes_are_read_as_xarray_reads_them(tmp_path, versi
 
 def _assert_read_as_xarray_reads(path):
     """Compare the decoded values of the array x of a store."""
-    array = zarr.open_group(path, mode="r")["x"]
+    array = checked(zarr.Array, zarr.open_group(path, mode="r")["x"])
     fill_value = array.fill_value if array.metadata.zarr_format == 2 else None
     found = ours(array[:], dict(array.attrs), fill_value)
     with xr.open_zarr(path, decode_times=False, consolidated=False) as opened:
@@ -188,8 +198,10 @@ def _assert_read_as_xarray_reads(path):
 @pytest.mark.parametrize("fill_value", [0, 7])
 def test_the_fill_value_of_zarr_means_missing_in_version_2_only(tmp_path, version, fill_value):
     group = zarr.create_group(tmp_path / "x.zarr", zarr_format=version)
-    names = {} if version == 2 else {"dimension_names": ("i", "j")}
-    array = group.create_array("x", shape=(6, 10), dtype="i2", chunks=(6, 10), fill_value=fill_value, **names)
+    names = None if version == 2 else ("i", "j")
+    array = group.create_array(
+        "x", shape=(6, 10), dtype="i2", chunks=(6, 10), fill_value=fill_value, dimension_names=names
+    )
     array[:] = np.arange(60).reshape(6, 10)
     array.attrs.update({"scale_factor": 0.5} | ({"_ARRAY_DIMENSIONS": ["i", "j"]} if version == 2 else {}))
     _assert_read_as_xarray_reads(tmp_path / "x.zarr")

@@ -17,8 +17,8 @@ from streamdr.data.labelled.conventions import plain_attributes
 from streamdr.data.labelled.packing import Packing
 from streamdr.data.labelled.selection import Selection, Window
 from streamdr.data.labelled.side_by_side import SideBySideSource
-from streamdr.data.labelled.weights import along_dims
 from streamdr.data.labelled.variable import RowCoordinateSource, SampleGrid, VariableSource
+from streamdr.data.labelled.weights import along_dims
 from streamdr.data.source import SampleCoordinate, Source
 from streamdr.errors import DataError, ParameterError
 
@@ -45,7 +45,6 @@ class Labelled:
     variable: str | Sequence[str] | None = None
     sample_dims: str | Sequence[str] | None = None
     select: Mapping[str, Any] | None = None
-
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -148,7 +147,8 @@ class _Opening:
         for name in names:
             if name not in found:
                 raise ParameterError(
-                    VARIABLE, f"{self._container.name}: no variable {name!r}; {_listed(self._container.variables())}"
+                    VARIABLE,
+                    f"{self._container.name}: no variable {name!r}; {_listed(self._container.variables())}",
                 )
         return names
 

@@ -152,13 +152,18 @@ def _packed_type(
 
 
 def _comparable(missing: set[Any], decoded: np.dtype[Any]) -> tuple[float | int, ...]:
-    """Those of the values that numbers of the decoded type can equal: xarray compares them in double."""
+    """Those of the values that numbers of the decoded type can equal.
+
+    As in numpy, its scalars are compared in double, and Python numbers are rounded to the decoded type first.
+    """
     values = []
     with ignore_overflow():
         for value in missing:
-            double = np.float64(value)
-            if decoded.kind == "f" and decoded.type(double) == double:
-                values.append(value.item() if isinstance(value, np.generic) else value)
+            rounded = decoded.type(value)
+            if np.isfinite(rounded) and not isinstance(value, np.generic):
+                values.append(value)
+            elif isinstance(value, np.generic) and rounded == np.float64(value):
+                values.append(value.item())
     return tuple(sorted(values))
 
 
@@ -168,15 +173,16 @@ def _missing(
     """Whether attributes say how missing values are stored, and the values other than NaN that mean it."""
     fill = _fill_values(attributes, dtype, unsigned, name)
     others = _numbers(attributes, "missing_value", name)
-    missing = {value for value in (*fill, *others) if not np.isnan(float(value))}
+    # As scalars of numpy, as which xarray compares them; integers of more than 64 bits stay those of Python.
+    missing: set[Any] = {np.asarray(value)[()] for value in (*fill, *others) if not np.isnan(float(value))}
     masked = bool(missing) or (dtype.kind == "f" and bool(fill or others))
     if unsigned is not None:
-        # xarray changes the sign of `_FillValue`, and not that of `missing_value`.
-        bits = 8 * dtype.itemsize
-        for value in [int(value) for value in fill if value in missing]:
+        # xarray changes the sign of `_FillValue` only. Of the unsigned value it makes a Python number, of the
+        # signed one a scalar of numpy.
+        for value in missing.intersection(fill):
+            bits = np.array(int(value) % (1 << 8 * dtype.itemsize), f"u{dtype.itemsize}")
             missing.remove(value)
-            positive = value % (1 << bits)
-            missing.add(positive if unsigned or positive < 1 << (bits - 1) else positive - (1 << bits))
+            missing.add(bits.item() if unsigned else bits.view(f"i{dtype.itemsize}")[()])
     return masked, missing
 
 

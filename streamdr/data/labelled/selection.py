@@ -45,7 +45,9 @@ class Selection:
         """The dimensions of which a part is selected."""
         return set(self._given)
 
-    def window(self, dim: str, length: int, coordinate: Source | None, attributes: Mapping[str, Any]) -> Window:
+    def window(
+        self, dim: str, length: int, coordinate: Source | None, attributes: Mapping[str, Any]
+    ) -> Window:
         """Return the positions along a dimension.
 
         Parameters
@@ -92,7 +94,7 @@ class _Labels:
             yield span.start, self.values.read(span, Span(0, 1))[:, 0]
 
     def interval(self, label: Any) -> tuple[Any, Any, bool]:
-        """Return what a label covers: the least and the greatest value, and whether the greatest is beyond."""
+        """Return the values that a label covers: the least, the greatest, and whether that is beyond."""
         if self.times is not None:
             try:
                 return (*self.times.interval(str(label)), True)
@@ -165,8 +167,8 @@ def _by_label(dim: str, wanted: Any, length: int, labels: _Labels) -> Window:
     if last - first + 1 != found:
         raise _refusal(
             dim,
-            f"the {found} labels {_worded(single, start, stop)} are not next to each other: sort the store along "
-            f"{dim}, or select positions, as in {{positions: [0, 10]}}",
+            f"the {found} labels {_worded(single, start, stop)} are not next to each other: sort the store "
+            f"along {dim}, or select positions, as in {{positions: [0, 10]}}",
         )
     if single and found > 1:
         raise _refusal(dim, f"{found} labels are {start!r}; give a range, as in [{start}, {start}]")

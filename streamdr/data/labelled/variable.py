@@ -135,7 +135,9 @@ class VariableSource(Source):
     @property
     def is_whole(self) -> bool:
         """Whether all values are read as they are stored, so that the array itself is the same source."""
-        plain = all(window.start == 0 and window.is_open for window in (*self.samples.windows, *self._windows))
+        plain = all(
+            window.start == 0 and window.is_open for window in (*self.samples.windows, *self._windows)
+        )
         in_order = list(self._axes[1:]) == sorted(self._axes[1:])
         return plain and in_order and len(self.samples.dims) == 1 and self._packing is None
 
@@ -277,5 +279,3 @@ class RowCoordinateSource(Source):
 
     def _snapshot(self) -> Snapshot:
         return WindowSnapshot(self._values.snapshot(), 0, 1, f"{self._at} {self._samples.windows}")
-
-
