@@ -136,7 +136,7 @@ class SeaSurface:
 
     def ice(self, temperatures: Array) -> Array:
         """Return the fraction of ice, which grows from 0 to 1 where it is cold, in whole percent."""
-        warmth = 2 * (temperatures.astype(np.float64) + 1)
+        warmth = 3 * (temperatures.astype(np.float64) + 0.2)
         return np.round(1 / (1 + np.exp(warmth)), 2).astype(np.float32)
 
 
