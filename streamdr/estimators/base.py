@@ -33,6 +33,7 @@ from streamdr.core.blocks import Array, Span, working_dtype
 from streamdr.core.execution import current
 from streamdr.core.method import Method, OnlineFit, Supervised
 from streamdr.data import Source, open_source
+from streamdr.data.expanding import is_path_list
 from streamdr.data.features import features_for, for_model
 from streamdr.data.frames import is_frame, require_numbers, single_matrix
 from streamdr.data.in_memory import ArraySource
@@ -396,7 +397,11 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _how(self, X: Any) -> Labelled:
         """Return how the fit opened labelled data, for data that may be labelled."""
         how: Labelled = vars(self).get("_labelled", UNLABELLED)
-        return how if isinstance(X, str | os.PathLike | Address) or is_labelled(X) else UNLABELLED
+        return (
+            how
+            if isinstance(X, str | os.PathLike | Address) or is_path_list(X) or is_labelled(X)
+            else UNLABELLED
+        )
 
     def _source(
         self, X: Any, y: Any, sample_weight: Any, *, first: bool, features: Mapping[str, Any] | None = None
