@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from streamdr.cli.supervisor import StageError
-from streamdr.core.addresses import is_pattern, is_remote
+from streamdr.core.addresses import is_remote
 from streamdr.data.examples import sea_surface
+from streamdr.data.expanding import is_several
 from streamdr.errors import StreamdrError
 from streamdr.flows import stages
 from streamdr.flows.command import main
@@ -46,7 +47,7 @@ def _stages(runner: StageRunner) -> StagesReport:
 @stages.stage("deliver")
 def deliver(path: str | list[str]) -> None:
     """Write the next day as one more store. It appears completely or not at all."""
-    if not isinstance(path, str) or is_remote(path) or not is_pattern(Path(path).name):
+    if not isinstance(path, str) or is_remote(path) or not is_several(path) or is_several(str(Path(path).parent)):
         message = f"input.path: {path!r} is not a folder of stores on this machine, such as days/*.zarr"
         raise StageError("ConfigError", message, exit_code=2, can_pass=False)
     try:
