@@ -42,6 +42,7 @@ class MissingValuesSource(Source):
         self.feature_names = base.feature_names
         self.sample_shape = base.sample_shape
         self.dims = base.dims
+        self.axes, self.sample_dims, self.sample_coords = base.axes, base.sample_dims, base.sample_coords
         self.weights = base.weights
         self.mask = mask
         self.missing_value = missing_value
