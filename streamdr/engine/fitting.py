@@ -37,6 +37,7 @@ from streamdr.engine.planner import (
     plan,
     plan_transform,
     share_one_arena,
+    stored_type,
     view_and_source,
 )
 from streamdr.engine.runner import Advance, Runner, in_order
@@ -307,7 +308,7 @@ def transform(
     output = open_backend(target)
     require_features(model, source, axes)
     view, source = view_and_source(model, source, kind, axes)
-    stored = view.stored(dtype, source.spec)
+    stored = stored_type(view, source, dtype)
     give_back()
     share_one_arena()
     chunk_rows = None if kept is None else kept.chunk_rows
