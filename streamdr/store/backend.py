@@ -30,7 +30,7 @@ from streamdr.store.compare_and_swap import CompareAndSwap
 from streamdr.store.models import SavedModel, read_model, write_model
 from streamdr.store.publish import Fence, StagedOutput
 from streamdr.store.record import Group, OutputKind, to_json
-from streamdr.store.rows import RowCoordinate, SealedRows, lay_out, sealed_layouts
+from streamdr.store.rows import RowCoordinate, SealedRows, coordinate_names, lay_out, sealed_layouts
 
 GROUP_MARKERS = (".zgroup", ".zarray", ".zmetadata", record.ROOT)
 """The files that mark a directory as a zarr group or array."""
@@ -311,6 +311,11 @@ class Backend(Protocol):
             layouts = sealed_layouts(folder, kind)
         require_chunks(self.place, kind, layouts, self.size_of())
         return SealedRows(self.place, self.open_array(kind))
+
+    def open_coordinates(self, kind: RowKind) -> dict[str, SealedRows]:
+        """Open the coordinates beside finished rows for reading, by name."""
+        names = coordinate_names(self.read_group(kind).record)
+        return {name: SealedRows(self.place / name, self.open_array(name)) for name in names}
 
     def open_embedding(self) -> SealedRows:
         """Open a finished embedding for reading. See `open_rows`."""

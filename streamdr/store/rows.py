@@ -86,6 +86,13 @@ class SealedRows:
                 where = f"rows {start}-{stop - 1}: "
             raise StoreError(f"{self._place}: {where}{error}; transform again") from error
 
+    def require_intact(self) -> None:
+        """Read everything, a chunk of rows at a time. A chunk that fails its checksum is a StoreError."""
+        if not self.shape:
+            self[...]
+        for rows in Span(0, self.shape[0]).split(self.chunks[0]) if self.shape else ():
+            self[rows.slice]
+
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         return np.asarray(self[:], dtype)
 

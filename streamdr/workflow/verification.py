@@ -174,13 +174,17 @@ class _WrittenRows:
                 context.progress.advance(len(span))
         finally:
             context.progress.finish()
+        coordinates = self.output.open_coordinates(view.kind.name)
+        for coordinate in coordinates.values():
+            coordinate.require_intact()
         n_chunks = math.ceil(n_rows / chunk)
+        beside = f", and so have {', '.join(coordinates)}" if coordinates else ""
         exception = (
             ""
             if view.never_observed is None
             else f" except those of {int(view.never_observed.sum()):,} features that were never observed"
         )
-        checked = f"{n_rows:,} rows, like the input; {n_chunks:,} chunks have their crc32c"
+        checked = f"{n_rows:,} rows, like the input; {n_chunks:,} chunks have their crc32c{beside}"
         return f"{checked}; all values finite{exception}"
 
     def rows(self, span: Span) -> Array:
