@@ -250,7 +250,9 @@ def _transform_plans_within(
             if model.fresh and model.saved is not None:
                 saved = model.saved
                 view, read = planner.view_and_source(saved.model, source, kind, saved.axes)
-                plans[kind] = planner.plan_transform(view, read, execution, view.stored(dtype, read.spec))
+                plans[kind] = planner.plan_transform(
+                    view, read, execution, planner.stored_type(view, read, dtype)
+                )
                 continue
             seen = opened.features
             route = planner.plan(context.run.method, seen, execution).route
