@@ -35,6 +35,12 @@ def new_figure(size: tuple[float, float] = SIZE) -> Figure:
     return NotebookFigure(size)
 
 
+def leave_margins(figure: Figure) -> None:
+    """Leave room between the heading of a figure and the titles in it, and beside the last labels."""
+    engine: Any = figure.get_layout_engine()
+    engine.set(w_pad=0.08, h_pad=0.07)
+
+
 def save(figure: Figure, path: Path | str | None) -> None:
     """Write the image atomically, in the format of the file's extension; nothing if the path is None.
 

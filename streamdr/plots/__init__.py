@@ -16,6 +16,7 @@ from streamdr.plots.fields import maps
 from streamdr.plots.isolines import MOST_COMPONENTS, contours, landmarks_of
 from streamdr.plots.mapped import MOST_MAPS
 from streamdr.plots.scatter import scores
+from streamdr.plots.timeline import MOST_SERIES, series
 from streamdr.plots.variance import explained_variance
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "MOST_COMPONENTS",
     "MOST_MAPS",
     "MOST_POINTS",
+    "MOST_SERIES",
     "Labels",
     "contours",
     "eigenvalues",
@@ -30,6 +32,7 @@ __all__ = [
     "landmarks_of",
     "maps",
     "scores",
+    "series",
 ]
 __all__ += [name for name in catalog.registered() if name not in __all__]
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array
-from streamdr.core.figures import BLUE, new_figure, plain, save, shortened
+from streamdr.core.figures import BLUE, leave_margins, new_figure, plain, save, shortened
 from streamdr.plots.map_axes import MapAxis, MapGrid, label_positions
-from streamdr.plots.mapped import MOST_COLUMNS, MappedField
+from streamdr.plots.mapped import MOST_COLUMNS, MOST_MAPS, MappedField
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,6 +36,7 @@ def maps(
     axes: FeatureAxes | None = None,
     field: str | None = None,
     components: Sequence[int] | None = None,
+    most: int = MOST_MAPS,
 ) -> Figure:
     """Draw the components of a model as maps, over the coordinates of the features.
 
@@ -56,6 +57,8 @@ def maps(
         The array to draw, such as `"mean"`; by default the components.
     components : sequence of int or None
         The components to draw, from 0; by default the first ones.
+    most : int
+        The largest number of components that are drawn by default. With several maps for each, three are.
 
     Returns
     -------
@@ -73,7 +76,7 @@ def maps(
     >>> len(figure.axes)
     3
     """
-    drawn = MappedField.of(model, axes, field, components)
+    drawn = MappedField.of(model, axes, field, components, most)
     figure = _draw_lines(drawn) if drawn.grid is None else _draw_maps(drawn, drawn.grid)
     save(figure, path)
     return figure
@@ -93,7 +96,7 @@ def _draw_maps(drawn: MappedField, grid: MapGrid) -> Figure:
     shape = float(np.clip((top - bottom) / (right - left), *_SHAPES)) if grid.has_square_units else 0.6
     width = _WIDTH * (1.9 if n_columns == 1 else 1.4 if n_columns == 2 else 1.0) / max(1.0, shape)
     figure = new_figure((width * n_columns + 0.9, (width * shape + 0.45) * n_rows + 1.3))
-    _leave_margins(figure)
+    leave_margins(figure)
     grid, panels = _coarse(grid, panels)
     colours = _Colours.of(panels, drawn.is_data)
     every = []
@@ -159,12 +162,6 @@ def _coarse(grid: MapGrid, panels: Array) -> tuple[MapGrid, Array]:
     return grid, panels
 
 
-def _leave_margins(figure: Figure) -> None:
-    """Leave room between the heading and the titles, and beside the last labels."""
-    engine: Any = figure.get_layout_engine()
-    engine.set(w_pad=0.08, h_pad=0.07)
-
-
 def _draw_cells(axes: Any, grid: MapGrid, values: Array, colours: _Colours) -> Any:
     from matplotlib import colormaps
 
@@ -225,7 +222,7 @@ def _draw_lines(drawn: MappedField) -> Figure:
     n_columns = 1 if len(drawn.values) <= 3 else 2
     n_rows = ceil(len(drawn.values) / n_columns)
     figure = new_figure((6.4 if n_columns == 1 else 8.4, 1.9 * n_rows + 0.9))
-    _leave_margins(figure)
+    leave_margins(figure)
     colours = _Colours.of(drawn.values, drawn.is_data)
     room = 0.05 * (colours.high - colours.low) or 0.5
     few = len(axis.centres) <= 60

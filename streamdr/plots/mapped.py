@@ -61,7 +61,12 @@ class MappedField:
 
     @classmethod
     def of(
-        cls, given: Any, axes: FeatureAxes | None, name: str | None, wanted: Sequence[int] | None
+        cls,
+        given: Any,
+        axes: FeatureAxes | None,
+        name: str | None,
+        wanted: Sequence[int] | None,
+        most: int,
     ) -> MappedField:
         """Return what is drawn of a model or an estimator."""
         model, own = model_and_axes(given)
@@ -87,9 +92,9 @@ class MappedField:
         outer = values.shape[:-1]
         flat = values.reshape(-1, values.shape[-1])
         grid = MapGrid.of(axes)
-        chosen = _chosen(
-            len(flat), wanted, MOST_MAPS if grid is None or grid.n_positions == 1 else MOST_COLUMNS
-        )
+        if grid is not None and grid.n_positions > 1:
+            most = min(most, MOST_COLUMNS)
+        chosen = _chosen(len(flat), wanted, most)
         flat = axes.expanded(axes.unweighted(flat[chosen]) if is_data else flat[chosen])
         kinds = [dim for dim in dims if dim != "feature"]
         shares = np.asarray(getattr(model, "explained_variance_ratio", ()))
@@ -124,6 +129,8 @@ class MappedField:
 
 def _chosen(length: int, wanted: Sequence[int] | None, most: int) -> list[int]:
     """Return the numbers of the maps to draw: by default the first ones, `most` at most."""
+    if most < 1:
+        raise ParameterError("most", f"most is {most}, but must be at least 1")
     if wanted is None:
         return list(range(min(length, most)))
     chosen = [int(number) for number in wanted]
