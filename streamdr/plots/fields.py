@@ -143,7 +143,8 @@ class _Colours:
         finite = values[np.isfinite(values)]
         if is_data:
             low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-            return cls(low, high, "viridis")
+            room = 0.5 if low == high else 0.0
+            return cls(low - room, high + room, "viridis")
         limit = (float(np.abs(finite).max()) if finite.size else 0.0) or 1.0
         return cls(-limit, limit, "RdBu_r")
 
@@ -224,7 +225,7 @@ def _draw_lines(drawn: MappedField) -> Figure:
     figure = new_figure((6.4 if n_columns == 1 else 8.4, 1.9 * n_rows + 0.9))
     leave_margins(figure)
     colours = _Colours.of(drawn.values, drawn.is_data)
-    room = 0.05 * (colours.high - colours.low) or 0.5
+    room = 0.05 * (colours.high - colours.low)
     few = len(axis.centres) <= 60
     for number, values in enumerate(drawn.values):
         axes = figure.add_subplot(n_rows, n_columns, number + 1)

@@ -36,9 +36,14 @@ def model_and_axes(given: Any) -> tuple[Any, FeatureAxes | None]:
     return given, None
 
 
+def is_labelled(axes: FeatureAxes | None) -> bool:
+    """Return whether features are more than numbered columns: with several dimensions, or coordinates."""
+    return axes is not None and (len(axes.dims) > 1 or bool(axes.coords))
+
+
 def has_maps(model: Any, axes: FeatureAxes | None) -> bool:
-    """Return whether a model has maps: whether its features have axes, and a field of it is drawn as maps."""
-    return axes is not None and mapped_field(model) is not None
+    """Return whether a model has maps: its features are labelled, and a field of it is drawn as maps."""
+    return is_labelled(axes) and mapped_field(model) is not None
 
 
 @dataclass(frozen=True, eq=False)

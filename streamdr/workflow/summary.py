@@ -12,7 +12,7 @@ from streamdr import plots
 from streamdr.core.safe_text import lines, one_line
 from streamdr.errors import StreamdrError
 from streamdr.plots import catalog
-from streamdr.plots.mapped import has_maps
+from streamdr.plots.mapped import has_maps, is_labelled
 from streamdr.store import SavedModel
 from streamdr.workflow import report_text
 from streamdr.workflow.reports import StagesReport, SummaryReport
@@ -74,7 +74,7 @@ def _pictures(context: RunContext, saved: SavedModel) -> Iterator[str]:
         return
     if model.n_outputs > 1:
         yield from _picture("scores", lambda: plots.scores(scores))
-    if saved.axes is not None:
+    if is_labelled(saved.axes):
         yield from _picture("series", lambda: plots.series(context.embedding.place, model=model))
 
 
