@@ -233,15 +233,41 @@ def _corners(axes: FeatureAxes, down: str, across: str) -> tuple[Array, Array] |
     """Return the corners of the cells of a grid with a latitude and a longitude for each cell."""
     found: dict[Any, Array] = {}
     for one in axes.coords:
-        if set(one.dims) == {down, across} and one.values.dtype.kind == "f" and np.isfinite(one.values).all():
+        if set(one.dims) == {down, across} and one.values.dtype.kind == "f":
             values = one.values if one.dims == (down, across) else one.values.T
-            found[degrees_of(one)] = values.astype(np.float64)
+            if np.isfinite(values).any():
+                found[degrees_of(one)] = values.astype(np.float64)
     if north not in found or east not in found:
         return None
-    longitudes = np.unwrap(found[east], period=360.0, axis=1)
-    longitudes += (np.unwrap(longitudes[:, 0], period=360.0) - longitudes[:, 0])[:, None]
-    x, y = (edges_of(edges_of(centres, 0), 1) for centres in (longitudes, found[north]))
+    places = (_filled(_in_turns(found[east])), _filled(found[north]))
+    x, y = (edges_of(edges_of(centres, 0), 1) for centres in places)
     return x, np.clip(y, -90.0, 90.0)
+
+
+def _in_turns(longitudes: Array) -> Array:
+    """Return longitudes of cells without jumps of a whole turn along rows, and from row to row."""
+    turned = longitudes.copy()
+    before = None
+    for row in turned:
+        known = np.isfinite(row)
+        if known.any():
+            row[known] = np.unwrap(row[known], period=360.0)
+            middle = float(np.median(row[known]))
+            if before is not None:
+                row -= 360.0 * round((middle - before) / 360.0)
+            before = float(np.median(row[known]))
+    return turned
+
+
+def _filled(places: Array) -> Array:
+    """Return places with those that are missing, as on land, between those that are not."""
+    whole = places.copy()
+    for lines in (whole, whole.T):
+        for line in lines:
+            known = np.isfinite(line)
+            if known.any() and not known.all():
+                line[~known] = np.interp(np.flatnonzero(~known), np.flatnonzero(known), line[known])
+    return whole
 
 
 def label_positions(drawn: Any, axis: MapAxis, low: float, high: float) -> None:

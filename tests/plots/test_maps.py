@@ -248,6 +248,20 @@ def test_each_cell_of_a_curvilinear_grid_is_at_its_own_place() -> None:
     assert "170°W" in labels
 
 
+def test_cells_without_a_place_are_put_between_their_neighbours() -> None:
+    row, column = np.meshgrid(np.arange(4.0), np.arange(6.0), indexing="ij")
+    lat, lon = 10 * row, (165 + 10 * column + 180) % 360 - 180
+    land = np.zeros((4, 6), dtype=bool)
+    land[0] = land[2, 1:3] = land[3, 5] = True
+    lat[land] = lon[land] = np.nan
+    places = (Coordinate("lat", ("y", "x"), lat), Coordinate("lon", ("y", "x"), lon))
+    model = fitted(int((~land).sum())).model_
+    axes = FeatureAxes(("y", "x"), (4, 6), places, kept=~land.ravel())
+    corners: Any = meshes(plots.maps(model, axes=axes))[0].get_coordinates()
+    np.testing.assert_allclose(corners[2, :, 0], 160 + 10 * np.arange(7))
+    np.testing.assert_allclose(corners[1:4, 2, 1], [10, 15, 25])
+
+
 def test_places_that_are_not_numbers_are_not_used() -> None:
     unknown = np.full((3, 4), np.nan)
     places = (Coordinate("lat", ("y", "x"), unknown), Coordinate("lon", ("y", "x"), unknown))
