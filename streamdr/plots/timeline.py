@@ -28,6 +28,8 @@ MOST_SERIES = 6
 
 _COLUMNS = 2_000
 """The number of intervals of time. Rows in one of them are drawn as their mean, least and greatest score."""
+_INSTANTS = TimeAxis("nanoseconds since 1970-01-01", "proleptic_gregorian")
+"""What the numbers of numpy's times mean."""
 _MISSING_TIME = float(np.iinfo(np.int64).min)
 """NaT, as numpy and xarray store it."""
 _BLOCK_ROWS = 65_536
@@ -48,7 +50,7 @@ def series(
     Parameters
     ----------
     embedding : array, path or address
-        The rows of an embedding. One that was written from labelled data has the coordinates of its rows.
+        The rows of an embedding. One that was made from labelled data has the coordinates of its rows.
     path : str, Path or None
         The file to save the plot to, if any.
     model : model, estimator or None
@@ -98,7 +100,7 @@ class _Position:
 
     name: str
     units: str | None
-    values: Rows | SealedRows
+    values: Rows | SealedRows | Array
     times: TimeAxis | None
 
 
@@ -162,7 +164,7 @@ class _Series:
             names = output.read_group().record["output_names"]
             position = _position(output, values)
         else:
-            values = embedding
+            values, position = embedding, _labelled_position(embedding)
         if len(values.shape) != 2 or 0 in values.shape:
             raise DataError(
                 f"{name}: has the shape {tuple(values.shape)}; a series needs samples x components"
@@ -242,6 +244,22 @@ def _position(output: Backend, values: SealedRows) -> _Position | None:
     *_, name, units, times = min(found, key=lambda one: one[:3])
     array = SealedRows(output.place, output.open_array(name))
     return None if array.dtype.kind not in "iuf" else _Position(name, units, array, times)
+
+
+def _labelled_position(array: Any) -> _Position | None:
+    """Return the coordinate of the rows of an array of xarray: times, or that of their dimension."""
+    dims, coords = getattr(array, "dims", ()), getattr(array, "coords", None)
+    if coords is None or not dims:
+        return None
+    along = {str(name): one for name, one in coords.items() if one.dims == dims[:1]}
+    for name, one in along.items():
+        if one.dtype.kind == "M":
+            instants = one.values.astype("datetime64[ns]").astype(np.int64)
+            return _Position(name, None, instants, _INSTANTS)
+    own = along.get(str(dims[0]))
+    if own is None or own.dtype.kind not in "iuf":
+        return None
+    return _Position(str(dims[0]), own.attrs.get("units"), own.values, _times(own.attrs))
 
 
 def _times(attributes: Mapping[str, Any]) -> TimeAxis | None:

@@ -11,6 +11,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
+import xarray
 from embeddings import write_embedding
 
 import streamdr
@@ -122,6 +123,20 @@ def test_a_coordinate_of_the_rows_that_is_no_time_is_used_too(tmp_path: Path) ->
     months = {"time": (np.arange(50), {"units": "months since 1990-01-01"})}
     figure = plots.series(write_embedding(tmp_path / "m.zarr", scores(50), months, dim="time"))
     assert figure.axes[1].get_xlabel() == "time (months since 1990-01-01)"
+
+
+@pytest.mark.parametrize("dim", ["time", "sample"])
+def test_a_labelled_array_has_its_times_with_it(dim: str) -> None:
+    times = np.datetime64("2000-01-01", "s") + np.arange(50) * np.timedelta64(31, "D")
+    array = xarray.DataArray(scores(50), dims=(dim, "component"), coords={"time": (dim, times)})
+    figure = plots.series(array)
+    assert labels(figure) == ["2000", "2001", "2002", "2003", "2004"]
+    x, y = line(figure.axes[0])
+    np.testing.assert_allclose(x, times.astype("datetime64[ns]").astype("i8"), rtol=1e-15)
+    np.testing.assert_array_equal(y, array.values[:, 0])
+    depths = xarray.DataArray(scores(3), dims=("depth", "component"), coords={"depth": [5.0, 10.0, 20.0]})
+    assert plots.series(depths).axes[1].get_xlabel() == "depth"
+    assert plots.series(depths.drop_vars("depth")).axes[1].get_xlabel() == "row"
 
 
 def test_coordinates_that_are_not_along_the_rows_are_not_used(tmp_path: Path) -> None:
