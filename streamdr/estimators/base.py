@@ -224,6 +224,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             input_fingerprint="",
             n_rows=self.n_rows_,
             axes=self._axes,
+            extra=self._recorded,
             overwrite=overwrite,
         )
 
@@ -263,6 +264,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             feature_names=None if names is None else [str(name) for name in names],
             axes=self._axes,
         )
+
+    @property
+    def _recorded(self) -> dict[str, Any]:
+        """What is saved with the model: how labelled rows are opened."""
+        how: Labelled = vars(self).get("_labelled", UNLABELLED)
+        return {"labelled": how.record} if how.record else {}
 
     @property
     def n_samples_seen_(self) -> int:
