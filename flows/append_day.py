@@ -1,6 +1,6 @@
 """Add a day to a folder of example data, and fold it in: `python flows/append_day.py CONFIG`.
 
-The stage `deliver` stands for whoever delivers your data. Replace it by a download, or leave it out and schedule
+The stage `deliver` stands for whoever delivers your data. Replace it by a download, or schedule
 `fit_transform`, which reads what is new in the same way.
 """
 
@@ -47,11 +47,12 @@ def _stages(runner: StageRunner) -> StagesReport:
 @stages.stage("deliver")
 def deliver(path: str | list[str]) -> None:
     """Write the next day as one more store. It appears completely or not at all."""
-    if not isinstance(path, str) or is_remote(path) or not is_several(path) or is_several(str(Path(path).parent)):
+    folder = Path(path).parent if isinstance(path, str) and not is_remote(path) else None
+    if folder is None or not is_several(str(path)) or is_several(str(folder)):
         message = f"input.path: {path!r} is not a folder of stores on this machine, such as days/*.zarr"
         raise StageError("ConfigError", message, exit_code=2, can_pass=False)
     try:
-        delivered = sea_surface.deliver(Path(path).parent)
+        delivered = sea_surface.deliver(folder)
     except (OSError, StreamdrError) as error:
         kind, can_pass = type(error).__name__, isinstance(error, OSError)
         raise StageError(kind, str(error), exit_code=1, can_pass=can_pass) from error

@@ -64,7 +64,7 @@ def exact_pca(values: np.ndarray, k: int, *, scale: bool) -> tuple[np.ndarray, n
 def run(name: str, place: Path) -> PCAModel:
     """What the configuration makes of its data, checked against the same in memory."""
     configuration = load(CONFIGS / f"{name}.yaml")
-    values = np.asarray(zarr.open_array(place / configuration.input.path / "X", mode="r")[:])
+    values = np.asarray(zarr.open_array(place / checked(str, configuration.input.path) / "X", mode="r")[:])
     model = load_model(place / configuration.output.model).model
     scale = checked(pca.PCA, configuration.method).scale
     variances, components, total = exact_pca(values, model.n_components, scale=scale)
@@ -166,9 +166,9 @@ def run_kernels(name: str, place: Path) -> tuple[dict[str, Any], KernelPCAModel,
     """The report, the model, the data and the scores, which are what the model makes of the data."""
     report = succeed("run", f"configs/{name}.yaml", "--json", cwd=place).report
     configuration = load(CONFIGS / f"{name}.yaml")
-    values = np.asarray(zarr.open_array(place / configuration.input.path / "X", mode="r")[:]).astype(
-        np.float64
-    )
+    values = np.asarray(
+        zarr.open_array(place / checked(str, configuration.input.path) / "X", mode="r")[:]
+    ).astype(np.float64)
     model = load_model(place / configuration.output.model).model
     scores = open_embedding(place / present(configuration.output.embedding))[:]
     np.testing.assert_allclose(scores, model.transform(values), rtol=1e-3, atol=1e-4)
@@ -313,8 +313,8 @@ def test_components_of_a_grid_are_maps(place, name):
     configuration = load(CONFIGS / f"{name}.yaml")
     stores = sorted(place.glob(checked(str, configuration.input.path)))
     given = xr.concat([xr.open_zarr(store, consolidated=False) for store in stores], "time").sst.load()
-    lat = configuration.input.select["lat"] if configuration.input.select else [-90, 90]
-    given = given.sel(lat=slice(*lat))
+    chosen = (configuration.input.select or {"lat": [-90, 90]})["lat"]
+    given = given.sel(lat=slice(*checked(list, chosen)))
     rows = given.stack(cell=("lat", "lon")).dropna("cell")
     weights = np.sqrt(np.cos(np.deg2rad(rows.lat.values)))
     centred = (rows.values.astype(np.float64) - rows.values.mean(axis=0, dtype=np.float64)) * weights

@@ -1,7 +1,8 @@
 """Example data: data sets that ship with scikit-learn, and temperatures of the sea.
 
-The store of a data set of scikit-learn contains the data as `X`, the data without missing values and noise as
-`complete`, and labels as `y`. That of the temperatures has the variables `sst` and `ice` with named dimensions.
+The store of a data set of scikit-learn contains the data as `X`, the data without missing values and noise
+as `complete`, and labels as `y`. That of the temperatures has the variables `sst` and `ice`, with named
+dimensions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Daily sea surface temperatures on a small globe, made of four patterns with known variances, and noise.
 
-The anomaly at time t and place x is  sum_k sd_k z_k(t) p_k(x) + noise e(t, x). The patterns p_k are orthogonal when
-cells count by their area, and the z_k are sums of cosines: over the 730 days of `DAYS` they have mean 0 and
-variance 1, and are uncorrelated. So the covariance without the noise is known exactly. All of a day follows
-from its number, so more days can be made later.
+The anomaly at time t and place x is  sum_k z_k(t) p_k(x) + noise e(t, x). The patterns p_k are orthogonal
+when cells count by their area. The z_k are sums of cosines: over the 730 days of `DAYS` they have mean 0 and
+variance 1, and are uncorrelated. So the covariance without the noise is known exactly. A day follows from its
+number, so more days can be made later.
 """
 
 from __future__ import annotations
@@ -33,6 +33,14 @@ _CHUNK_DAYS = 73
 _NOISE = 0.25
 _SEASON_PEAK = 226
 """The warmest day of the year in the north: 15 August."""
+
+_ATTRIBUTES: Mapping[str, dict[str, Any]] = {
+    "sst": {"units": "degC", "standard_name": "sea_surface_temperature", "long_name": "temperature"},
+    "ice": {"units": "1", "standard_name": "sea_ice_area_fraction", "long_name": "sea ice"},
+    "time": {"units": f"days since {START}", "calendar": "proleptic_gregorian", "standard_name": "time"},
+    "lat": {"units": "degrees_north", "standard_name": "latitude", "axis": "Y"},
+    "lon": {"units": "degrees_east", "standard_name": "longitude", "axis": "X"},
+}
 
 _LAND = (
     # latitude and longitude of the centre, and half of the extent in both directions
@@ -72,7 +80,7 @@ class SeaSurface:
         (6, 9, 11, 13, 17),
         (8, 10, 12, 15, 20, 25),
     )
-    """How often the cosines of each pattern repeat in 730 days. No two are the same, so they are orthogonal."""
+    """How often the cosines of each pattern repeat in 730 days. No two are the same: they are orthogonal."""
 
     @cached_property
     def land(self) -> Array:
@@ -130,7 +138,7 @@ class SeaSurface:
         numbers = np.arange(first, first + days)
         mean = 28.5 - 30 * np.sin(np.deg2rad(self.lat[:, None])) ** 2
         values = np.tensordot(self.series(numbers), self.patterns, axes=1) + mean
-        for number, day in zip(numbers, values, strict=True):
+        for number, day in enumerate(values, first):
             day += _NOISE * np.random.default_rng([self.seed, 2, number]).standard_normal(day.shape)
         return values.astype(np.float32)
 
@@ -144,25 +152,20 @@ def write(path: Path, surface: SeaSurface, recipe: Mapping[str, Any], first: int
     """Write some days to a new store, as xarray would write them. It appears completely or not at all."""
     temperatures = surface.temperatures(first, days)
     grid = ("time", "lat", "lon")
-    sst = {"units": "degC", "standard_name": "sea_surface_temperature", "long_name": "sea surface temperature"}
-    ice = {"units": "1", "standard_name": "sea_ice_area_fraction", "long_name": "sea ice"}
-    time = {"units": f"days since {START}", "calendar": "proleptic_gregorian", "standard_name": "time", "axis": "T"}
-    north = {"units": "degrees_north", "standard_name": "latitude", "axis": "Y"}
-    east = {"units": "degrees_east", "standard_name": "longitude", "axis": "X"}
     arrays = {
-        "sst": (grid, temperatures, sst),
-        "ice": (grid, surface.ice(temperatures), ice),
-        "time": (grid[:1], np.arange(first, first + days, dtype=np.int32), time),
-        "lat": (grid[1:2], surface.lat, north),
-        "lon": (grid[2:], surface.lon, east),
+        "sst": (grid, temperatures),
+        "ice": (grid, surface.ice(temperatures)),
+        "time": (grid[:1], np.arange(first, first + days, dtype=np.int32)),
+        "lat": (grid[1:2], surface.lat),
+        "lon": (grid[2:], surface.lon),
     }
     with Staging(path, kind="example", overwrite=False) as staging:
-        for name, (dims, values, attributes) in arrays.items():
+        for name, (dims, values) in arrays.items():
             chunks = (min(len(values), _CHUNK_DAYS), *values.shape[1:]) if dims == grid else values.shape
             array = create_matrix(
                 staging.path, ArrayLayout(values.shape, chunks, values.dtype, dims), name=name
             )
-            array.update_attributes(attributes)
+            array.update_attributes(_ATTRIBUTES[name])
             array[...] = values
         write_record(staging.path, "example", {"recipe": dict(recipe)}, complete=True)
         staging.publish()
