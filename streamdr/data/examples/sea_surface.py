@@ -35,7 +35,11 @@ _SEASON_PEAK = 226
 """The warmest day of the year in the north: 15 August."""
 
 _ATTRIBUTES: Mapping[str, dict[str, Any]] = {
-    "sst": {"units": "degC", "standard_name": "sea_surface_temperature", "long_name": "temperature"},
+    "sst": {
+        "units": "degC",
+        "standard_name": "sea_surface_temperature",
+        "long_name": "sea surface temperature",
+    },
     "ice": {"units": "1", "standard_name": "sea_ice_area_fraction", "long_name": "sea ice"},
     "time": {"units": f"days since {START}", "calendar": "proleptic_gregorian", "standard_name": "time"},
     "lat": {"units": "degrees_north", "standard_name": "latitude", "axis": "Y"},
