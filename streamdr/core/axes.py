@@ -11,6 +11,10 @@ from typing import Any
 import numpy as np
 
 from streamdr.core.blocks import Array
+from streamdr.core.facts import Fact
+
+VARIABLE = "variable"
+"""The name of the first dimension of features that are those of several variables."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +61,11 @@ class FeatureAxes:
         Which features a model uses, flattened; None for all of them.
     weighted : bool
         Whether the model is one of values times their weights. Otherwise the method has applied them itself.
+    min_observed : float or None
+        The share of rows in which a feature must be observed to be used; None if a feature that is missing in
+        some rows only is not left out.
+    balanced : bool
+        Whether every variable gets the same total variance. The weights of a model include the factors.
     """
 
     dims: tuple[str, ...]
@@ -67,6 +76,8 @@ class FeatureAxes:
     weights: Array | None = None
     kept: Array | None = None
     weighted: bool = False
+    min_observed: float | None = None
+    balanced: bool = False
 
     @property
     def n_features(self) -> int:
@@ -89,6 +100,13 @@ class FeatureAxes:
         return np.arange(self.n_features) if self.kept is None else np.flatnonzero(self.kept)
 
     @property
+    def groups(self) -> Array:
+        """The number of the variable of each feature: all are of one, unless the first dimension says so."""
+        if self.dims[:1] != (VARIABLE,):
+            return np.zeros(self.n_features, np.intp)
+        return np.repeat(np.arange(self.shape[0]), prod(self.shape[1:]))
+
+    @property
     def kept_weights(self) -> Array | None:
         """The weights of the features that a model uses."""
         return None if self.weights is None else self.weights[self.columns]
@@ -97,10 +115,22 @@ class FeatureAxes:
         """The same axes, of a model that uses these features."""
         return replace(self, kept=None if kept is None or kept.all() else kept)
 
+    @property
+    def selects(self) -> bool:
+        """Whether a model sees something else than the features as they are."""
+        return self.kept is not None or self.weights is not None
+
     def unweighted(self, values: Array, power: int = 1) -> Array:
         """Values of the used features in the units of the data; `power` is 2 for variances."""
         weights = self.kept_weights if self.weighted else None
         return values if weights is None else values / weights**power
+
+    def facts(self) -> tuple[Fact, ...]:
+        """How many features a model uses, if it leaves some out."""
+        if not self.n_left_out:
+            return ()
+        used = f"{self.n_kept:,} of {self.n_features:,}, {self.n_left_out:,} left out"
+        return (Fact("features", used),)
 
     def expanded(self, values: Array) -> Array:
         """Values of the used features (the last axis) for all features: NaN where a feature is left out."""

@@ -34,7 +34,7 @@ class PPCAMixtureModel(AlignedArrays):
 
     weights: Array = field(metadata=_MIXTURE)
     """The prior probability of each component."""
-    means: Array = field(metadata={"dims": ("mixture", "feature")})
+    means: Array = field(metadata={"dims": ("mixture", "feature"), "data_units": True})
     """The mean of each component; NaN for features that were never observed."""
     components: Array = field(metadata={"dims": ("mixture", "component", "feature")})
     """The principal axes of each component of the mixture."""
