@@ -66,6 +66,7 @@ class FeatureSubset(Source):
             n_cols=n_kept,
             dtype=whole.spec.dtype if self._factors is None else np.dtype(np.float64),
             feature_weights=None if axes.weighted else axes.kept_weights,
+            columns=self._columns if axes.kept is not None else None,
         )
         self.chunks = (whole.chunks[0], max(1, whole.chunks[1] * n_kept // whole.spec.n_cols))
         self.grain = (whole.grain[0], 1)

@@ -275,7 +275,7 @@ class PCA:
         freedom = self._freedom(gram.weight, gram.count)
         require_products(gram.raw)
         if gram.constant >= 0:
-            raise self._constant(gram.constant)
+            raise self._constant(data.stored_number(gram.constant))
         products = gram.products()
         products /= freedom / level**2
         total = float(np.trace(products))
@@ -412,7 +412,7 @@ class PCA:
         if not self.scale:
             return None if weights is None else 1.0 / weights
         if len(constant):
-            raise self._constant(int(constant[0]))
+            raise self._constant(data.stored_number(int(constant[0])))
         return np.sqrt(variance) if weights is None else np.sqrt(variance) / weights
 
     def _total(self, variance: Array, data: MatrixSpec) -> float:
