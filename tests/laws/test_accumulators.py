@@ -44,6 +44,7 @@ from streamdr.statistics.composite import Composite
 from streamdr.statistics.gram import Gram, Loadings, Scores
 from streamdr.statistics.joint import JointMoments, JointSums
 from streamdr.statistics.moments import Moments
+from streamdr.statistics.observed import Observed
 from streamdr.statistics.products import Products
 from streamdr.statistics.sample import Sample
 from streamdr.statistics.splits import ByFold
@@ -75,6 +76,7 @@ AXES: dict[str, Axis] = {
     "submatrix": "rows",
     "picked_distances": "rows",
     "survey": "rows",
+    "observed": "rows",
 }
 DISTANCES_ONLY = ("survey",)
 """Accumulators of distance matrices only: they have separate tests."""
@@ -95,7 +97,7 @@ LABELLED = (
     "by_fold",
 )
 """Accumulators that use labels."""
-ALLOW_NAN = ("pairwise", "visible", "latent", "sample", "several")
+ALLOW_NAN = ("pairwise", "visible", "latent", "sample", "several", "observed")
 HOLDOUT = Holdout(0.2, seed=4)
 
 
@@ -147,6 +149,7 @@ def examples(kind: str, data: np.ndarray) -> Sequence[Accumulator]:
             Latent([one, two, three], np.array([0.5, 0.2, 0.3])),
             Latent([one], holdout=HOLDOUT),
         ],
+        "observed": lambda: [Observed(D), Observed(D, moments=True)],
         "sample": lambda: [Sample(D, 5), Sample(D, 5, seed=1), Sample(D, 2 * N)],
         "several": lambda: [
             Composite([Pairwise(D), Latent([one]), Latent([two], holdout=HOLDOUT), Sample(D, 4)]),

@@ -200,7 +200,8 @@ class PCA:
     def outlines(self, data: MatrixSpec) -> Sequence[Model]:
         """A model with the largest possible number of components."""
         k = min(self.wanted or data.n_rows, data.n_rows, data.n_cols)
-        return [pca_outline(data, k, self.whitening, scale=self.scale)]
+        scaled = self.scale or data.feature_weights is not None
+        return [pca_outline(data, k, self.whitening, scale=scaled)]
 
     def passes(self, data: MatrixSpec, start: PCAModel | None = None) -> Passes:
         """The passes of the chosen solver."""
@@ -257,7 +258,11 @@ class PCA:
 
     def _gram(self, data: MatrixSpec) -> Passes:
         """One pass over columns for the products of rows, and one for the components."""
-        weights = data.feature_weights
+        # Weights are divided by a power of two, which is exact: products of single precision would overflow.
+        weights, level = data.feature_weights, 1.0
+        if weights is not None:
+            level = 2.0 ** np.floor(np.log2(weights.max()))
+            weights = weights / level
         empty = Gram(
             data.n_rows,
             scale=self.scale,
@@ -270,9 +275,9 @@ class PCA:
         freedom = self._freedom(gram.weight, gram.count)
         require_products(gram.raw)
         if gram.constant >= 0:
-            raise self._constant(gram.constant)
+            raise self._constant(data.stored_number(gram.constant))
         products = gram.products()
-        products /= freedom
+        products /= freedom / level**2
         total = float(np.trace(products))
         if total <= 0.0:
             raise self._no_variance()
@@ -298,13 +303,16 @@ class PCA:
             components = np.vstack([components, orthonormal(fill, against=components.T).T])
         rows = replace(rows, mean=mean, variance=variance_of_columns)
         scaled = self.scale or weights is not None
-        return self._model(data, rows, deviation if scaled else None, total, values, components)
+        return self._model(data, rows, deviation / level if scaled else None, total, values, components)
 
     def _krylov(self, data: MatrixSpec) -> Passes:
         """Block Krylov iteration, with one pass per step."""
         rng = np.random.default_rng(self.random_state)
         start = orthonormal(rng.standard_normal((data.n_cols, self.krylov_width(data))))
-        first = cast(Products, (yield Pass(Products(start, double=self.double), label="block Krylov 1")))
+        weights = None if data.feature_weights is None else data.feature_weights[:, None]
+        # Weights are known before the first pass, so it multiplies by them; deviations are not known yet.
+        given = start if weights is None else start * weights
+        first = cast(Products, (yield Pass(Products(given, double=self.double), label="block Krylov 1")))
         centre = first.centre
         freedom = self._freedom(centre.weight, centre.count)
         require_products(first.products)
@@ -317,11 +325,14 @@ class PCA:
         deviation = self._deviations(variance, mean, data)
         basis, newest, inverse = start, self._image(first, freedom, share), np.ones(1)
         if deviation is not None:
-            # C = D^-1 S D^-1 applied to D G is D^-1 S G. So the first pass, which had no deviations yet,
-            # was a product of C with the start D G.
             inverse = (1 / deviation)[:, None]
-            basis, triangle = np.linalg.qr(start * deviation[:, None])
-            newest = np.linalg.solve(triangle.T, (newest * inverse).T).T
+            newest = newest * inverse
+        if deviation is not None and self.scale:
+            # C = D^-1 S D^-1 applied to D G is D^-1 S G. So the first pass, which had no deviations yet,
+            # was a product of C with the start D G. It had the weights, which are in D too.
+            own = deviation[:, None] if weights is None else deviation[:, None] * weights
+            basis, triangle = np.linalg.qr(start * own)
+            newest = np.linalg.solve(triangle.T, newest.T).T
         total = self._total(variance, data)
         rounding = product_rounding(data.n_cols, self.product_dtype(data))
         iteration = BlockKrylov(cast(int, self.wanted), self.max_passes, self.tol, rounding)
@@ -401,7 +412,7 @@ class PCA:
         if not self.scale:
             return None if weights is None else 1.0 / weights
         if len(constant):
-            raise self._constant(int(constant[0]))
+            raise self._constant(data.stored_number(int(constant[0])))
         return np.sqrt(variance) if weights is None else np.sqrt(variance) / weights
 
     def _total(self, variance: Array, data: MatrixSpec) -> float:
