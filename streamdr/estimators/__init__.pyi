@@ -42,6 +42,9 @@ class PCA(
     n_oversamples: int
     max_passes: int
     tol: float
+    rotation: Literal["varimax", "promax"] | None
+    n_rotated: int | None
+    rotation_power: float
     def __init__(
         self,
         n_components: int | float | Literal["mle"] | None = ...,
@@ -56,6 +59,9 @@ class PCA(
         n_oversamples: int = ...,
         max_passes: int = ...,
         tol: float = ...,
+        rotation: Literal["varimax", "promax"] | None = ...,
+        n_rotated: int | None = ...,
+        rotation_power: float = ...,
     ) -> None: ...
     mean_: Array
     components_: Array
@@ -72,8 +78,13 @@ class PCA(
     residuals_: Array | None
     center_: bool
     var_: Array | None
+    rotation_: str | None
+    rotation_matrix_: Array | None
+    principal_components_: Array | None
+    principal_variance_: Array | None
     explained_variance_ratio_: Array
     n_components_: int
+    score_correlation_: Array | None
     singular_values_: Array
     def __getattr__(self, name: str) -> Any: ...
 

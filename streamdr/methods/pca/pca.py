@@ -26,6 +26,7 @@ from streamdr.core.parameters import require_types
 from streamdr.errors import DataError, ParameterError
 from streamdr.methods.pca.block_krylov import BlockKrylov
 from streamdr.methods.pca.model import PCAModel, pca_outline
+from streamdr.methods.pca.rotation import check_rotation, require_loadings, require_rotatable, rotate
 from streamdr.methods.pca.routes import ROUTES
 from streamdr.statistics.gram import Gram, Loadings
 from streamdr.statistics.moments import Moments
@@ -83,6 +84,13 @@ class PCA:
         The largest number of passes of `"krylov"` over the data.
     tol : float
         `"krylov"` stops early when each residual |S u - lambda u| is below tol times its lambda.
+    rotation : "varimax", "promax" or None
+        Rotate the components towards few large loadings each, by an orthogonal matrix or an oblique one.
+        Nothing more is read.
+    n_rotated : int or None
+        How many of the leading components to rotate; None for all of them.
+    rotation_power : float
+        The power of `"promax"`, more than 1: components are more correlated the larger it is.
 
     See Also
     --------
@@ -114,7 +122,12 @@ class PCA:
         {"n_components": 2},
         {"as": "pca_whitened", "n_components": 2, "whiten": "pca"},
     )
-    added_parameters: ClassVar[Mapping[str, Any]] = {"center": True}
+    added_parameters: ClassVar[Mapping[str, Any]] = {
+        "center": True,
+        "rotation": None,
+        "n_rotated": None,
+        "rotation_power": 4.0,
+    }
     """Parameters that earlier versions lacked, with the equivalent values: their outputs stay up to date."""
 
     n_components: int | float | Literal["mle"] | None = None
@@ -129,6 +142,9 @@ class PCA:
     n_oversamples: int = 10
     max_passes: int = 5
     tol: float = 1e-4
+    rotation: Literal["varimax", "promax"] | None = None
+    n_rotated: int | None = None
+    rotation_power: float = 4.0
 
     @classmethod
     def examples(cls) -> Sequence[Self]:
@@ -170,6 +186,7 @@ class PCA:
         require(self.n_oversamples >= 0, "n_oversamples", f"{self.n_oversamples} is negative")
         require(self.max_passes >= 1, "max_passes", f"{self.max_passes} is not at least 1")
         require(self.tol >= 0, "tol", f"{self.tol} is negative")
+        check_rotation(self)
 
     def using(self, route: str) -> Self:
         """The same PCA with its solver fixed."""
@@ -200,7 +217,8 @@ class PCA:
     def outlines(self, data: MatrixSpec) -> Sequence[Model]:
         """A model with the largest possible number of components."""
         k = min(self.wanted or data.n_rows, data.n_rows, data.n_cols)
-        return [pca_outline(data, k, self.whitening, scale=self.scale)]
+        rotated = 0 if self.rotation is None else min(self.n_rotated or k, k)
+        return [pca_outline(data, k, self.whitening, scale=self.scale, rotated=rotated)]
 
     def passes(self, data: MatrixSpec, start: PCAModel | None = None) -> Passes:
         """The passes of the chosen solver."""
@@ -366,7 +384,7 @@ class PCA:
         dimensions = min(data.n_rows, data.n_cols)
         all_computed = len(values) >= dimensions
         discarded = float(values[k:].sum()) if all_computed else max(total - float(explained.sum()), 0.0)
-        return PCAModel(
+        model = PCAModel(
             mean=rows.mean if self.center else np.zeros_like(rows.mean),
             components=fix_signs(components),
             explained_variance=explained,
@@ -382,6 +400,29 @@ class PCA:
             residuals=residuals,
             center=self.center,
             var=rows.variance,
+        )
+        return self._rotated(model)
+
+    def _rotated(self, model: PCAModel) -> PCAModel:
+        """The model with its leading components rotated, unless there is only one."""
+        if self.rotation is None:
+            return model
+        number = model.n_components if self.n_rotated is None else self.n_rotated
+        require_rotatable(number, model.n_components)
+        if number == 1:
+            return model
+        require_loadings(number, model.rank)
+        axes, variances = model.components[:number], model.explained_variance[:number]
+        power = self.rotation_power if self.rotation == "promax" else None
+        found = rotate(axes, variances, power)
+        return replace(
+            model,
+            components=np.vstack([found.components, model.components[number:]]),
+            explained_variance=np.append(found.variances, model.explained_variance[number:]),
+            rotation=self.rotation,
+            rotation_matrix=found.matrix,
+            principal_components=axes,
+            principal_variance=variances,
         )
 
     def _freedom(self, weight: float, count: int) -> float:

@@ -32,7 +32,7 @@ def covariance(pca: PCA, data: MatrixSpec) -> Route:
                 square,
                 scratch_bytes=d * d * pca.product_dtype(data).itemsize,
                 scratch_per_block=_copies(pca, data),
-                solve_bytes=3 * square if partial else 5 * square,
+                solve_bytes=(3 * square if partial else 5 * square) + _rotation_bytes(pca, data),
             ),
         ),
     )
@@ -65,7 +65,7 @@ def gram(pca: PCA, data: MatrixSpec) -> Route:
                 scratch_per_block=_copies(pca, data) + k / n,
                 gathered_bytes=loadings,
                 held_bytes=square + 2 * 8 * n * k,
-                solve_bytes=8 * d * (k + 8) + (32 << 20),
+                solve_bytes=8 * d * (k + 8) + (32 << 20) + _rotation_bytes(pca, data),
             ),
         ),
     )
@@ -90,7 +90,7 @@ def krylov(pca: PCA, data: MatrixSpec) -> Route:
                 scratch_per_block=_copies(pca, data) + width / d,
                 # Basis and images, old and new; then their sum, factor, copy and singular vectors.
                 held_bytes=2 * whole,
-                solve_bytes=5 * whole + 6 * block,
+                solve_bytes=5 * whole + 6 * block + _rotation_bytes(pca, data),
             ),
         ),
     )
@@ -102,3 +102,11 @@ ROUTES = {"covariance": covariance, "gram": gram, "krylov": krylov}
 def _copies(pca: PCA, data: MatrixSpec) -> float:
     """Copies of a block during an update: one centred; more if it is widened to double precision."""
     return 1.0 if pca.product_dtype(data) == data.working else 4.0
+
+
+def _rotation_bytes(pca: PCA, data: MatrixSpec) -> int:
+    """Loadings before and after rotation, those of unit length, their cubes, and the rotated components."""
+    if pca.rotation is None:
+        return 0
+    k = pca.wanted or min(data.n_rows, data.n_cols)
+    return 6 * 8 * data.n_cols * (pca.n_rotated or k)
