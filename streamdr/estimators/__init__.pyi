@@ -31,7 +31,7 @@ class PCA(
     Precision,
     Estimator,
 ):
-    n_components: int | float | Literal["mle"] | None
+    n_components: int | float | Literal["mle", "parallel", "broken_stick"] | None
     whiten: Literal["pca", "zca"] | bool | None
     scale: bool
     center: bool
@@ -45,9 +45,10 @@ class PCA(
     rotation: Literal["varimax", "promax"] | None
     n_rotated: int | None
     rotation_power: float
+    n_effective: float | None
     def __init__(
         self,
-        n_components: int | float | Literal["mle"] | None = ...,
+        n_components: int | float | Literal["mle", "parallel", "broken_stick"] | None = ...,
         *,
         whiten: Literal["pca", "zca"] | bool | None = ...,
         scale: bool = ...,
@@ -62,6 +63,7 @@ class PCA(
         rotation: Literal["varimax", "promax"] | None = ...,
         n_rotated: int | None = ...,
         rotation_power: float = ...,
+        n_effective: float | None = ...,
     ) -> None: ...
     mean_: Array
     components_: Array
@@ -82,7 +84,13 @@ class PCA(
     rotation_matrix_: Array | None
     principal_components_: Array | None
     principal_variance_: Array | None
+    n_effective_: float | None
+    criterion_: str | None
+    candidate_variance_ratio_: Array | None
+    noise_variance_ratio_: Array | None
+    explained_variance_error_: Array | None
     explained_variance_ratio_: Array
+    multiplets_: Any
     n_components_: int
     score_correlation_: Array | None
     singular_values_: Array

@@ -14,6 +14,14 @@ from streamdr.core.linalg import slabs
 from streamdr.core.outline import unallocated
 from streamdr.errors import DataError
 from streamdr.methods.pca.rotation import Rotation, score_rotation
+from streamdr.methods.pca.significance import (
+    CRITERIA,
+    Comparison,
+    comparison_table,
+    errors_table,
+    multiplets,
+    sampling_errors,
+)
 from streamdr.statistics.gram import Scores
 
 _FEATURE = {"dims": ("feature",)}
@@ -65,6 +73,14 @@ class PCAModel(AlignedArrays):
     """The principal axes that were rotated, one per row."""
     principal_variance: Array | None = field(default=None, metadata={"dims": ("principal",)})
     """The variance along each of these axes."""
+    n_effective: float | None = None
+    """The number of independent rows, where it is not the number of rows."""
+    criterion: str | None = None
+    """How the number of components was chosen: by comparison with noise, or None."""
+    candidate_variance_ratio: Array | None = field(default=None, metadata={"dims": ("candidate",)})
+    """The share of the total variance of each component that was compared, kept or not."""
+    noise_variance_ratio: Array | None = field(default=None, metadata={"dims": ("candidate",)})
+    """The shares that noise reaches. The leading components with more than this are kept."""
 
     @property
     def n_features(self) -> int:
@@ -122,15 +138,51 @@ class PCAModel(AlignedArrays):
             Fact("variance left out", self.reconstruction_error),
             Fact("total variance", self.total_variance),
         )
-        if self.rank >= self.n_components:
-            return found
-        return (*found, Fact("rank", self.rank), *notes(["the data has no variance in the other directions"]))
+        if self.multiplets:
+            mixed = ", ".join(f"{run.start + 1}-{run.stop}" for run in self.multiplets)
+            found += (Fact("not separated", mixed),)
+        if self._comparison is not None:
+            found += (Fact("chosen by", CRITERIA[str(self.criterion)]),)
+            if self._comparison.n_above == 0:
+                found += notes(["no component explains more than noise; the first one is kept"])
+        if self.rank < self.n_components:
+            found += (Fact("rank", self.rank), *notes(["the data has no variance in the other directions"]))
+        return found
 
     def tables(self) -> tuple[Table, ...]:
-        """The variance that each component explains."""
-        return explained_variances(
-            self.explained_variance_ratio, self.total_variance, overlapping=self._shares_overlap
+        """The variance that each component explains, its error, and what noise would explain."""
+        ratios, compared, errors = (
+            self.explained_variance_ratio,
+            self._comparison,
+            self.explained_variance_error,
         )
+        found = explained_variances(ratios, self.total_variance, overlapping=self._shares_overlap)
+        if errors is not None:
+            found += (errors_table(self.explained_variance, errors),)
+        if compared is not None:
+            found += (comparison_table(str(self.criterion), compared, self.n_components),)
+        return found
+
+    @property
+    def explained_variance_error(self) -> Array | None:
+        """The standard error of each variance by North's rule; None for rotated components."""
+        if self.rotation is not None:
+            return None
+        return sampling_errors(self.explained_variance, self.n_effective or self.n_samples)
+
+    @property
+    def multiplets(self) -> list[range]:
+        """Runs of neighbouring components whose error bars overlap: their directions are arbitrary."""
+        errors = self.explained_variance_error
+        return [] if errors is None else multiplets(self.explained_variance, errors)
+
+    @property
+    def _comparison(self) -> Comparison | None:
+        """The comparison with noise, if it has chosen the number of components."""
+        shares, noise = self.candidate_variance_ratio, self.noise_variance_ratio
+        if self.criterion not in CRITERIA or shares is None or noise is None:
+            return None
+        return Comparison(shares, noise)
 
     @property
     def score_correlation(self) -> Array | None:

@@ -28,6 +28,7 @@ from streamdr.methods.pca.block_krylov import BlockKrylov
 from streamdr.methods.pca.model import PCAModel, pca_outline
 from streamdr.methods.pca.rotation import check_rotation, require_loadings, require_rotatable, rotate
 from streamdr.methods.pca.routes import ROUTES
+from streamdr.methods.pca.significance import CRITERIA, Comparison, compare
 from streamdr.statistics.gram import Gram, Loadings
 from streamdr.statistics.moments import Moments
 from streamdr.statistics.products import Products
@@ -55,9 +56,11 @@ class PCA:
 
     Parameters
     ----------
-    n_components : int, float, "mle" or None
+    n_components : int, float, "mle", "parallel", "broken_stick" or None
         How many components to keep: a number, the fraction of variance to explain (more than 0 and less
-        than 1), `"mle"` for Minka's evidence, or None (or 1.0) for all that have any variance.
+        than 1), `"mle"` for Minka's evidence, `"parallel"` for those that explain more than noise of the
+        same shape does, `"broken_stick"` for those that explain more than the pieces of a stick broken at
+        random, or None (or 1.0) for all that have any variance.
     whiten : "pca", "zca", bool or None
         Scale scores to unit variance; `"zca"` also rotates them back to the features, the whitening closest
         to the data. True means `"pca"`, False means None.
@@ -91,6 +94,9 @@ class PCA:
         How many of the leading components to rotate; None for all of them.
     rotation_power : float
         The power of `"promax"`, more than 1: components are more correlated the larger it is.
+    n_effective : float or None
+        The number of independent rows, for the errors of variances and for `"parallel"`, where successive
+        rows are similar; None for the number of rows, or the sum of their weights.
 
     See Also
     --------
@@ -101,6 +107,7 @@ class PCA:
     ----------
     Halko, Martinsson and Tropp, Finding structure with randomness, SIAM Review 53 (2011).
     Minka, Automatic choice of dimensionality for PCA, NIPS 13 (2000).
+    Horn, A rationale and test for the number of factors in factor analysis, Psychometrika 30 (1965).
 
     Examples
     --------
@@ -127,10 +134,11 @@ class PCA:
         "rotation": None,
         "n_rotated": None,
         "rotation_power": 4.0,
+        "n_effective": None,
     }
     """Parameters that earlier versions lacked, with the equivalent values: their outputs stay up to date."""
 
-    n_components: int | float | Literal["mle"] | None = None
+    n_components: int | float | Literal["mle", "parallel", "broken_stick"] | None = None
     _: KW_ONLY
     whiten: Literal["pca", "zca"] | bool | None = None
     scale: bool = False
@@ -145,18 +153,20 @@ class PCA:
     rotation: Literal["varimax", "promax"] | None = None
     n_rotated: int | None = None
     rotation_power: float = 4.0
+    n_effective: float | None = None
 
     @classmethod
     def examples(cls) -> Sequence[Self]:
         """Small examples, for the laws."""
-        return [cls(3), cls(0.9), cls("mle"), cls(3, scale=True)]
+        return [cls(3), cls(0.9), cls("mle"), cls("parallel"), cls("broken_stick"), cls(3, scale=True)]
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
         require_types(self)
         wanted: object = self.n_components
         if isinstance(wanted, str):
-            require(wanted == "mle", "n_components", f"{wanted!r} is not 'mle', the only text allowed")
+            known = wanted in ("mle", *CRITERIA)
+            require(known, "n_components", f"{wanted!r} is not 'mle', 'parallel' or 'broken_stick'")
         elif self.wanted is not None:
             require(self.wanted >= 1, "n_components", f"{wanted} is not at least 1")
         elif wanted is not None:
@@ -186,6 +196,8 @@ class PCA:
         require(self.n_oversamples >= 0, "n_oversamples", f"{self.n_oversamples} is negative")
         require(self.max_passes >= 1, "max_passes", f"{self.max_passes} is not at least 1")
         require(self.tol >= 0, "tol", f"{self.tol} is negative")
+        effective = self.n_effective
+        require(effective is None or effective > 1, "n_effective", f"{effective} is not more than 1")
         check_rotation(self)
 
     def using(self, route: str) -> Self:
@@ -270,8 +282,9 @@ class PCA:
         values, vectors = eigh_descending(covariance, self.wanted)
         variance_of_columns = np.diag(moments.scatter) / moments.weight
         rows = _Rows(moments.weight, moments.count, moments.mean, variance_of_columns)
-        k = self._n_kept(values, rows, data)
-        return self._model(data, rows, deviation, total, values, vectors[:, :k].T.copy())
+        k, compared = self._n_kept(values, total, rows, data)
+        model = self._model(data, rows, deviation, total, values, vectors[:, :k].T.copy())
+        return _with_comparison(model, self.n_components, compared)
 
     def _gram(self, data: MatrixSpec) -> Passes:
         """One pass over columns for the products of rows, and one for the components."""
@@ -296,7 +309,7 @@ class PCA:
             raise self._no_variance()
         values, vectors = eigh_descending(products, self.wanted)
         rows = _Rows(gram.weight, gram.count, np.zeros(0), np.zeros(0))
-        k = self._n_kept(values, rows, data)
+        k, compared = self._n_kept(values, total, rows, data)
         # The component of v is A'v, normalised. Directions without variance are completed at random.
         n_varying = min(k, self._rank(values, rows, data))
         top = np.ascontiguousarray(vectors[:, :n_varying])
@@ -316,7 +329,8 @@ class PCA:
             components = np.vstack([components, orthonormal(fill, against=components.T).T])
         rows = replace(rows, mean=mean, variance=variance_of_columns)
         scaled = self.scale or weights is not None
-        return self._model(data, rows, deviation if scaled else None, total, values, components)
+        model = self._model(data, rows, deviation if scaled else None, total, values, components)
+        return _with_comparison(model, self.n_components, compared)
 
     def _krylov(self, data: MatrixSpec) -> Passes:
         """Block Krylov iteration, with one pass per step."""
@@ -400,6 +414,7 @@ class PCA:
             residuals=residuals,
             center=self.center,
             var=rows.variance,
+            n_effective=self.n_effective,
         )
         return self._rotated(model)
 
@@ -452,21 +467,28 @@ class PCA:
             return float(data.n_cols) if squares is None else float(squares.sum())
         return float(variance.sum()) if squares is None else float(variance @ squares)
 
-    def _n_kept(self, values: Array, rows: _Rows, data: MatrixSpec) -> int:
-        """The number of components to keep."""
+    def _n_kept(
+        self, values: Array, total: float, rows: _Rows, data: MatrixSpec
+    ) -> tuple[int, Comparison | None]:
+        """The number of components to keep, and the comparison with noise that has chosen it."""
         if self.wanted is not None:
-            return self.wanted
+            return self.wanted, None
         if self.n_components == "mle":
-            return minka_dimension(values, rows.weight)
+            return minka_dimension(values, rows.weight), None
         rank = self._rank(values, rows, data)
+        if isinstance(self.n_components, str):
+            freedom = (self.n_effective or rows.weight) - self.center
+            shares = values[: self._most(rows)] / total
+            compared = compare(self.n_components, shares, data.n_cols, freedom, self.random_state)
+            return min(max(compared.n_above, 1), rank), compared
         if self.n_components is None or self.n_components == 1.0:
             if self.whitening is not None and rank < min(self._most(rows), data.n_cols):
                 raise _rank_deficient(min(data.n_rows, data.n_cols), rank)
-            return rank
+            return rank, None
         reached = np.cumsum(values / values.sum())
         # More than the fraction, as in scikit-learn: a fraction reached up to rounding is not exceeded.
         share = self.n_components * (1 + 64 * np.finfo(self.product_dtype(data)).eps)
-        return min(int(np.searchsorted(reached, share, side="right")) + 1, rank)
+        return min(int(np.searchsorted(reached, share, side="right")) + 1, rank), None
 
     def _rank(self, values: Array, rows: _Rows, data: MatrixSpec) -> int:
         """The numerical rank of the covariance."""
@@ -486,6 +508,18 @@ class PCA:
     def _no_variance(self) -> DataError:
         kind = "constant" if self.center else "zero"
         return DataError(f"every column is {kind}: there is no variance to explain")
+
+
+def _with_comparison(model: PCAModel, criterion: object, compared: Comparison | None) -> PCAModel:
+    """The model with what was compared to choose its number of components."""
+    if compared is None:
+        return model
+    return replace(
+        model,
+        criterion=str(criterion),
+        candidate_variance_ratio=compared.shares,
+        noise_variance_ratio=compared.noise,
+    )
 
 
 def _rank_deficient(k: int, rank: int) -> ParameterError:
