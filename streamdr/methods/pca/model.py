@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, widen
-from streamdr.core.facts import Fact, Table, explained_variances, notes
+from streamdr.core.facts import Column, Fact, Table, explained_variances, notes
 from streamdr.core.linalg import slabs
 from streamdr.core.outline import unallocated
 from streamdr.errors import DataError
@@ -26,6 +26,7 @@ from streamdr.statistics.gram import Scores
 
 _FEATURE = {"dims": ("feature",)}
 _COMPONENT = {"dims": ("component",)}
+_BOOTSTRAPPED = {"dims": ("bootstrapped",)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +82,18 @@ class PCAModel(AlignedArrays):
     """The share of the total variance of each component that was compared, kept or not."""
     noise_variance_ratio: Array | None = field(default=None, metadata={"dims": ("candidate",)})
     """The shares that noise reaches. The leading components with more than this are kept."""
+    n_bootstrap: int | None = None
+    """How many times blocks of rows were drawn; None without a bootstrap."""
+    n_bootstrap_blocks: int | None = None
+    """The number of blocks."""
+    bootstrap_error: Array | None = field(default=None, metadata=_BOOTSTRAPPED)
+    """The standard deviation of the variance of each component over the draws."""
+    bootstrap_interval: Array | None = field(default=None, metadata={"dims": ("bound", "bootstrapped")})
+    """The percentiles 2.5 and 97.5 of the variance of each component over the draws."""
+    bootstrap_congruence: Array | None = field(default=None, metadata=_BOOTSTRAPPED)
+    """The mean absolute cosine of each component with that of the same number in a draw."""
+    bootstrap_sign: Array | None = field(default=None, metadata=_BOOTSTRAPPED)
+    """The share of draws in which the largest entry of each component has the same sign."""
 
     @property
     def n_features(self) -> int:
@@ -141,6 +154,8 @@ class PCAModel(AlignedArrays):
         if self.multiplets:
             mixed = ", ".join(f"{run.start + 1}-{run.stop}" for run in self.multiplets)
             found += (Fact("not separated", mixed),)
+        if self.n_bootstrap is not None:
+            found += (Fact("bootstrap", f"{self.n_bootstrap} draws of {self.n_bootstrap_blocks} blocks"),)
         if self._comparison is not None:
             found += (Fact("chosen by", CRITERIA[str(self.criterion)]),)
             if self._comparison.n_above == 0:
@@ -161,7 +176,30 @@ class PCAModel(AlignedArrays):
             found += (errors_table(self.explained_variance, errors),)
         if compared is not None:
             found += (comparison_table(str(self.criterion), compared, self.n_components),)
+        if (table := self._bootstrap_table()) is not None:
+            found += (table,)
         return found
+
+    def _bootstrap_table(self) -> Table | None:
+        """What the bootstrap says of each component; None without one."""
+        interval, draws = self.bootstrap_interval, self.n_bootstrap
+        error, congruence, sign = self.bootstrap_error, self.bootstrap_congruence, self.bootstrap_sign
+        if interval is None or error is None or congruence is None or sign is None:
+            return None
+        columns = (
+            Column("component"),
+            *(Column(name) for name in ("variance", "error", "from", "to")),
+            *(Column(name, "%") for name in ("congruence", "same sign")),
+        )
+        values = (self.explained_variance, error, *interval, congruence, sign)
+        return Table(
+            "bootstrap",
+            columns,
+            tuple((n, *map(float, row)) for n, row in enumerate(zip(*values, strict=False), 1)),
+            about=f"Errors and 95 % intervals of {draws} draws of {self.n_bootstrap_blocks} blocks of rows, "
+            "the mean cosine of a component with that of a draw, and how often its largest entry keeps its "
+            "sign.",
+        )
 
     @property
     def explained_variance_error(self) -> Array | None:

@@ -25,6 +25,13 @@ from streamdr.core.method import Model, Pass, Passes, Route, Tags
 from streamdr.core.parameters import require_types
 from streamdr.errors import DataError, ParameterError
 from streamdr.methods.pca.block_krylov import BlockKrylov
+from streamdr.methods.pca.bootstrap import (
+    MOST_COMPONENTS,
+    check_bootstrap,
+    require_blocks,
+    with_block_bootstrap,
+    with_row_bootstrap,
+)
 from streamdr.methods.pca.model import PCAModel, pca_outline
 from streamdr.methods.pca.rotation import check_rotation, require_loadings, require_rotatable, rotate
 from streamdr.methods.pca.routes import ROUTES
@@ -82,7 +89,7 @@ class PCA:
         `"mixed"` computes products of float32 data in float32 and sums them in float64; `"double"` computes
         them in float64.
     n_oversamples : int
-        Extra vectors that `"krylov"` iterates in addition to `n_components`.
+        Extra vectors that `"krylov"` iterates, and that a bootstrap follows, in addition to `n_components`.
     max_passes : int
         The largest number of passes of `"krylov"` over the data.
     tol : float
@@ -97,6 +104,11 @@ class PCA:
     n_effective : float or None
         The number of independent rows, for the errors of variances and for `"parallel"`, where successive
         rows are similar; None for the number of rows, or the sum of their weights.
+    n_bootstrap : int
+        How many times blocks of rows are drawn, to estimate the errors of variances and how stable components
+        are; 0 for no bootstrap. It takes one more pass, with `"gram"` none.
+    bootstrap_rows : int or None
+        The number of consecutive rows in a block, longer than rows are similar; None for about 64 blocks.
 
     See Also
     --------
@@ -135,6 +147,8 @@ class PCA:
         "n_rotated": None,
         "rotation_power": 4.0,
         "n_effective": None,
+        "n_bootstrap": 0,
+        "bootstrap_rows": None,
     }
     """Parameters that earlier versions lacked, with the equivalent values: their outputs stay up to date."""
 
@@ -154,6 +168,8 @@ class PCA:
     n_rotated: int | None = None
     rotation_power: float = 4.0
     n_effective: float | None = None
+    n_bootstrap: int = 0
+    bootstrap_rows: int | None = None
 
     @classmethod
     def examples(cls) -> Sequence[Self]:
@@ -199,6 +215,7 @@ class PCA:
         effective = self.n_effective
         require(effective is None or effective > 1, "n_effective", f"{effective} is not more than 1")
         check_rotation(self)
+        check_bootstrap(self)
 
     def using(self, route: str) -> Self:
         """The same PCA with its solver fixed."""
@@ -218,6 +235,7 @@ class PCA:
                 f"{self.wanted} components need at least as many rows and columns, and the data is "
                 f"{data.n_rows} x {data.n_cols}: set it to {limit} or fewer",
             )
+        require_blocks(self, data.n_rows)
         if self.solver != "auto":
             return [ROUTES[self.solver](self, data)]
         if self.n_components == "mle":
@@ -233,14 +251,38 @@ class PCA:
         return [pca_outline(data, k, self.whitening, scale=self.scale, rotated=rotated)]
 
     def passes(self, data: MatrixSpec, start: PCAModel | None = None) -> Passes:
-        """The passes of the chosen solver."""
+        """The passes of the chosen solver, and one of the bootstrap where it needs one."""
         if self.solver == "covariance":
-            return self._covariance(data)
+            return self._bootstrapped(data, self._covariance(data))
         if self.solver == "gram":
             return self._gram(data)
         if self.solver == "krylov":
-            return self._krylov(data)
+            return self._bootstrapped(data, self._krylov(data))
         raise ParameterError("solver", "'auto' is not a route: choose one with `using` first")
+
+    def _bootstrapped(
+        self, data: MatrixSpec, solve: Generator[Pass, Accumulator, tuple[PCAModel, Array | None]]
+    ) -> Passes:
+        """The passes of a solver, and one of the bootstrap if it is requested."""
+        model, axes = yield from solve
+        if axes is None:
+            return model
+        return (yield from with_block_bootstrap(self, data, model, axes))
+
+    def _axes(self, model: PCAModel, further: Array) -> Array | None:
+        """The directions of a bootstrap: the components and the vectors after them; None without one."""
+        return np.vstack([model.components[:MOST_COMPONENTS], further.T]) if self.n_bootstrap else None
+
+    def _further(self, matrix: Array, values: Array, vectors: Array, k: int) -> tuple[Array, Array]:
+        """The eigenpairs after the leading k that a bootstrap follows too.
+
+        They are computed on their own, so that the model is the same bits with a bootstrap and without.
+        """
+        k = min(k, MOST_COMPONENTS)
+        width = min(k + self.n_oversamples, len(matrix)) if self.n_bootstrap else k
+        if vectors.shape[1] < width:
+            values, vectors = eigh_descending(matrix, width)
+        return values[k:width], vectors[:, k:width]
 
     @property
     def wanted(self) -> int | None:
@@ -266,7 +308,7 @@ class PCA:
         """The number of vectors of a block Krylov step."""
         return min(cast(int, self.wanted) + self.n_oversamples, data.n_rows, data.n_cols)
 
-    def _covariance(self, data: MatrixSpec) -> Passes:
+    def _covariance(self, data: MatrixSpec) -> Generator[Pass, Accumulator, tuple[PCAModel, Array | None]]:
         """One pass for the moments, and the eigenvectors of the covariance."""
         moments = cast(Moments, (yield Pass(Moments(data.n_cols, double=self.double), label="moments")))
         freedom = self._freedom(moments.weight, moments.count)
@@ -284,7 +326,8 @@ class PCA:
         rows = _Rows(moments.weight, moments.count, moments.mean, variance_of_columns)
         k, compared = self._n_kept(values, total, rows, data)
         model = self._model(data, rows, deviation, total, values, vectors[:, :k].T.copy())
-        return _with_comparison(model, self.n_components, compared)
+        model = _with_comparison(model, self.n_components, compared)
+        return model, self._axes(model, self._further(covariance, values, vectors, k)[1])
 
     def _gram(self, data: MatrixSpec) -> Passes:
         """One pass over columns for the products of rows, and one for the components."""
@@ -329,10 +372,19 @@ class PCA:
             components = np.vstack([components, orthonormal(fill, against=components.T).T])
         rows = replace(rows, mean=mean, variance=variance_of_columns)
         scaled = self.scale or weights is not None
+        flipped = np.array([row[np.abs(row).argmax()] < 0 for row in components])  # by `fix_signs`, below
         model = self._model(data, rows, deviation if scaled else None, total, values, components)
-        return _with_comparison(model, self.n_components, compared)
+        model = _with_comparison(model, self.n_components, compared)
+        if not self.n_bootstrap:
+            return model
+        n_first = min(k, MOST_COMPONENTS)
+        later_values, later = self._further(products, values, vectors, k)
+        first = vectors[:, :n_first] * np.where(flipped[:n_first], -1.0, 1.0)
+        spread = np.sqrt(np.append(values[:n_first], later_values) * freedom)
+        products *= freedom
+        return with_row_bootstrap(self, data, model, gram.roots, products, np.hstack([first, later]) * spread)
 
-    def _krylov(self, data: MatrixSpec) -> Passes:
+    def _krylov(self, data: MatrixSpec) -> Generator[Pass, Accumulator, tuple[PCAModel, Array | None]]:
         """Block Krylov iteration, with one pass per step."""
         rng = np.random.default_rng(self.random_state)
         start = orthonormal(rng.standard_normal((data.n_cols, self.krylov_width(data))))
@@ -356,7 +408,9 @@ class PCA:
             newest = np.linalg.solve(triangle.T, (newest * inverse).T).T
         total = self._total(variance, data)
         rounding = product_rounding(data.n_cols, self.product_dtype(data))
-        iteration = BlockKrylov(cast(int, self.wanted), self.max_passes, self.tol, rounding)
+        k = cast(int, self.wanted)
+        n_further = start.shape[1] - k if self.n_bootstrap else 0
+        iteration = BlockKrylov(k, self.max_passes, self.tol, rounding, n_further)
 
         def product(block: Array, label: str) -> Generator[Pass, Accumulator, Array]:
             request = Products(block * inverse, squares=False, double=self.double)
@@ -364,8 +418,11 @@ class PCA:
             return self._image(cast(Products, full), freedom, share) * inverse
 
         pairs = yield from iteration.iterate(basis, newest, product)
-        return self._model(
+        model = self._model(
             data, rows, deviation, total, pairs.values, pairs.vectors.T.copy(), pairs.residuals
+        )
+        return model, self._axes(
+            model, np.hstack([pairs.vectors, pairs.further])[:, min(k, MOST_COMPONENTS) :]
         )
 
     def _image(self, full: Products, freedom: float, share: Array) -> Array:
