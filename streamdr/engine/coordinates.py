@@ -44,7 +44,7 @@ def row_frame(view: RowView, source: Source) -> RowFrame:
     found |= {one.name: one for one in _of_samples(source, dims)}
     attributes: dict[str, Any] = {}
     if view.kind.columns == "feature" and view.kind.power == 1 and source.axes is not None:
-        attributes |= source.axes.data_attributes
+        attributes |= dict(source.axes.attributes)
     auxiliary = [one.name for one in found.values() if one.layout.dims != (one.name,)]
     if auxiliary:
         attributes["coordinates"] = " ".join(auxiliary)

@@ -180,6 +180,7 @@ def _fit(context: RunContext, opened: OpenedInput, planned: Planned, fence: Fenc
             fresh=context.fresh,
             planned=lambda chosen: planned(fit_plan(source, chosen)),
             start=state.start,
+            start_axes=state.start_axes,
             seen=opened.snapshot,
         )
     context.model.save_model(
@@ -400,6 +401,7 @@ def _stages(context: RunContext, opened: OpenedInput, model: ModelState) -> tupl
             context.execution(),
             fresh=context.fresh,
             start=model.start,
+            start_axes=model.start_axes,
             seen=opened.snapshot,
         )
     stages = [stage_state(context, "fit", context.model, model, to_fit)]

@@ -68,10 +68,10 @@ def run(name: str, place: Path) -> PCAModel:
     model = load_model(place / configuration.output.model).model
     scale = checked(pca.PCA, configuration.method).scale
     variances, components, total = exact_pca(values, model.n_components, scale=scale)
-    np.testing.assert_allclose(model.explained_variance, variances, rtol=1e-5)
+    np.testing.assert_allclose(model.principal.explained_variance, variances, rtol=1e-5)
     assert model.total_variance == pytest.approx(total, rel=1e-5)
     # The two bases span the same subspace when all cosines of the angles between them are one.
-    cosines = np.linalg.svd(model.components @ components.T, compute_uv=False)
+    cosines = np.linalg.svd(model.principal.components @ components.T, compute_uv=False)
     np.testing.assert_allclose(cosines, 1, atol=1e-5)
     embedding = open_embedding(place / present(configuration.output.embedding))[:]
     np.testing.assert_allclose(embedding, model.transform(values), rtol=1e-5, atol=1e-5)
@@ -118,6 +118,10 @@ def test_an_example_runs_and_is_right(name, place):
         values = np.asarray(zarr.open_array(place / "data" / "whiten_zca.zarr" / "X", mode="r")[:])
         crossed = np.corrcoef(embedding.T, values.T)[:32, 32:]
         assert np.array_equal(np.argmax(np.abs(crossed), axis=0), np.arange(32))
+    elif name == "rotation":
+        spread = np.diag(model.explained_variance)
+        np.testing.assert_allclose(np.cov(embedding.T), spread, atol=1e-9 * spread[0, 0])
+        assert not np.allclose(model.components @ model.components.T, np.eye(10), atol=1e-2)
     elif name == "cluster":
         words = ["--set", "execution.cluster=null", "--set", "output.model=out/threads/model.zarr"]
         succeed("fit", f"configs/{name}.yaml", *words, cwd=place)
