@@ -14,6 +14,7 @@ from streamdr.core.byte_sizes import format_bytes
 from streamdr.core.progress import PassStart
 from streamdr.core.row_outputs import EMBEDDING, ROW_OUTPUTS, RowOutput, RowView
 from streamdr.data import Source
+from streamdr.data.features import for_model
 from streamdr.engine import fitting
 from streamdr.errors import DataError, StoreError
 from streamdr.store import Backend, SavedModel
@@ -55,8 +56,9 @@ def verify(context: RunContext) -> VerifyReport:
     _require_finite_model(context.model, saved.model)
     opened = context.open_input(saved.model)
     source, fingerprint = opened.source, opened.fingerprint
-    fitting.require_features(saved.model, source)
-    checks = {"model": f"every file has its sha256; {saved.model.n_features:,} features, like the input"}
+    fitting.require_features(saved.model, source, saved.axes)
+    used = for_model(source, saved.axes)
+    checks = {"model": f"every file has its sha256; {source.spec.n_cols:,} features, like the input"}
 
     outputs = [_WrittenRows.check(kind, output, saved, opened) for kind, output in context.rows.items()]
     for output in outputs:
@@ -66,7 +68,7 @@ def verify(context: RunContext) -> VerifyReport:
     totals = _SampleTotals()
     with fitting.one_blas_thread():
         for span in rows:
-            block = source.block(span, allow_nan=saved.model.allow_nan)
+            block = used.block(span, allow_nan=saved.model.allow_nan)
             _add_block(totals, saved.model, block)
             for output in outputs:
                 output.compare(block)
@@ -143,7 +145,7 @@ class _WrittenRows:
         array, record = output.open_rows(kind.name), output.read_group(kind.name).record
         if record.get("model_digest") != saved.record["digest"]:
             raise StoreError(f"{output}: was not made by the current model; transform again")
-        view = kind.of(saved.model)
+        view = kind.of(saved.model, saved.axes)
         expected, _ = view.frame(source.spec.n_rows, source.sample_shape, source.dims)
         if array.shape != expected:
             there, asked = (" x ".join(f"{n:,}" for n in shape) for shape in (array.shape, expected))
