@@ -33,6 +33,7 @@ NAMES = (
     "select_forward",
     "filters",
     "som",
+    "grids",
 )
 
 

@@ -23,6 +23,8 @@ PACKAGES = (
     "dask-ml",
     "ppca_rs",
     "minisom",
+    "xeofs",
+    "xarray",
     "streamdr",
 )
 

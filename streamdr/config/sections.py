@@ -19,6 +19,7 @@ from streamdr.core.method import Method
 from streamdr.core.row_outputs import ROW_OUTPUTS
 from streamdr.data.examples.datasets import Example
 from streamdr.data.examples.synthetic import Synthetic
+from streamdr.data.expanding import is_several
 from streamdr.errors import ConfigError, ParameterError
 
 SECTIONS = ("input", "method", "output", "execution")
@@ -53,6 +54,8 @@ Bytes = Annotated[
     BeforeValidator(parse_bytes),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": SIZE}]}),
 ]
+Label = str | int | float | None
+Selected = dict[str, Label | list[Label] | dict[Literal["positions"], int | list[int | None]]]
 Scheduler = Annotated[str, AfterValidator(_scheduler)]
 
 
@@ -62,14 +65,37 @@ class Input:
 
     Parameters
     ----------
-    path : str
+    path : str or list of str
         The zarr store with the data: a path, relative to the directory where the command is run, or an
         address such as s3://bucket/data.zarr. In every path, ~ and $NAME are replaced by the home directory
-        and by an environment variable.
+        and by an environment variable. A list, or a pattern such as era5_*.zarr, is several stores, whose
+        rows are read one after another.
     array : str or None
         The name of the array, if the store is a group.
     sample_axis : int
         The axis of the samples; all others are flattened into features.
+    variable : str, list of str or None
+        The variable of a data set with named dimensions, as xarray writes it. Its coordinates are read too,
+        and its values are decoded by the CF conventions. Several variables of one grid are features side by
+        side.
+    sample_dims : str, list of str or None
+        The dimensions of the samples, such as time, or [time, member]; null for the first dimension. All
+        others are features.
+    select : mapping or None
+        What to read of a dimension: a label (level: 500), a range of labels with both ends
+        (lat: [-60, 60], time: ["1990", null]), or positions from 0 without the last (lon: {positions:
+        [0, 180]}).
+    balance_variables : bool
+        Scale each of several variables to the same total variance.
+    feature_weights : "coslat", str, list of float or None
+        The weight of each feature, by which it is multiplied after centring: coslat for the square root of
+        the cosine of the latitude, the name of an array beside the variable, a path, or the numbers.
+    min_observed : float or None
+        Leave out features that are observed in a smaller share of the rows. Features that are never
+        observed are always left out of labelled data.
+    order_by : str or None
+        The order of several stores: name, or a coordinate of the samples; null for the coordinate of the
+        first sample dimension, or by name where there is none.
     weights : str or None
         The zarr array with one weight per sample: a path or an address.
     labels : str or None
@@ -92,9 +118,16 @@ class Input:
         Write a data set of scikit-learn to the store at `path` if it does not exist.
     """
 
-    path: LocationText
+    path: LocationText | tuple[LocationText, ...]
     array: Text | None = None
     sample_axis: int = 0
+    variable: Text | tuple[Text, ...] | None = None
+    sample_dims: Text | tuple[Text, ...] | None = None
+    select: Selected | None = None
+    balance_variables: bool = False
+    feature_weights: Text | tuple[float, ...] | None = None
+    min_observed: Annotated[float, Field(gt=0, le=1)] | None = None
+    order_by: Text | None = None
     weights: LocationText | None = None
     labels: LocationText | None = None
     label_column: int | Text | None = None
@@ -106,8 +139,10 @@ class Input:
 
     def __post_init__(self) -> None:
         for name, made in (("synthetic", self.synthetic), ("example", self.example)):
-            if made is not None and is_remote(self.path):
-                raise ParameterError(name, "is made on this machine only; give input.path a local path")
+            if made is None:
+                continue
+            if not isinstance(self.path, str) or is_remote(self.path) or is_several(self.path):
+                raise ParameterError(name, "is one store on this machine; give input.path one local path")
         if self.labels is not None and self.label_column is not None:
             raise ParameterError(
                 "label_column", "is given together with labels; a row has one label, so leave one out"
@@ -116,6 +151,11 @@ class Input:
             raise ParameterError(
                 "example", "is given together with synthetic; one path has one of them, so leave one out"
             )
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The given paths, of which each may be a pattern."""
+        return (self.path,) if isinstance(self.path, str) else self.path
 
 
 @dataclass(frozen=True)
@@ -273,5 +313,10 @@ class Run:
 
 def _without_secrets(section: Any) -> dict[str, Any]:
     """Return a section as plain data that may be shown."""
-    entries = dataclasses.asdict(section)
-    return {key: str(value) if isinstance(value, str) else value for key, value in entries.items()}
+    return {key: _plain(value) for key, value in dataclasses.asdict(section).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, str) else value

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from streamdr.data.expanding import expand
 from streamdr.data.open import open_source, require_exists
 from streamdr.data.source import Source
 
-__all__ = ["Source", "open_source", "require_exists"]
+__all__ = ["Source", "expand", "open_source", "require_exists"]

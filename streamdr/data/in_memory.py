@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 from streamdr.core.blocks import Array, MatrixSpec, Span
 from streamdr.core.files import map_npy, open_regular
 from streamdr.data.dtypes import require_numeric
-from streamdr.data.layout import MatrixLayout
+from streamdr.data.grid_source import GridSource
+from streamdr.data.layout import MatrixLayout, Region
 from streamdr.data.snapshot import WholeSnapshot
 from streamdr.data.source import Source
 from streamdr.errors import DataError
@@ -25,7 +26,7 @@ _READAHEAD_BYTES = 2**22
 """The bytes that the system maps in addition, around those that are accessed."""
 
 
-class ArraySource(Source):
+class ArraySource(GridSource):
     """A numpy array. Reads are views if the features can be flattened without a copy."""
 
     chunks = (1, 1)
@@ -37,12 +38,17 @@ class ArraySource(Source):
         self.name = name
         self.layout = MatrixLayout.of(array.shape, sample_axis, name)
         self.spec = MatrixSpec(self.layout.n_rows, self.layout.n_cols, array.dtype)
+        self.chunk_shape = self.piece_shape = (1,) * array.ndim
         self._array = array
 
     def read(self, rows: Span, cols: Span) -> Array:
         """Return the region."""
         region, part = self.layout.select(rows, cols)
         return self.layout.matrix(self._array[region])[:, part.slice]
+
+    def fill_box(self, region: Region, box: Array) -> None:
+        """Copy a region of the array into `box`."""
+        box[...] = self._array[region]
 
     def _snapshot(self) -> WholeSnapshot:
         """Return a digest of the contents."""

@@ -13,19 +13,19 @@ import numpy as np
 from streamdr.core import blocks
 from streamdr.core.blocks import Array, Axis, MatrixSpec, Span
 from streamdr.data.dtypes import require_numeric
+from streamdr.data.grid_source import GridSource
 from streamdr.data.in_memory import digest_contents, require_unmasked
-from streamdr.data.layout import MatrixLayout
+from streamdr.data.layout import MatrixLayout, Region
 from streamdr.data.shared_tasks import Key
 from streamdr.data.snapshot import WholeSnapshot
-from streamdr.data.source import Source
-from streamdr.data.zarr.grid import overlaps
+from streamdr.data.zarr.grid import Overlap, overlaps
 from streamdr.errors import DataError, StreamdrError
 
 if TYPE_CHECKING:
     from streamdr.data.dask_graphs import Graph
 
 
-class DaskSource(Source):
+class DaskSource(GridSource):
     """A dask array. A read computes the chunks that it needs, in the calling thread or by a dask client."""
 
     def __init__(self, array: Any, *, sample_axis: int | str = 0, name: str | None = None) -> None:
@@ -41,6 +41,7 @@ class DaskSource(Source):
         self.layout = MatrixLayout.of(array.shape, sample_axis, self.name)
         self.spec = MatrixSpec(self.layout.n_rows, self.layout.n_cols, array.dtype)
         self.chunks = self.layout.granularity(array.chunksize)
+        self.chunk_shape = self.piece_shape = array.chunksize
         self._array = array
         self._identity = f"{array.name} {self.layout} {array.dtype.str} {array.chunks}"
         self._is_persisted = bool(futures_in(array))
@@ -51,7 +52,22 @@ class DaskSource(Source):
     def read(self, rows: Span, cols: Span) -> Array:
         """Return the region. All its chunks are one computation, so shared results are computed once."""
         region, part = self.layout.select(rows, cols)
+        pieces, chunks = self._computed(region)
+        matrix, box = self.layout.empty(region, self.spec.dtype)
+        if len(chunks) == 1 and chunks[0].shape == box.shape:
+            whole = np.asarray(chunks[0], self.spec.dtype)
+            return self.layout.trimmed(self.layout.matrix(whole), part)
+        _place(pieces, chunks, box)
+        return self.layout.trimmed(matrix, part)
+
+    def fill_box(self, region: Region, box: Array) -> None:
+        """Compute a region of the array, and copy it into `box`."""
+        _place(*self._computed(region), box)
+
+    def _computed(self, region: Region) -> tuple[list[Overlap], list[Array]]:
+        """Compute the chunks that a region overlaps, in one computation, and check them."""
         pieces = list(overlaps(self._edges, region))
+        cols = self.layout.covers(region)[1]
         graph = self._prepared("rows" if len(cols) == self.spec.n_cols else "columns")
         keys: list[Key] = [(graph.name, *piece.coords) for piece in pieces]
         try:
@@ -60,16 +76,12 @@ class DaskSource(Source):
             raise
         except Exception as error:
             raise DataError(
-                f"{self.name}: {self._region(rows, cols)} cannot be computed: {error or type(error).__name__}"
+                f"{self.name}: {self._region(*self.layout.covers(region))} cannot be computed: "
+                f"{error or type(error).__name__}"
             ) from error
-        chunks = [self._checked(piece.coords, chunk) for piece, chunk in zip(pieces, chunks, strict=True)]
-        matrix, box = self.layout.empty(region, self.spec.dtype)
-        if len(chunks) == 1 and chunks[0].shape == box.shape:
-            whole = np.asarray(chunks[0], self.spec.dtype)
-            return self.layout.trimmed(self.layout.matrix(whole), part)
-        for piece, chunk in zip(pieces, chunks, strict=True):
-            box[piece.target] = chunk[piece.within]
-        return self.layout.trimmed(matrix, part)
+        return pieces, [
+            self._checked(piece.coords, chunk) for piece, chunk in zip(pieces, chunks, strict=True)
+        ]
 
     def _checked(self, coords: tuple[int, ...], chunk: Any) -> Array:
         """Return the values of a chunk. Shape and type must match the array: dask does not check that."""
@@ -164,7 +176,7 @@ class DaskSource(Source):
         self._lock = threading.Lock()
 
 
-class XarraySource(Source):
+class XarraySource(GridSource):
     """A lazy xarray variable: xarray loads and decodes the part of a file that is indexed."""
 
     def __init__(self, variable: Any, *, sample_axis: int | str = 0, name: str) -> None:
@@ -175,18 +187,28 @@ class XarraySource(Source):
         preferred = variable.encoding.get("preferred_chunks") or {}
         self._chunk = tuple(preferred.get(dim, 1) for dim in variable.dims)
         self.chunks = self.layout.granularity(self._chunk)
+        self.chunk_shape = self.piece_shape = self._chunk
         self._variable = variable
 
     def read(self, rows: Span, cols: Span) -> Array:
         """Return the region."""
         region, part = self.layout.select(rows, cols)
+        return self.layout.trimmed(self.layout.matrix(self._loaded(region)), part)
+
+    def fill_box(self, region: Region, box: Array) -> None:
+        """Load a region of the variable, and copy it into `box`."""
+        box[...] = self._loaded(region)
+
+    def _loaded(self, region: Region) -> Array:
+        """Load and decode a region of the variable."""
         try:
-            box = self._variable[region].values
+            loaded: Array = self._variable[region].values
         except Exception as error:
             raise DataError(
-                f"{self.name}: {self._region(rows, cols)} cannot be read: {error or type(error).__name__}"
+                f"{self.name}: {self._region(*self.layout.covers(region))} cannot be read: "
+                f"{error or type(error).__name__}"
             ) from error
-        return self.layout.trimmed(self.layout.matrix(box), part)
+        return loaded
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
         """Return an estimate: the values before and after decoding, and the chunks being decoded."""
@@ -197,3 +219,9 @@ class XarraySource(Source):
     def _snapshot(self) -> WholeSnapshot:
         """Return a digest of the contents: the file behind the variable is not accessible."""
         return WholeSnapshot(digest_contents(self).hexdigest())
+
+
+def _place(pieces: list[Overlap], chunks: list[Array], box: Array) -> None:
+    """Copy the parts of chunks that belong to a region into `box`."""
+    for piece, chunk in zip(pieces, chunks, strict=True):
+        box[piece.target] = chunk[piece.within]

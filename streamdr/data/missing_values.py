@@ -39,9 +39,7 @@ class MissingValuesSource(Source):
         self.layout = layout_of(base)
         self.chunks = base.chunks
         self.grain = base.grain
-        self.feature_names = base.feature_names
-        self.sample_shape = base.sample_shape
-        self.dims = base.dims
+        self.take_labels(base)
         self.weights = base.weights
         self.mask = mask
         self.missing_value = missing_value

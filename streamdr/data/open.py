@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import copy
 import os
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import zarr
 from zarr.storage import LocalStore, ObjectStore
 
 from streamdr.core.addresses import Address, Location, parse_location
+from streamdr.core.axes import VARIABLE, FeatureAxes
+from streamdr.core.blocks import Array, Span
+from streamdr.data.concatenated import ConcatenatedSource
+from streamdr.data.expanding import expand, is_path_list, is_several, several_name
+from streamdr.data.features import axes_of
+from streamdr.data.file_formats import is_hdf5, is_netcdf, is_parquet, open_hdf5, open_parquet
 from streamdr.data.frames import is_frame, is_lazy_frame, is_of, named_values, single_matrix
 from streamdr.data.in_memory import ArraySource, MappedSource, open_npy
+from streamdr.data.labelled.container import Container, XarrayDataset, ZarrGroup
+from streamdr.data.labelled.opening import Labelled, features_beside, open_labelled
+from streamdr.data.labelled.selection import EmptySelectionError
+from streamdr.data.labelled.weights import COSLAT, along_dims, checked_weights, latitude_weights
+from streamdr.data.labelled.weights import KEY as WEIGHTS_KEY
 from streamdr.data.labels import LabelColumnSource, require_one_per_row
 from streamdr.data.layout import MatrixLayout
-from streamdr.data.lazy_arrays import DaskSource, XarraySource
+from streamdr.data.lazy_arrays import DaskSource
 from streamdr.data.missing_values import MissingValuesSource, layout_of, stored_value
+from streamdr.data.ordering import ordered
 from streamdr.data.source import Source
 from streamdr.data.text_labels import TextArray, TextStore
 from streamdr.data.zarr.locate import locate
@@ -37,6 +50,13 @@ def open_source(
     *,
     array: str | None = None,
     sample_axis: int | str = 0,
+    variable: str | Sequence[str] | None = None,
+    sample_dims: str | Sequence[str] | None = None,
+    select: Mapping[str, Any] | None = None,
+    balance_variables: bool = False,
+    feature_weights: Any = None,
+    min_observed: float | None = None,
+    order_by: str | None = None,
     weights: Any = None,
     labels: Any = None,
     label_column: int | str | None = None,
@@ -48,12 +68,31 @@ def open_source(
 
     Parameters
     ----------
-    data : str, Path, Address, zarr array or group, numpy or dask array, DataArray or data frame
-        The rows.
+    data : path, Address, list, zarr array or group, numpy or dask array, DataArray, Dataset or data frame
+        The rows. A list, or a pattern such as `"era5_*.zarr"`, is several stores, one after another.
     array : str or None
         The name of an array in a group.
     sample_axis : int or str
         The axis, or the named dimension, that holds the samples.
+    variable : str, list of str or None
+        The variable of a data set with named dimensions, or several, whose features are side by side. Its
+        coordinates are read too, and its values are decoded by the CF conventions.
+    sample_dims : str, list of str or None
+        The dimensions of the samples. The rows go through them in C order; all others are features. None
+        for the first dimension.
+    select : mapping or None
+        What to read of a dimension: a label, a range of labels such as `[-60, 60]` or `["1990", None]`, both
+        ends included, or `{"positions": [0, 10]}`, counted from 0, without the last.
+    balance_variables : bool
+        Give each of several variables the same total variance.
+    feature_weights : "coslat", str, array or None
+        The weight of each feature: `"coslat"` for the square root of the cosine of the latitude, the name
+        of an array beside the variable, a path, or the numbers. Centred features are multiplied by them.
+    min_observed : float or None
+        Leave out features that are observed in a smaller share of the rows.
+    order_by : str or None
+        The order of several stores: `"name"`, or a coordinate of the samples; None for that of the first
+        sample dimension, and otherwise for the order of a list, and of names.
     weights : array or path
         One number per row.
     labels : array or path
@@ -84,7 +123,8 @@ def open_source(
     >>> source.spec.n_rows, source.spec.n_cols
     (4, 3)
     """
-    source = _open(data, array, sample_axis, allow_missing_chunks)
+    how = _How(array, sample_axis, Labelled(variable, sample_dims, select), allow_missing_chunks, order_by)
+    source = _open_all(data, how)
     stored_missing_value = None if missing_value is None else stored_value(missing_value, source)
     if mask is not None or stored_missing_value is not None:
         flags = None if mask is None else _open_mask(mask, source, sample_axis, allow_missing_chunks)
@@ -93,6 +133,7 @@ def open_source(
         if labels is not None:
             raise ParameterError("label_column", "cannot be combined with labels: rows have one label each")
         source = LabelColumnSource(source, label_column)
+    source = _with_features(source, data, how, feature_weights, min_observed, balance_variables)
     if weights is None and labels is None:
         return source
     joined = copy.copy(source)
@@ -104,12 +145,162 @@ def open_source(
     return joined
 
 
+@dataclass(frozen=True)
+class _How:
+    """How each store is opened, and in which order several are read."""
+
+    array: str | None
+    sample_axis: int | str
+    labelled: Labelled
+    allow_missing: bool
+    order_by: str | None
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether variables with named dimensions were asked for."""
+        return any(getattr(self.labelled, field.name) is not None for field in fields(self.labelled))
+
+    def require_consistent(self) -> None:
+        """Refuse arguments that exclude each other."""
+        if not self.is_labelled:
+            return
+        if self.array is not None:
+            raise ParameterError(
+                "array", "cannot be combined with variable, sample_dims or select; give variable"
+            )
+        if self.sample_axis != 0:
+            raise ParameterError(
+                "sample_axis", "cannot be combined with variable, sample_dims or select; give sample_dims"
+            )
+
+
+def _open_all(data: Any, how: _How) -> Source:
+    """Open one store, or several as one."""
+    how.require_consistent()
+    if not _is_several(data):
+        if how.order_by is not None:
+            raise ParameterError("order_by", "is for several stores, and this is one; leave it out")
+        return _open_one(data, how)
+    parts, empty = [], None
+    for place in expand(data):
+        try:
+            parts.append(_open_one(place, how))
+        except EmptySelectionError as error:  # such as the years before the first that is selected
+            empty = error
+    if not parts and empty is not None:
+        raise empty
+    name = several_name(data)
+    return (
+        parts[0] if len(parts) == 1 == len(data) else ConcatenatedSource(ordered(parts, how.order_by), name)
+    )
+
+
+def _is_several(data: Any) -> TypeGuard[str | Sequence[str]]:
+    """Whether data is a pattern, or a list of paths."""
+    return is_path_list(data) or (isinstance(data, str | Path) and is_several(str(data)))
+
+
+def _first_place(data: Any) -> Any:
+    """Return data, or the first of several stores."""
+    return expand(data)[0] if _is_several(data) else data
+
+
+def _open_one(data: Any, how: _How) -> Source:
+    """Open one store: variables with their coordinates, or an array."""
+    container = _container(data, how)
+    if container is not None:
+        return open_labelled(container, _by_axis(container, how))
+    return _open(data, how.array, how.sample_axis, how.allow_missing)
+
+
+def _container(data: Any, how: _How) -> Container | None:
+    """Return the container of labelled data; None for other data."""
+    if is_of(data, "xarray", "DataArray"):
+        return XarrayDataset.of(data)
+    if is_of(data, "xarray", "Dataset") and (how.is_labelled or len(data.data_vars) == 1):
+        return XarrayDataset.of(data)
+    data = parse_location(data) if isinstance(data, str) else data
+    if not how.is_labelled and not (isinstance(data, Path) and is_netcdf(data)):
+        return None
+    if isinstance(data, Path) and is_hdf5(data):
+        require_exists(data, "path")
+        return open_hdf5(data, allow_missing=how.allow_missing)
+    parquet = isinstance(data, Path) and is_parquet(data)
+    node = None if parquet else _zarr_node(data, "path")
+    if node is None:
+        raise InputError(
+            "variable",
+            f"{_described(data)} has no named dimensions; leave variable, sample_dims and select out",
+        )
+    return ZarrGroup(node, allow_missing=how.allow_missing)
+
+
+def _by_axis(container: Container, how: _How) -> Labelled:
+    """Return what to open, with the sample dimension for a sample axis of a DataArray."""
+    if how.is_labelled or not isinstance(container, XarrayDataset) or how.sample_axis == 0:
+        return how.labelled
+    (variable,) = container.variables()
+    dims, shape = container.dims(variable), container.shape(variable)
+    axis = MatrixLayout.of(shape, how.sample_axis, container.name, dims).sample_axis
+    return replace(how.labelled, sample_dims=dims[axis])
+
+
+def _with_features(
+    source: Source, data: Any, how: _How, weights: Any, min_observed: float | None, balanced: bool
+) -> Source:
+    """Return a source with what was asked of its features: weights, and which of them are used."""
+    if weights is None and min_observed is None and not balanced:
+        return source
+    axes = axes_of(source)
+    if balanced and axes.dims[0] != VARIABLE:
+        raise ParameterError("balance_variables", "needs several variables; name them in `variable`")
+    if min_observed is not None and not 0 < min_observed <= 1:
+        raise ParameterError("min_observed", f"{min_observed} is not a share above 0 and up to 1")
+    found = None if weights is None else _feature_weights(weights, axes, source, data, how)
+    changed = copy.copy(source)
+    changed.axes = replace(axes, weights=found, min_observed=min_observed, balanced=balanced)
+    return changed
+
+
+def _feature_weights(given: Any, axes: FeatureAxes, source: Source, data: Any, how: _How) -> Array:
+    """Return the weight of each feature."""
+    if isinstance(given, str) and given == COSLAT:
+        return latitude_weights(axes, source.name)
+    if is_of(given, "xarray", "DataArray"):
+        dims = tuple(str(dim) for dim in given.dims)
+        if not set(dims) <= set(axes.dims):
+            raise ParameterError(
+                WEIGHTS_KEY, f"weights along {', '.join(dims)} for features along {', '.join(axes.dims)}"
+            )
+        sizes = dict(zip(axes.dims, axes.shape, strict=True))
+        if any(given.sizes[dim] != sizes[dim] for dim in dims):
+            raise ParameterError(WEIGHTS_KEY, f"weights of shape {given.shape} for features of {axes.shape}")
+        return checked_weights(along_dims(np.asarray(given.values), dims, axes), axes, WEIGHTS_KEY)
+    if isinstance(given, str):
+        container = _container(_first_place(data), how)
+        if container is not None and given in container.names():
+            return checked_weights(features_beside(container, how.labelled, given, axes), axes, given)
+    if isinstance(given, str | os.PathLike | Address):
+        opened = _open(given, None, 0, False, WEIGHTS_KEY)
+        values = opened.read(Span(0, opened.spec.n_rows), Span(0, opened.spec.n_cols))
+        return checked_weights(values.reshape(-1), axes, opened.name)
+    return checked_weights(given, axes, source.name)
+
+
 def _open(
     data: Any, array: str | None, sample_axis: int | str, allow_missing: bool, name: str = "array"
 ) -> Source:
     """Open data without mask, weights and labels."""
     data = single_matrix(parse_location(data) if isinstance(data, str) else data)
     key = _KEYS.get(name, name)
+    if isinstance(data, Path) and not data.is_dir() and (is_hdf5(data) or is_parquet(data)):
+        require_exists(data, key)
+        if is_hdf5(data):
+            file = open_hdf5(data, allow_missing=allow_missing)
+            return file.open(file.only(array), sample_axis)
+        if array is not None:
+            raise InputError("array", f"{data}: a table has no arrays; leave array out")
+        return open_parquet(data)
     node = _zarr_node(data, key)
     if node is not None:
         found = locate(node, array, key)
@@ -128,8 +319,8 @@ def _open(
         return ArraySource(data, sample_axis=sample_axis, name=name)
     if is_of(data, "dask.array", "Array"):
         return DaskSource(data, sample_axis=sample_axis)
-    if is_of(data, "xarray", "DataArray"):
-        return _open_data_array(data, sample_axis)
+    if is_of(data, "xarray", "DataArray"):  # a mask, weights or labels
+        return _open_one(data, _How(None, sample_axis, Labelled(), allow_missing, None))
     if is_frame(data) or is_lazy_frame(data):
         values, names = named_values(data)
         source = _open(values, None, sample_axis, allow_missing, name)
@@ -171,25 +362,6 @@ def require_exists(place: Location, key: str) -> None:
     if isinstance(place, Path) and not os.path.lexists(place):
         searched = "" if place.is_absolute() else f" in {Path.cwd()}, where relative paths begin"
         raise InputError(key, f"{place}: no such file or directory{searched}")
-
-
-def _open_data_array(data: Any, sample_axis: int | str) -> Source:
-    """Open a DataArray, with its coordinate labels as feature names."""
-    name = "DataArray" if data.name is None else f"DataArray {data.name!r}"
-    axis = MatrixLayout.of(data.shape, sample_axis, name, data.dims).sample_axis
-    source: Source
-    if data.chunks is not None:
-        source = DaskSource(data.data, sample_axis=axis, name=name)
-    elif data.variable._in_memory:
-        source = ArraySource(data.values, sample_axis=axis, name=name)
-    else:
-        source = XarraySource(data.variable, sample_axis=axis, name=name)
-    if data.ndim == 2:
-        labels = data.coords.get(data.dims[1 - axis])
-        names = () if labels is None else tuple(labels.values.tolist())
-        if names and all(isinstance(name, str) for name in names):
-            source.feature_names = names
-    return source
 
 
 def _open_masked(data: np.ma.MaskedArray[Any, Any], sample_axis: int | str, name: str) -> Source:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from streamdr.errors import DataError
 
 DIGEST_BYTES = 20
 
@@ -38,6 +42,28 @@ class WholeSnapshot:
 
     def require_chunks(self) -> None:
         """Do nothing: there are no chunks that could be missing."""
+
+
+@dataclass(frozen=True)
+class FileSnapshot(WholeSnapshot):
+    """An input that is in one file: any change of the file changes the digest of everything."""
+
+    require: Callable[[], None]
+    """Raises an error if chunks are missing in the file."""
+
+    @classmethod
+    def of(cls, path: Path, name: str, meaning: str, require: Callable[[], None]) -> FileSnapshot:
+        """Return a digest of the path, size and modification time of a file, and of what is read of it."""
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise DataError(f"{name}: cannot be read: {error}") from error
+        identity = f"{os.path.abspath(path)} {status.st_size} {status.st_mtime_ns} {meaning}"
+        return cls(hashlib.blake2b(identity.encode(), digest_size=DIGEST_BYTES).hexdigest(), require)
+
+    def require_chunks(self) -> None:
+        """Raise an error if chunks are missing."""
+        self.require()
 
 
 @dataclass(frozen=True)

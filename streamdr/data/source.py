@@ -65,6 +65,8 @@ class Source(ABC):
     """The names of the dimensions of the samples, if they have names; rows go through them in C order."""
     sample_coords: tuple[SampleCoordinate, ...] = ()
     """The coordinates of the samples. They are read block by block, like the rows."""
+    part_ends: tuple[tuple[str, int], ...] = ()
+    """The names of the files, and the row at which each ends, if the rows come from several files."""
     weights: Source | None = None
     """Row weights, as an n x 1 source."""
     labels: Source | None = None
@@ -75,6 +77,17 @@ class Source(ABC):
     """The dask client whose cluster computes or holds the values, if there is one."""
     private_buffers: bool = False
     """Whether the caller of `read_scratch` may overwrite the result: nothing else refers to it."""
+
+    def take_samples(self, other: Source) -> None:
+        """Take over the dimensions and coordinates of the rows of a source with the same rows."""
+        self.sample_dims, self.sample_coords = other.sample_dims, other.sample_coords
+        self.part_ends = other.part_ends
+
+    def take_labels(self, other: Source) -> None:
+        """Take over the dimensions and coordinates of a source with the same rows and features."""
+        self.take_samples(other)
+        self.feature_names, self.sample_shape, self.dims = other.feature_names, other.sample_shape, other.dims
+        self.axes = other.axes
 
     @property
     def identity(self) -> str:
@@ -298,12 +311,10 @@ class Source(ABC):
         )
 
     def _column(self, column: int) -> str:
-        """Return the number and name of a column, or its position along labelled axes, for a message."""
-        if self.axes is not None:
-            return f"column {column} ({self.axes.described(column)})"
-        if self.feature_names is None:
-            return f"column {column}"
-        return f"column {column} ({self.feature_names[column]!r})"
+        """Return the number and name of a column, for a message."""
+        if self.feature_names is not None:
+            return f"column {column} ({self.feature_names[column]!r})"
+        return f"column {column}" if self.axes is None else f"column {column} ({self.axes.described(column)})"
 
     def _region(self, rows: Span, cols: Span) -> str:
         """Return the rows and columns of a region, for a message."""

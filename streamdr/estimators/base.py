@@ -8,7 +8,8 @@ The fitted state is one immutable `model_`; its arrays have the usual names, `co
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -26,19 +27,23 @@ from sklearn.utils.validation import (
 )
 
 from streamdr import store
-from streamdr.core.addresses import Location, parse_location
+from streamdr.core.addresses import Address, Location, parse_location
 from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array, Span, working_dtype
 from streamdr.core.execution import current
 from streamdr.core.method import Method, OnlineFit, Supervised
 from streamdr.data import Source, open_source
+from streamdr.data.expanding import is_path_list
 from streamdr.data.features import for_model
 from streamdr.data.frames import is_frame, require_numbers, single_matrix
 from streamdr.data.in_memory import ArraySource
+from streamdr.data.labelled.opening import UNLABELLED, Labelled
 from streamdr.engine import fitting
 from streamdr.errors import InputError, ParameterError
 from streamdr.estimators.capabilities import KEPT_BYTES
+from streamdr.estimators.datasets import dataset_of
 from streamdr.estimators.fitted import fitted_attributes
+from streamdr.estimators.labelled import is_labelled
 from streamdr.estimators.lazy import RowMap, is_streamed, mapped
 from streamdr.estimators.row_maps import finite_map, in_blocks, row_blocks
 
@@ -54,17 +59,41 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     feature_axes_: FeatureAxes | None
     """The axes of the features, if they are labelled, weighted, or some of them were left out."""
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        variable: str | Sequence[str] | None = None,
+        sample_dims: str | Sequence[str] | None = None,
+        select: Mapping[str, Any] | None = None,
+        feature_weights: Any = None,
+        min_observed: float | None = None,
+        balance_variables: bool = False,
+    ) -> Self:
         """Fit the model to any number of rows, and return the estimator.
 
         Parameters
         ----------
-        X : array, data frame, path, address, zarr array, dask array or DataArray
+        X : array, data frame, path, address, zarr array, dask array, DataArray or Dataset
             The rows. Data that is not in memory is streamed.
         y : array, path, zarr array or dask array
             A label for each row, for methods that learn from labels; others ignore it.
         sample_weight : array, path, zarr array or dask array
             The weight of each row: a row of weight 2 counts like two equal rows.
+        variable : str, list of str or None
+            The variable of a data set, or several, whose features are side by side.
+        sample_dims : str, list of str or None
+            The dimensions of the samples, such as `"time"`; None for the first.
+        select : mapping or None
+            What to use of a dimension: a label, or a range such as `{"lat": [-60, 60]}`.
+        feature_weights : "coslat", str, array or None
+            The weight of each feature: see `open_source`.
+        min_observed : float or None
+            Leave out features that are observed in a smaller share of the rows.
+        balance_variables : bool
+            Give each of several variables the same total variance.
 
         Returns
         -------
@@ -78,7 +107,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         >>> streamdr.PCA(2).fit(X).components_.shape
         (2, 3)
         """
-        source = self._source(X, y, sample_weight, first=True)
+        self._labelled = Labelled(variable, sample_dims, select)
+        features = {
+            "feature_weights": feature_weights,
+            "min_observed": min_observed,
+            "balance_variables": balance_variables,
+        }
+        source = self._source(X, y, sample_weight, first=True, features=features)
         for name in ("stream_", "_summed"):
             self.__dict__.pop(name, None)
         method = self._method
@@ -189,8 +224,52 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             input_fingerprint="",
             n_rows=self.n_rows_,
             axes=self._axes,
+            extra=self._recorded,
             overwrite=overwrite,
         )
+
+    def to_xarray(self) -> Any:
+        """Return the fitted model as an xarray Dataset.
+
+        It holds the arrays of the model under their dimensions, and its scalars and parameters as attributes.
+        Arrays of features have the dimensions and coordinates of the features, with NaN where a feature was
+        left out. The names of features in a table are the coordinate `feature`. A saved model is opened by
+        `xarray.open_zarr` with the same arrays.
+
+        Returns
+        -------
+        dataset : xarray.Dataset
+            A copy of the model.
+
+        Raises
+        ------
+        ImportError
+            If xarray is not installed.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> dataset = streamdr.PCA(2).fit(X).to_xarray()
+        >>> dataset.components.sel(component=0).dims, dataset.attrs["method"]
+        (('feature',), 'pca')
+        """
+        check_is_fitted(self)
+        names = vars(self).get("feature_names_in_")
+        return dataset_of(
+            self.model_,
+            method=self._method_class.name,
+            parameters=self.get_params(deep=False),
+            n_rows=self.n_rows_,
+            feature_names=None if names is None else [str(name) for name in names],
+            axes=self._axes,
+        )
+
+    @property
+    def _recorded(self) -> dict[str, Any]:
+        """What is saved with the model: how labelled rows are opened."""
+        how: Labelled = vars(self).get("_labelled", UNLABELLED)
+        return {"labelled": how.record} if how.record else {}
 
     @property
     def n_samples_seen_(self) -> int:
@@ -250,6 +329,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         axes: FeatureAxes | None = vars(self).get("feature_axes_")
         return axes
 
+    @property
+    def _labelled_axes(self) -> FeatureAxes | None:
+        """The axes of the features of the fit, if they have names."""
+        axes = self._axes
+        return axes if axes is not None and (axes.coords or axes.dims != ("feature",)) else None
+
     def __dir__(self) -> list[str]:
         names = set(super().__dir__())
         if self.__sklearn_is_fitted__():
@@ -264,7 +349,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _names_in(self) -> Sequence[str]:
         return [str(name) for name in _check_feature_names_in(self)]
 
-    def _validated(self, X: Any, *, first: bool = False) -> Array:
+    def _validated(self, X: Any, *, first: bool = False, allow_nan: bool = False) -> Array:
         if isinstance(X, np.ma.MaskedArray):  # scikit-learn would use masked values
             X = np.ma.filled(X.astype(working_dtype(X.dtype)), np.nan)
         X = single_matrix(X)
@@ -275,7 +360,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             source = self._in_memory(rows)
             source = source if first else for_model(source, self._axes)
             for span in row_blocks(len(rows), max(1, rows[:1].nbytes)):
-                source.block(span, allow_nan=self._allows_nan)
+                source.block(span, allow_nan=allow_nan or self._allows_nan)
         return rows
 
     def _in_memory(self, rows: Array, **beside: Any) -> Source:
@@ -315,7 +400,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         left_out = self._axes is not None and self._axes.kept is not None
         if is_streamed(X) and not isinstance(X, np.memmap):
             with _arguments_named():
-                fitting.require_features(self.model_, open_source(X), self._axes)
+                source = open_source(X, **self._how(X).arguments)
+            fitting.require_features(self.model_, source, self._axes)
             return mapped(
                 X,
                 checked,
@@ -323,6 +409,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 keep_features=keep_features,
                 allow_nan=self._allows_nan or left_out,
                 dtype=dtype,
+                labelled=self._how(X),
             )
         with fitting.one_blas_thread():
             return in_blocks(checked, self._validated(X), len(names))
@@ -372,7 +459,18 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         return mapped_rows
 
-    def _source(self, X: Any, y: Any, sample_weight: Any, *, first: bool) -> Source:
+    def _how(self, X: Any) -> Labelled:
+        """Return how the fit opened labelled data, for data that may be labelled."""
+        how: Labelled = vars(self).get("_labelled", UNLABELLED)
+        return (
+            how
+            if isinstance(X, str | os.PathLike | Address) or is_path_list(X) or is_labelled(X)
+            else UNLABELLED
+        )
+
+    def _source(
+        self, X: Any, y: Any, sample_weight: Any, *, first: bool, features: Mapping[str, Any] | None = None
+    ) -> Source:
         if not isinstance(self._method, Supervised):
             y = None
         elif y is None:
@@ -380,14 +478,19 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None"
             )
         if not is_streamed(X):
-            X = self._validated(X, first=first)
+            # Which values must be observed is known when the features are chosen, in the fit.
+            chooses = any(given is not None and given is not False for given in (features or {}).values())
+            X = self._validated(X, first=first, allow_nan=chooses)
             if not (sample_weight is None or is_streamed(sample_weight)):
                 sample_weight = _weights(sample_weight, len(X))
             with _arguments_named():
-                source = self._in_memory(X, weights=sample_weight, labels=self._labels(y, X))
+                beside = {"weights": sample_weight, "labels": self._labels(y, X)}
+                source = self._in_memory(X, **beside, **(features or {}))
             return _named_by_arguments(source, y, sample_weight)
         with _arguments_named():
-            source = _named_by_arguments(open_source(X, weights=sample_weight, labels=y), y, sample_weight)
+            how = self._how(X).arguments
+            opened = open_source(X, weights=sample_weight, labels=y, **how, **(features or {}))
+            source = _named_by_arguments(opened, y, sample_weight)
         if first:
             self.n_features_in_ = source.spec.n_cols
             self.__dict__.pop("feature_names_in_", None)

@@ -15,9 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array
 from streamdr.core.method import OnlineFit, SupportsOnlineFit
+from streamdr.data.labelled.opening import UNLABELLED, Labelled
 from streamdr.engine import fitting
 from streamdr.engine.incremental import OnePass
 from streamdr.errors import ParameterError
+from streamdr.estimators.labelled import is_labelled
 from streamdr.estimators.lazy import is_streamed, mapped
 from streamdr.estimators.row_maps import as_column, finite_map, in_blocks, row_blocks
 
@@ -146,7 +148,10 @@ class InverseTransform(_Estimator):
         check_is_fitted(self)
         back = self._to_features(partial(finite_map, self._from_scores))
         if is_streamed(X) and not isinstance(X, np.memmap):
-            return mapped(X, back, self._names_in(), allow_nan=True)
+            # The rows of scores go along all dimensions but the last.
+            labelled = Labelled(sample_dims=X.dims[:-1]) if is_labelled(X) else UNLABELLED
+            axes = self._labelled_axes
+            return mapped(X, back, self._names_in(), allow_nan=True, labelled=labelled, axes=axes)
         with fitting.one_blas_thread():
             return in_blocks(back, np.asarray(X), self.n_features_in_)
 
@@ -298,7 +303,7 @@ class Likelihood(_Estimator):
         array([-5.4, -5.6, -5.5])
         """
         check_is_fitted(self)
-        return self._rows(X, as_column(self.model_.score_samples), ["log_likelihood"])[:, 0]
+        return self._rows(X, as_column(self.model_.score_samples), ["log_likelihood"])[..., 0]
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the mean log-likelihood of the rows, in nats.
@@ -350,7 +355,7 @@ class Predict(_Estimator):
         (True, True)
         """
         check_is_fitted(self)
-        return self._rows(X, as_column(self.model_.predict), ["label"], dtype=np.dtype(np.int64))[:, 0]
+        return self._rows(X, as_column(self.model_.predict), ["label"], dtype=np.dtype(np.int64))[..., 0]
 
 
 class PredictProba(_Estimator):

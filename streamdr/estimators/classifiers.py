@@ -86,7 +86,7 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         check_is_fitted(self)
         return self._rows(
             X, lambda rows: self.model_.predict(rows)[:, None], ["label"], dtype=self.classes_.dtype
-        )[:, 0]
+        )[..., 0]
 
     def predict_proba(self, X: Any) -> Any:
         """Return the posterior probability of each class for each row.
@@ -164,7 +164,7 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         if len(self.classes_) > 2:
             return self._rows(X, self.model_.decision_function, self._class_names)
         second = self._class_names[1:]
-        return self._rows(X, lambda rows: self.model_.decision_function(rows)[:, None], second)[:, 0]
+        return self._rows(X, lambda rows: self.model_.decision_function(rows)[:, None], second)[..., 0]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy: the share of rows whose class is predicted correctly.

@@ -9,20 +9,24 @@ from typing import Any
 
 import numpy as np
 
+from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array, MatrixSpec, Span, working_dtype
 from streamdr.data import Source, open_source
 from streamdr.data.column_subset import ColumnSubset
+from streamdr.data.expanding import is_path_list
 from streamdr.data.frames import is_lazy_frame, named_values, single_matrix
 from streamdr.data.in_memory import ArraySource
+from streamdr.data.labelled.opening import UNLABELLED, Labelled
 from streamdr.engine.executors.identity import identity, run_as
 from streamdr.engine.partition import partition
+from streamdr.estimators.labelled import Arranged, arranged, is_labelled
 
 RowMap = Callable[[Array], Array]
 
 
 def is_streamed(data: Any) -> bool:
     """Whether data is read block by block: everything except numpy arrays and data frames in memory."""
-    if isinstance(data, str | os.PathLike | np.memmap | Source):
+    if isinstance(data, str | os.PathLike | np.memmap | Source) or is_path_list(data):
         return True
     return type(data).__module__.partition(".")[0] in ("zarr", "dask", "xarray")
 
@@ -35,30 +39,41 @@ def mapped(
     keep_features: bool = False,
     allow_nan: bool = False,
     dtype: np.dtype[Any] | None = None,
+    labelled: Labelled = UNLABELLED,
+    axes: FeatureAxes | None = None,
 ) -> Any:
     """Apply a map of rows to each block: DataArray to DataArray, anything else to a dask array.
 
     `allow_nan` permits missing values in the rows. `dtype` is that of the result; None for that of the rows.
+    `labelled` says which variables are the rows. If the result has the features of the fit, and not those of
+    the rows, `axes` are their axes.
     """
+    if is_labelled(data):
+        rows = arranged(data, labelled)
+        values = _map_labelled(rows, function, len(outputs), allow_nan, dtype)
+        return rows.result(values, outputs, keep_features=keep_features, axes=axes)
     data = _as_array(data)
-    if _is_dataarray(data):
-        return _map_dataarray(
-            data, function, outputs, keep_features=keep_features, allow_nan=allow_nan, dtype=dtype
-        )
     if type(data).__module__.startswith("dask"):
         return _map_dask(data, function, len(outputs), allow_nan, dtype)
-    return _map_source(open_source(data), function, len(outputs), allow_nan, dtype)
+    source = open_source(data, **labelled.arguments)
+    return _map_source(source, function, len(outputs), allow_nan, dtype)
 
 
-def columns_of(data: Any, columns: Array) -> Any:
-    """Return some columns of streamed data, lazily. Chunks without these columns are not read."""
+def columns_of(data: Any, columns: Array, labelled: Labelled = UNLABELLED) -> tuple[Any, Labelled]:
+    """Return some columns of streamed data, lazily, and how they are labelled.
+
+    Chunks without these columns are not read.
+    """
+    if is_labelled(data):
+        rows = arranged(data, labelled)
+        flat = rows.data
+        if len(rows.feature_dims) != 1:
+            flat = flat.stack({"feature of sample": rows.feature_dims}, create_index=False)
+        return flat.isel({flat.dims[-1]: columns}), Labelled(sample_dims=rows.sample_dims)
     data = _as_array(data)
-    if _is_dataarray(data):
-        flat = data if data.ndim == 2 else data.stack({"feature of sample": data.dims[1:]})
-        return flat.isel({flat.dims[1]: columns})
     if type(data).__module__.startswith("dask"):
-        return _flat(data)[:, columns]
-    return ColumnSubset(open_source(data), columns)
+        return _flat(data)[:, columns], UNLABELLED
+    return ColumnSubset(open_source(data, **labelled.arguments), columns), UNLABELLED
 
 
 def _as_array(data: Any) -> Any:
@@ -116,33 +131,15 @@ def _map_source(
     return da.map_blocks(mapped_block, chunks=chunks, dtype=dtype, meta=np.empty((0, 0), dtype))
 
 
-def _map_dataarray(
-    data: Any,
-    function: RowMap,
-    outputs: Sequence[str],
-    *,
-    keep_features: bool,
-    allow_nan: bool,
-    dtype: np.dtype[Any] | None,
+def _map_labelled(
+    rows: Arranged, function: RowMap, n_outputs: int, allow_nan: bool, dtype: np.dtype[Any] | None
 ) -> Any:
-    import xarray
-
-    sample = data.dims[0]
+    """Map labelled rows: at once if they are in memory."""
+    data = rows.data
     if data.chunks is None and not data._in_memory:
         data = data.chunk("auto")
+    n_rows, n_cols = rows.shape
     if data.chunks is None:
-        values = function(
-            _require_finite(data.values.reshape(len(data), -1), data.name or "DataArray", allow_nan)
-        )
-    else:
-        values = _map_dask(data.data, function, len(outputs), allow_nan, dtype)
-    labels = {name: coord for name, coord in data.coords.items() if coord.dims == (sample,)}
-    if keep_features and data.ndim == 2:
-        labels |= {name: coord for name, coord in data.coords.items() if coord.dims == (data.dims[1],)}
-        return xarray.DataArray(values, dims=data.dims, coords=labels, name=data.name)
-    labels["component"] = list(outputs)
-    return xarray.DataArray(values, dims=(sample, "component"), coords=labels, name=data.name)
-
-
-def _is_dataarray(data: Any) -> bool:
-    return type(data).__module__.startswith("xarray") and type(data).__name__ == "DataArray"
+        values = data.values.reshape(n_rows, n_cols)
+        return function(_require_finite(values, data.name or "DataArray", allow_nan))
+    return _map_dask(data.data.reshape(n_rows, n_cols), function, n_outputs, allow_nan, dtype)

@@ -9,6 +9,7 @@ import numpy as np
 from streamdr import store
 from streamdr.core.addresses import Location, parse_location
 from streamdr.core.method import Method
+from streamdr.data.labelled.opening import Labelled
 from streamdr.estimators.base import Estimator
 from streamdr.estimators.capabilities import BY_OPERATION, PartialFit
 from streamdr.estimators.classifiers import Classifier
@@ -25,7 +26,7 @@ else:
 class Unweighted(_Estimator):
     """For methods without weights of rows: `fit` has no `sample_weight`."""
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # type: ignore[override]
+    def fit(self, X: Any, y: Any = None, **labelled: Any) -> Self:  # type: ignore[override]
         """Fit the model to any number of rows, and return the estimator.
 
         Parameters
@@ -34,6 +35,9 @@ class Unweighted(_Estimator):
             The rows. Data that is not in memory is streamed.
         y : object
             Ignored.
+        **labelled
+            `variable`, `sample_dims`, `select`, `feature_weights`, `min_observed` and `balance_variables`, as
+            in `open_source`.
 
         Returns
         -------
@@ -47,7 +51,7 @@ class Unweighted(_Estimator):
         >>> streamdr.MetricMDS(2).fit(X).embedding_.shape
         (6, 2)
         """
-        return super().fit(X)
+        return super().fit(X, **labelled)
 
 
 def _estimator(method: type[Method]) -> type[Estimator]:
@@ -110,6 +114,7 @@ def load_model(path: str | Location) -> Estimator:
     estimator.feature_axes_ = saved.axes
     estimator.n_features_in_ = saved.model.n_features if saved.axes is None else saved.axes.n_features
     estimator.n_rows_ = saved.n_rows
+    estimator._labelled = Labelled.recorded(saved.record["extra"].get("labelled"))
     if saved.feature_names is not None:
         estimator.feature_names_in_ = np.array(saved.feature_names, dtype=object)
     return estimator

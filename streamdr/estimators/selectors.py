@@ -86,5 +86,6 @@ class Selector(_Estimator):
         """Select columns of rows. Of streamed data, only these columns are read."""
         if not is_streamed(X) or isinstance(X, np.memmap):
             return super()._rows(X, function, names)
-        require_features(self.model_, open_source(X))
-        return mapped(columns_of(X, self.model_.reads), self.model_.narrowed().transform, names)
+        require_features(self.model_, open_source(X, **self._how(X).arguments))
+        columns, labelled = columns_of(X, self.model_.reads, self._how(X))
+        return mapped(columns, self.model_.narrowed().transform, names, labelled=labelled)

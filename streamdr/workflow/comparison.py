@@ -19,7 +19,7 @@ from streamdr.core.addresses import Location, parse_location
 from streamdr.core.blocks import Array, Span
 from streamdr.core.method import Method, Supervised
 from streamdr.core.progress import Progress
-from streamdr.data import Source
+from streamdr.data import Source, expand
 from streamdr.engine import planner
 from streamdr.errors import ConfigError, DataError, MemoryLimitError, ParameterError, StoreError
 from streamdr.store.key_value_folder import KeyValueFolder
@@ -311,9 +311,10 @@ def _require_outside_stores(comparison: Comparison) -> None:
     """Refuse to write a table into an input or output store, because that would damage the store."""
     runs = comparison.runs()
     given = comparison.input
-    stores = [given.path, given.weights, given.labels, given.mask]
+    stores = [given.weights, given.labels, given.mask]
     stores += [path for run in runs for path in (run.output.model, run.output.embedding)]
+    places = [*expand(given.path), *(parse_location(path) for path in stores if path is not None)]
     for table in map(parse_location, comparison.output.tables):
-        for place in (parse_location(path) for path in stores if path is not None):
+        for place in places:
             if store.open_backend(place).contains(table):
                 raise ConfigError(f"{table}: lies inside the store {place}; write the table elsewhere")

@@ -17,7 +17,7 @@ from streamdr.core.execution import Execution
 from streamdr.core.method import Model, Supervised
 from streamdr.core.progress import Progress
 from streamdr.core.row_outputs import EMBEDDING, ROW_OUTPUTS, RowOutput
-from streamdr.data import Source, open_source, require_exists
+from streamdr.data import Source, expand, open_source, require_exists
 from streamdr.data.examples import datasets, synthetic
 from streamdr.data.snapshot import Snapshot, unlabelled
 from streamdr.engine.narrowing import narrowed
@@ -143,13 +143,20 @@ class RunContext:
         """Open the input without weights and labels."""
         given = self.run.input
         if given.synthetic is not None:
-            synthetic.ensure(Path(given.path), given.synthetic, progress=self.progress)
+            synthetic.ensure(Path(given.paths[0]), given.synthetic, progress=self.progress)
         if given.example is not None:
-            datasets.ensure(Path(given.path), given.example)
+            datasets.ensure(Path(given.paths[0]), given.example)
         return open_source(
             given.path,
             array=given.array,
             sample_axis=given.sample_axis,
+            variable=given.variable,
+            sample_dims=given.sample_dims,
+            select=given.select,
+            balance_variables=given.balance_variables,
+            feature_weights=given.feature_weights,
+            min_observed=given.min_observed,
+            order_by=given.order_by,
             mask=given.mask,
             missing_value=given.missing_value,
             allow_missing_chunks=given.allow_missing_chunks,
@@ -162,11 +169,11 @@ class RunContext:
     def check_output(self, target: Backend, kind: OutputKind, state: State) -> None:
         """Refuse an output that cannot or may not be written, before anything is read."""
         given = self.run.input
-        inputs = (given.path, given.weights, given.labels, given.mask)
+        beside = (given.weights, given.labels, given.mask)
         try:
             target.check_output(
                 kind=kind,
-                inputs=[parse_location(path) for path in inputs if path is not None],
+                inputs=[*expand(given.path), *(parse_location(path) for path in beside if path is not None)],
                 overwrite=self.may_replace(state),
                 other_outputs=[output.place for output in self.outputs if output.place != target.place],
             )

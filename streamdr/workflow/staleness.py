@@ -15,14 +15,26 @@ from streamdr import store
 from streamdr.config import Run
 from streamdr.core.addresses import parse_location
 from streamdr.core.axes import FeatureAxes
-from streamdr.core.digests import json_digest
+from streamdr.core.digests import array_digest, json_digest
 from streamdr.core.method import Method
 from streamdr.core.row_outputs import RowOutput
 from streamdr.data import Source
 from streamdr.data.snapshot import Snapshot
 from streamdr.errors import DataError, StoreError
 from streamdr.store import Backend, SavedModel
+from streamdr.workflow.changed_files import changed_file, recorded_files
 
+_LABELLED_KEYS = (
+    *(
+        "variable",
+        "sample_dims",
+        "select",
+        "balance_variables",
+        "feature_weights",
+        "min_observed",
+        "order_by",
+    ),
+)
 _FRESH = "a fresh start was requested"
 
 
@@ -67,8 +79,19 @@ class OpenedInput:
                 "mask": None if given.mask is None else str(parse_location(given.mask)),
                 "missing_value": given.missing_value,
                 "allow_missing_chunks": given.allow_missing_chunks,
+                **self._labelled,
             },
         }
+
+    @property
+    def _labelled(self) -> dict[str, Any]:
+        """What the configuration says of labelled axes. Without it, a recipe is that of earlier versions."""
+        given = asdict(self.run.input)
+        said = {name: given[name] for name in _LABELLED_KEYS if given[name] not in (None, False)}
+        axes = self.source.axes
+        if axes is not None and axes.weights is not None:
+            said["feature_weights"] = array_digest(axes.weights)
+        return cast(dict[str, Any], json.loads(json.dumps(said)))
 
     @property
     def request(self) -> str:
@@ -86,6 +109,7 @@ class OpenedInput:
             "n_rows": spec.n_rows,
             "n_cols": spec.n_cols,
             "whole_chunks": {"rows": whole, "digest": self.snapshot.digest(whole)},
+            **recorded_files(self.source, self.snapshot),
         }
 
 
@@ -130,7 +154,7 @@ def model_state(opened: OpenedInput, output: Backend, *, fresh: bool = False) ->
         return ModelState(True, "it was fitted to this input with these parameters", ours=True, saved=saved)
     if recipe != opened.recipe:
         return ModelState(False, _changes(recipe, opened.recipe, _added(opened.run.method)))
-    _require_comparable(facts, opened.source, str(output))
+    _require_comparable(facts, opened, str(output))
     start = saved.model if _unchanged_rows(facts, opened.snapshot, opened.source) else None
     return ModelState(False, _input_change(facts, opened), ours=True, start=start, start_axes=saved.axes)
 
@@ -187,14 +211,14 @@ def _facts(recorded: Any) -> Mapping[str, Any]:
     return recorded if valid else {}
 
 
-def _require_comparable(facts: Mapping[str, Any], source: Source, output: str) -> None:
+def _require_comparable(facts: Mapping[str, Any], opened: OpenedInput, output: str) -> None:
     """Refuse an input that has fewer rows, another type or other columns than in an earlier run."""
-    spec = source.spec
+    source, spec = opened.source, opened.source.spec
     advice = f"restore it, or run with --fresh to replace {output}"
     if spec.n_rows < facts["n_rows"]:
         raise DataError(
             f"{source.name}: has {spec.n_rows:,} rows where it had {facts['n_rows']:,} when {output} was "
-            f"made: an input may grow, not shrink; {advice}"
+            f"made{_in_brackets(opened, facts)}: an input may grow, not shrink; {advice}"
         )
     for key, what, now in (("dtype", "type", str(spec.dtype)), ("n_cols", "number of features", spec.n_cols)):
         if facts[key] != now:
@@ -215,8 +239,14 @@ def _input_change(facts: Mapping[str, Any], opened: OpenedInput) -> str:
     added = opened.source.spec.n_rows - facts["n_rows"]
     rows = facts["whole_chunks"]["rows"]
     if rows and not _unchanged_rows(facts, opened.snapshot, opened.source):
-        return "earlier rows of the input have changed"
+        return f"earlier rows of the input have changed{_in_brackets(opened, facts)}"
     return f"{added:,} rows were appended to the input" if added else "the input has changed"
+
+
+def _in_brackets(opened: OpenedInput, facts: Mapping[str, Any]) -> str:
+    """Return which of several files has changed, if that is known."""
+    change = changed_file(facts, opened.source, opened.snapshot)
+    return "" if change is None else f" ({change})"
 
 
 def _parameters(method: Method) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from streamdr.core.row_outputs import EMBEDDING, ROW_OUTPUTS, RowOutput, RowView
 from streamdr.data import Source
 from streamdr.data.features import for_model
 from streamdr.engine import fitting
+from streamdr.engine.coordinates import frame_shape
 from streamdr.errors import DataError, StoreError
 from streamdr.store import Backend, SavedModel
 from streamdr.workflow.reports import VerifyReport
 from streamdr.workflow.run_context import RunContext
-from streamdr.workflow.staleness import OpenedInput
 
 SAMPLE_BYTES = 64 * 2**20
 """The bytes of the input that are read. A smaller input is read completely."""
@@ -55,12 +55,14 @@ def verify(context: RunContext) -> VerifyReport:
     saved = context.model.load_model()
     _require_finite_model(context.model, saved.model)
     opened = context.open_input(saved.model)
-    source, fingerprint = opened.source, opened.fingerprint
-    fitting.require_features(saved.model, source, saved.axes)
-    used = for_model(source, saved.axes)
-    checks = {"model": f"every file has its sha256; {source.spec.n_cols:,} features, like the input"}
+    fingerprint = opened.fingerprint
+    fitting.require_features(saved.model, opened.source, saved.axes)
+    source = for_model(opened.source, saved.axes)
+    checks = {"model": f"every file has its sha256; {opened.source.spec.n_cols:,} features, like the input"}
 
-    outputs = [_WrittenRows.check(kind, output, saved, opened) for kind, output in context.rows.items()]
+    outputs = [
+        _WrittenRows.check(kind, output, saved, source, fingerprint) for kind, output in context.rows.items()
+    ]
     for output in outputs:
         checks[output.view.kind.name] = output.read_all(context)
 
@@ -68,7 +70,7 @@ def verify(context: RunContext) -> VerifyReport:
     totals = _SampleTotals()
     with fitting.one_blas_thread():
         for span in rows:
-            block = used.block(span, allow_nan=saved.model.allow_nan)
+            block = source.block(span, allow_nan=saved.model.allow_nan)
             _add_block(totals, saved.model, block)
             for output in outputs:
                 output.compare(block)
@@ -139,20 +141,21 @@ class _WrittenRows:
     squared_size: float = 0.0
 
     @classmethod
-    def check(cls, kind: RowOutput, output: Backend, saved: SavedModel, opened: OpenedInput) -> _WrittenRows:
+    def check(
+        cls, kind: RowOutput, output: Backend, saved: SavedModel, source: Source, fingerprint: str
+    ) -> _WrittenRows:
         """Open the output, and require that it was made by this model from this input."""
-        source = opened.source
         array, record = output.open_rows(kind.name), output.read_group(kind.name).record
         if record.get("model_digest") != saved.record["digest"]:
             raise StoreError(f"{output}: was not made by the current model; transform again")
         view = kind.of(saved.model, saved.axes)
-        expected, _ = view.frame(source.spec.n_rows, source.sample_shape, source.dims)
+        expected, _ = frame_shape(view, source)
         if array.shape != expected:
             there, asked = (" x ".join(f"{n:,}" for n in shape) for shape in (array.shape, expected))
             raise StoreError(
                 f"{output}: has {there} values where the input and the model ask for {asked}; transform again"
             )
-        if record.get("input_fingerprint") != opened.fingerprint:
+        if record.get("input_fingerprint") != fingerprint:
             raise StoreError(
                 f"{output}: was made from another input than {source.name}, or the input has changed since; "
                 "transform again"
@@ -171,13 +174,17 @@ class _WrittenRows:
                 context.progress.advance(len(span))
         finally:
             context.progress.finish()
+        coordinates = self.output.open_coordinates(view.kind.name)
+        for coordinate in coordinates.values():
+            coordinate.require_intact()
         n_chunks = math.ceil(n_rows / chunk)
+        beside = f", and so have {', '.join(coordinates)}" if coordinates else ""
         exception = (
             ""
             if view.never_observed is None
             else f" except those of {int(view.never_observed.sum()):,} features that were never observed"
         )
-        checked = f"{n_rows:,} rows, like the input; {n_chunks:,} chunks have their crc32c"
+        checked = f"{n_rows:,} rows, like the input; {n_chunks:,} chunks have their crc32c{beside}"
         return f"{checked}; all values finite{exception}"
 
     def rows(self, span: Span) -> Array:

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdr.core.blocks import Array
+from streamdr.data.hdf5_chunks import DEFLATE, filters_of, require_declared_sizes
+from streamdr.data.hdf5_file import DAMAGED, require_values_within
 from streamdr.data.ingest.table import ArrayFile, Options
 from streamdr.data.zarr.decompression import encoded_limit, inflate
 from streamdr.data.zarr.grid import ChunkGrid
@@ -24,10 +26,6 @@ from streamdr.store.matrix import LARGEST_BAND_BYTES, LARGEST_CHUNK_BYTES, is_wi
 _CACHE_SLOTS = 100_003
 _CACHE_BYTES = 2 * LARGEST_BAND_BYTES
 _MAX_LINKS = 100
-_DEFLATE, _NBIT, _SCALE_OFFSET = 1, 5, 6
-"""The numbers of HDF5 filters."""
-_DAMAGED = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, MemoryError)
-"""The exceptions that h5py raises for damaged files, depending on the call."""
 
 
 @contextmanager
@@ -46,7 +44,7 @@ def open_hdf5(path: Path, options: Options) -> Iterator[ArrayFile]:
                 if bounds is not None:
                     bounds.require(region)
                 return np.asarray(dataset[region])
-            except _DAMAGED as error:
+            except DAMAGED as error:
                 rows = f"rows {region[0].start}-{region[0].stop - 1}"
                 raise DataError(
                     f"{path}: dataset {name!r} cannot be read at {rows} ({error}); "
@@ -63,7 +61,7 @@ def _naming(path: Path) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise DataError(f"{path}: cannot be read as HDF5 ({error}); was it copied whole?") from error
 
 
@@ -86,11 +84,7 @@ def _find(path: Path, file: h5py.File, name: str | None) -> h5py.Dataset:
     dataset = file.get(name)
     if not isinstance(dataset, h5py.Dataset):
         raise InputError("dataset", f"{path}: has no dataset {name!r}; it has {listing}", located=True)
-    if dataset.is_virtual or dataset.external is not None:
-        raise DataError(
-            f"{path}: the values of dataset {name!r} are in other files, which are not read; "
-            "copy it into one file first, say with h5repack or with h5py"
-        )
+    require_values_within(path, dataset)
     return _with_chunk_cache(dataset)
 
 
@@ -137,13 +131,9 @@ class _Bounds:
         self._dataset = dataset
         self._grid = ChunkGrid(dataset.shape, dataset.chunks)
         size = math.prod(dataset.chunks) * dataset.dtype.itemsize
-        properties = dataset.id.get_create_plist()
-        filters = [properties.get_filter(i) for i in range(properties.get_nfilters())]
-        for number, _, values, _ in filters:
-            # For these filters the file declares the number of values and their size.
-            if number in (_NBIT, _SCALE_OFFSET) and values[2] * values[4] != size:
-                raise ValueError("a filter declares another size than that of a chunk")
-        self._filters = [number for number, *_ in filters]
+        filters = filters_of(dataset)
+        require_declared_sizes(filters, size)
+        self._filters = [one.number for one in filters]
         self._limits = [size]
         """The most bytes before the first filter encodes, and after each filter."""
         for _ in filters:
@@ -152,7 +142,7 @@ class _Bounds:
 
     def require(self, region: Index) -> None:
         """Raise an error if a chunk of the region inflates to more than the size of a chunk."""
-        if _DEFLATE not in self._filters:
+        if DEFLATE not in self._filters:
             return
         for coords, _, _ in self._grid.overlaps(region):
             number = np.ravel_multi_index(coords, self._grid.counts)
@@ -165,7 +155,7 @@ class _Bounds:
         """Inflate a chunk within the limits. `skipped` has a bit for each filter that was not applied."""
         used = [number for i, number in enumerate(self._filters) if not skipped >> i & 1]
         for limit, number in reversed(list(zip(self._limits, used, strict=False))):
-            if number == _DEFLATE:
+            if number == DEFLATE:
                 data = inflate(data, limit)
 
     def _find_stored(self) -> NDArray[np.int64]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,24 +12,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamdr.core.blocks import Array
-from streamdr.core.files import require_regular
 from streamdr.data.ingest.columns import Columns, choose_columns, leading_unnamed
 from streamdr.data.ingest.table import Batch, Options, Stream
+from streamdr.data.ordering import natural_order
+from streamdr.data.parquet_file import fill, index_columns, is_number, opened, require_unique
 from streamdr.errors import DataError
 from streamdr.store.labels import LabelKind, as_labels
 
-_READ_BUFFER = 2**16
 _BATCH_BYTES = 4 * 2**20
 _SAMPLED_ROWS = 1000
-_DAMAGED = (pa.ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError)
-"""The exceptions that pyarrow raises for damaged files, depending on the call."""
 
 
 @contextmanager
 def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
     """Open the numeric columns of a file, or of the part files in a directory in their natural order."""
     parts = _parts(path)
-    with _opened(parts[0]) as file:
+    with opened(parts[0]) as file:
         schema: pa.Schema = file.schema_arrow
         chosen = _chosen_columns(path, file, schema, options)
     every = schema.names
@@ -43,7 +39,7 @@ def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
     dtype = np.result_type(*{_numpy_type(parts[0], name, types[name]) for name in names})
     n_rows = 0
     for part in parts:
-        with _opened(part) as file:
+        with opened(part) as file:
             _require_same_types(
                 part, file.schema_arrow, parts[0], {name: schema.field(name).type for name in read}
             )
@@ -55,7 +51,7 @@ def open_parquet(path: Path, options: Options) -> Iterator[Stream]:
     def batches() -> Iterator[Batch]:
         for part in parts:
             done = 0
-            with _opened(part) as file:
+            with opened(part) as file:
                 for batch in file.iter_batches(batch_rows, columns=read, use_threads=False):
                     values = _values(batch, names, dtype)
                     found = None
@@ -91,41 +87,14 @@ def _parts(path: Path) -> list[Path]:
             f"{path}: is partitioned into directories such as {nested.parent.name!r}, whose names are not "
             "in the files; ingest these directories one by one"
         )
-    return sorted(parts, key=_natural_order)
-
-
-def _natural_order(part: Path) -> list[str | int]:
-    """Return a sort key that puts part.2 before part.10, so that rows keep the order of the writer."""
-    return [int(word) if word.isdecimal() else word for word in re.split(r"(\d+)", part.name)]
-
-
-@contextmanager
-def _opened(part: Path) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file. Errors of pyarrow become a DataError that names the file."""
-    try:
-        require_regular(part)
-        # Buffered, so that a large row group is not read at once.
-        with pq.ParquetFile(part, buffer_size=_READ_BUFFER, pre_buffer=False) as file:
-            yield file
-    except DataError:
-        raise
-    except _DAMAGED as error:
-        raise DataError(f"{part}: cannot be read as Parquet ({error}); was it copied whole?") from error
+    return sorted(parts, key=lambda part: natural_order(part.name))
 
 
 def _chosen_columns(path: Path, file: pq.ParquetFile, schema: pa.Schema, options: Options) -> Columns:
     """Return the columns that the options select; by default all but the index of a data frame."""
     names = schema.names  # a property that makes a new list each time
-    if not names:
-        raise DataError(f"{path}: has no columns; check that this is the right file")
-    name, times = Counter(names).most_common(1)[0]
-    if times > 1:
-        raise DataError(f"{path}: {times} of its columns are called {name!r}; give each a different name")
-    # A RangeIndex is described by a mapping, and has no column.
-    index = [name for name in names if name.startswith("__index_level_")]
-    index += [
-        name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)
-    ]
+    require_unique(path, names)
+    index = index_columns(schema)
     n_unnamed = leading_unnamed(names)
 
     def counts_rows(column: int) -> bool:
@@ -140,17 +109,9 @@ def _chosen_columns(path: Path, file: pq.ParquetFile, schema: pa.Schema, options
         names,
         len(names),
         options,
-        is_number=lambda column: _is_number(schema.field(column).type),
+        is_number=lambda column: is_number(schema.field(column).type),
         is_index=lambda column: column < n_unnamed or names[column] in index,
         counts_rows=counts_rows,
-    )
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    """Whether a type is numeric or boolean."""
-    types = pa.types
-    return bool(
-        types.is_decimal(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
     )
 
 
@@ -183,7 +144,7 @@ def _numpy_type(part: Path, name: str, kind: pa.DataType) -> np.dtype[Any]:
     """Return the numpy type of a column."""
     if pa.types.is_decimal(kind):
         return np.dtype(np.float64)
-    if _is_number(kind):
+    if is_number(kind):
         numpy_type: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
         return numpy_type
     raise DataError(
@@ -224,11 +185,5 @@ def _has_missing(file: pq.ParquetFile, names: Sequence[str]) -> bool:
 def _values(batch: pa.RecordBatch, names: Sequence[str], dtype: np.dtype[Any]) -> Array:
     """Return the columns of a batch as a matrix."""
     values = np.empty((batch.num_rows, len(names)), dtype)
-    for i, name in enumerate(names):
-        column = batch.column(name)
-        if pa.types.is_decimal(column.type):
-            column = column.cast(pa.float64())
-        elif pa.types.is_boolean(column.type):
-            column = column.cast(pa.uint8())  # with nulls, pyarrow would return Python objects
-        values[:, i] = column.to_numpy(zero_copy_only=False)
+    fill(values, batch, names)
     return values

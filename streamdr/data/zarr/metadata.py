@@ -64,6 +64,7 @@ class ArrayMetadata:
     feature_names: tuple[str, ...] | None
     document: Mapping[str, Any]
     """The metadata itself, without the attributes."""
+    attributes: Mapping[str, Any]
 
     @property
     def is_text(self) -> bool:
@@ -176,6 +177,7 @@ def _parse_v2(document: Mapping[str, Any], attributes: Mapping[str, Any], where:
         dims=_dims(attributes.get("_ARRAY_DIMENSIONS"), document["shape"]),
         feature_names=_feature_names(attributes),
         document=document,
+        attributes=attributes,
     )
 
 
@@ -200,6 +202,7 @@ def _parse_v3(document: Mapping[str, Any], attributes: Mapping[str, Any], where:
         dims=_dims(document.get("dimension_names"), document["shape"]),
         feature_names=_feature_names(attributes),
         document={key: value for key, value in document.items() if key != "attributes"},
+        attributes=attributes,
     )
 
 

@@ -13,9 +13,9 @@ from streamdr.core.blocks import Array, MatrixSpec, Span
 from streamdr.core.buffers import scratch
 from streamdr.core.safe_text import redact
 from streamdr.data.dtypes import not_numeric
+from streamdr.data.grid_source import GridSource
 from streamdr.data.layout import MatrixLayout, Region
 from streamdr.data.snapshot import ChunkSnapshot
-from streamdr.data.source import Source
 from streamdr.data.zarr.codec_pipeline import MissingChunkError
 from streamdr.data.zarr.codecs import shortened
 from streamdr.data.zarr.grid import Overlap
@@ -38,7 +38,7 @@ _MISSING_ADVICE = (
 COMPANION_ADVICE = "write it again, with zarr's write_empty_chunks where all of its values are the fill value"
 
 
-class ZarrSource(Source):
+class ZarrSource(GridSource):
     """A zarr array. Chunks are read one by one in the calling thread, and errors name the chunk."""
 
     private_buffers = True
@@ -68,8 +68,11 @@ class ZarrSource(Source):
         self._metadata = metadata
         self._allow_missing = allow_missing
         self._reader = chunk_reader(node, metadata, allow_missing=allow_missing)
-        piece = metadata.grid.chunk if isinstance(self._reader, WholeReader) else metadata.smallest
-        self.grain = (piece[self.layout.sample_axis], self.layout.granularity(piece)[1])
+        self.attributes = metadata.attributes
+        self.chunk_shape = metadata.grid.chunk
+        whole = isinstance(self._reader, WholeReader)
+        self.piece_shape = metadata.grid.chunk if whole else metadata.smallest
+        self.grain = (self.piece_shape[self.layout.sample_axis], self.layout.granularity(self.piece_shape)[1])
 
     @property
     def fill_value(self) -> Any:
@@ -90,13 +93,16 @@ class ZarrSource(Source):
 
     def _filled(self, matrix: Array, region: Region, part: Span) -> Array:
         """Read a region into a matrix, and return the requested columns."""
-        box = self.layout.box(matrix, region)
+        self.fill_box(region, self.layout.box(matrix, region))
+        return self.layout.trimmed(matrix, part)
+
+    def fill_box(self, region: Region, box: Array) -> None:
+        """Read a region of the array into `box`, chunk by chunk."""
         for piece in self._metadata.grid.overlaps(region):
             try:
                 self._reader.fill(piece, box[piece.target])
             except Exception as error:
                 raise self._unreadable(piece, error) from error
-        return self.layout.trimmed(matrix, part)
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
         """Return the bytes of one chunk being decoded, and of columns that are read with those requested."""

@@ -49,7 +49,7 @@ class LDAModel(AlignedArrays):
     """The mean of the class means, weighted by the priors."""
     covariance: Array = field(metadata={"dims": ("feature", "feature_too")})
     """The covariance within classes, common to all classes, after shrinkage if that was set."""
-    scalings: Array = field(metadata={"dims": ("feature", "component")})
+    scalings: Array = field(metadata={"dims": ("feature", "component"), "mapped": True})
     """The discriminants as columns. Within classes, scores have unit variance and no correlation."""
     eigenvalues: Array = field(metadata=_COMPONENT)
     """The ratio of the variance between classes to that within classes, along each discriminant."""

@@ -1,0 +1,56 @@
+"""Files that are read in place, by their suffix: HDF5 and netCDF-4, and Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamdr.errors import DataError
+
+if TYPE_CHECKING:
+    from streamdr.data.hdf5 import Hdf5File
+    from streamdr.data.parquet import ParquetSource
+
+NETCDF = (".nc", ".nc4", ".netcdf")
+HDF5 = (".h5", ".hdf5", *NETCDF)
+PARQUET = (".parquet", ".pq")
+
+
+def is_hdf5(path: Path) -> bool:
+    """Whether a file has a suffix of HDF5 or netCDF."""
+    return path.name.lower().endswith(HDF5)
+
+
+def is_netcdf(path: Path) -> bool:
+    """Whether a file has a suffix of netCDF, so that its dimensions have names."""
+    return path.name.lower().endswith(NETCDF)
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file has a suffix of Parquet."""
+    return path.name.lower().endswith(PARQUET)
+
+
+def open_hdf5(path: Path, *, allow_missing: bool = False) -> Hdf5File:
+    """Return the arrays in a file of HDF5 or netCDF-4; say what to install if h5py is not there."""
+    try:
+        from streamdr.data.hdf5 import Hdf5File
+    except ModuleNotFoundError as error:
+        raise _not_installed(path, error, "hdf5") from error
+    return Hdf5File(path, allow_missing=allow_missing)
+
+
+def open_parquet(path: Path) -> ParquetSource:
+    """Return the rows of a Parquet file; say what to install if pyarrow is not there."""
+    try:
+        from streamdr.data.parquet import ParquetSource
+    except ModuleNotFoundError as error:
+        raise _not_installed(path, error, "parquet") from error
+    return ParquetSource(path)
+
+
+def _not_installed(path: Path, error: ModuleNotFoundError, extra: str) -> DataError:
+    return DataError(
+        f"{path}: reading this kind of file needs {error.name}; "
+        f"install it with: pip install 'streamdr[{extra}]'"
+    )

@@ -1,0 +1,1 @@
+"""Labelled grids: CF conventions of arrays with dimensions and coordinates."""

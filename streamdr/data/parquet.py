@@ -1,0 +1,160 @@
+"""Parquet files as input: rows x columns of numbers, one row group after another."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamdr.core.blocks import Array, MatrixSpec, Span
+from streamdr.core.buffers import scratch
+from streamdr.data.ingest.table import listed
+from streamdr.data.parquet_file import (
+    fill,
+    index_columns,
+    is_number,
+    opened,
+    require_unique,
+    stamp,
+    wider,
+)
+from streamdr.data.snapshot import FileSnapshot
+from streamdr.data.source import SampleCoordinate, Source
+from streamdr.errors import DataError
+
+_BATCH_BYTES = 4 * 2**20
+_TIME_UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+
+
+class ParquetColumns(Source):
+    """Some columns of a Parquet file. A read decodes the row groups that it needs, in the calling thread."""
+
+    private_buffers = True
+
+    def __init__(
+        self, path: Path, metadata: pq.FileMetaData, names: Sequence[str], dtype: np.dtype[Any]
+    ) -> None:
+        lengths = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        if not sum(lengths):
+            raise DataError(f"{path}: has no rows; there is nothing to fit")
+        self.name = str(path)
+        self.spec = MatrixSpec(sum(lengths), len(names), dtype)
+        # Row groups of other lengths are read as well: a block takes parts of two of them.
+        self.chunks = self.grain = (next(length for length in lengths if length), 1)
+        self._path, self._columns = path, list(names)
+        self._starts = np.concatenate([[0], np.cumsum(lengths)]).tolist()
+        self._group_bytes = max(metadata.row_group(i).total_byte_size for i in range(len(lengths)))
+        self._stamp = stamp(path)
+        self._metadata: pq.FileMetaData | None = metadata
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_metadata": None}  # a worker reads it again
+
+    def read(self, rows: Span, cols: Span) -> Array:
+        """Return the region."""
+        return self._filled(np.empty((len(rows), len(cols)), self.spec.dtype), rows, cols)
+
+    def read_scratch(self, rows: Span, cols: Span) -> Array:
+        """Return the region, in memory that this thread's next call overwrites."""
+        return self._filled(scratch("region", (len(rows), len(cols)), self.spec.dtype), rows, cols)
+
+    def _filled(self, values: Array, rows: Span, cols: Span) -> Array:
+        """Read a region into memory, in batches of each row group."""
+        names = self._columns[cols.slice]
+        batch_rows = max(1, _BATCH_BYTES // (len(names) * self.spec.dtype.itemsize))
+        with opened(self._path, self._metadata) as file:
+            self._require_unchanged(file)
+            group = bisect_right(self._starts, rows.start) - 1
+            done = rows.start
+            while done < rows.stop:
+                at = self._starts[group]
+                for batch in file.iter_batches(
+                    batch_rows, row_groups=[group], columns=names, use_threads=False
+                ):
+                    first, last = max(done - at, 0), min(rows.stop - at, batch.num_rows)
+                    if first < last:
+                        self._fill(values[done - rows.start :][: last - first], batch[first:last], names)
+                        done += last - first
+                    at += batch.num_rows
+                    if done == rows.stop:
+                        break
+                group += 1
+                if done < min(rows.stop, self._starts[group]):
+                    raise DataError(f"{self.name}: row group {group - 1} has fewer rows than the file says")
+        return values
+
+    def _fill(self, target: Array, batch: pa.RecordBatch, names: Sequence[str]) -> None:
+        fill(target, batch, names)
+
+    def _require_unchanged(self, file: pq.ParquetFile) -> None:
+        """Raise an error if the file was replaced: its row groups would be elsewhere."""
+        if stamp(self._path) != self._stamp:
+            raise DataError(
+                f"{self.name}: has changed since it was opened; run again when nothing writes to it"
+            )
+        self._metadata = file.metadata
+
+    def overhead(self, n_rows: int, n_cols: int) -> int:
+        """Return the bytes of a row group that is decoded, and of a batch as it is converted."""
+        group: int = self._group_bytes * n_cols // self.spec.n_cols
+        return super().overhead(n_rows, n_cols) + group + 2 * _BATCH_BYTES
+
+    def _snapshot(self) -> FileSnapshot:
+        """Return a digest of the path, size and modification time of the file."""
+        meaning = f"{self._columns} {self.spec.dtype.str} {self._starts}"
+        return FileSnapshot.of(self._path, self.name, meaning, lambda: None)
+
+
+class ParquetSource(ParquetColumns):
+    """All columns of a Parquet file of numbers. Times that are its index are the coordinate of its rows."""
+
+    def __init__(self, path: Path) -> None:
+        with opened(path) as file:
+            schema, metadata = file.schema_arrow, file.metadata
+        require_unique(path, schema.names)
+        index = index_columns(schema)
+        names = [name for name in schema.names if name not in index]
+        others = [name for name in names if not is_number(schema.field(name).type)]
+        if others:
+            raise DataError(
+                f"{path}: the column{'s' if len(others) > 1 else ''} {listed(others)} hold"
+                f"{'' if len(others) > 1 else 's'} something else than numbers; leave such columns out, or "
+                f"convert the file with `streamdr ingest {path} DEST.zarr --numeric-only`"
+            )
+        if not names:
+            raise DataError(f"{path}: has no column of numbers besides its index; there is nothing to fit")
+        super().__init__(path, metadata, names, wider([schema.field(name).type for name in names]))
+        self.feature_names = tuple(names)
+        times = [name for name in index if pa.types.is_temporal(schema.field(name).type)]
+        if len(index) == 1 and times and (units := _units(schema.field(times[0]).type)) is not None:
+            name = "time" if times[0].startswith("__index_level_") else times[0]
+            self.sample_dims = (name,)
+            attributes = {"units": f"{units} since 1970-01-01", "calendar": "proleptic_gregorian"}
+            self.sample_coords = (SampleCoordinate(name, _Times(path, metadata, times, name), attributes),)
+
+
+class _Times(ParquetColumns):
+    """A column of times, as integers."""
+
+    def __init__(self, path: Path, metadata: pq.FileMetaData, names: Sequence[str], name: str) -> None:
+        super().__init__(path, metadata, names, np.dtype(np.int64))
+        self.name = f"{path}, column {name!r}"
+
+    def _fill(self, target: Array, batch: pa.RecordBatch, names: Sequence[str]) -> None:
+        column = batch.column(names[0])
+        if column.null_count:
+            raise DataError(f"{self.name}: a time is missing; give each row one, or leave such rows out")
+        kind = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
+        target[:, 0] = column.cast(kind).to_numpy()
+
+
+def _units(kind: pa.DataType) -> str | None:
+    """Return the units of times since 1970, or None for durations and times of day."""
+    if pa.types.is_date(kind):
+        return "days" if pa.types.is_date32(kind) else "milliseconds"
+    return _TIME_UNITS[kind.unit] if pa.types.is_timestamp(kind) else None
