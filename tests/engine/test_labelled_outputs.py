@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import xarray
 import zarr
 from distributed import Client, LocalCluster
 from fits import StopAfter, bits
-from grids import AREA, LAND, LAT, LON, open_grid, sst, write_grid
+from grids import AREA, LAND, LAT, LON, labelled, open_grid, sst, write_grid
 
 from streamdr import store
 from streamdr.core.axes import FeatureAxes, named_features
@@ -23,9 +24,13 @@ from streamdr.core.method import Method
 from streamdr.core.row_outputs import ROW_OUTPUTS, RowKind
 from streamdr.data import open_source
 from streamdr.data.in_memory import ArraySource
+from streamdr.data.labels import LabelColumnSource
+from streamdr.data.missing_values import MissingValuesSource
 from streamdr.data.source import SampleCoordinate, Source
 from streamdr.engine import coordinates, fitting, planner
 from streamdr.errors import DataError, Interrupted
+from streamdr.methods import METHODS
+from streamdr.methods.lda import LDA
 from streamdr.methods.pca import PCA
 from streamdr.methods.ppca import PPCA
 from streamdr.store.local import LocalBackend
@@ -224,6 +229,28 @@ def test_a_coordinate_of_another_length_is_an_error(grid, tmp_path):
     with pytest.raises(DataError, match=r"t\.zarr: has 299 values of the coordinate 'time' for 300 samples"):
         write(tmp_path / "z.zarr", fitted, source, "embedding")
     assert not (tmp_path / "z.zarr").exists()
+
+
+def test_sources_around_a_labelled_one_keep_its_coordinates(tmp_path):
+    values = np.nan_to_num(sst(ROWS), nan=-9)
+    around = MissingValuesSource(labelled(open_source(values)), missing_value=np.float32(-9))
+    write(tmp_path / "z.zarr", fit(PPCA(2, max_iter=5), around), around, "imputed")
+    maps = opened(tmp_path / "z.zarr").imputed
+    assert (maps.dims, maps.attrs["units"]) == (("time", "lat", "lon"), "K")
+    np.testing.assert_array_equal(np.isnan(maps[0]), LAND)
+
+    table = labelled(open_source(sst(ROWS)[:, SEA]))
+    table.axes, table.labels = None, open_source(np.arange(ROWS)[:, None] % 3)
+    table.spec = replace(table.spec, labels=np.dtype("i8"))
+    selected = fit(METHODS["select_f_score"](k=2), table)
+    write(tmp_path / "selected.zarr", selected, table.unlabelled(), "embedding")
+    np.testing.assert_array_equal(opened(tmp_path / "selected.zarr").time, TIMES)
+
+    rows = labelled(open_source(np.column_stack([sst(ROWS)[:, SEA][:, :4], np.arange(ROWS) % 3])))
+    rows.axes = None
+    classes = LabelColumnSource(rows, 4)
+    write(tmp_path / "predicted.zarr", fit(LDA(1), classes), classes, "predicted")
+    np.testing.assert_array_equal(opened(tmp_path / "predicted.zarr").predicted.time, TIMES)
 
 
 # Memory
