@@ -15,12 +15,14 @@ import zarr
 from distributed import Client, LocalCluster
 from fits import StopAfter, bits
 from grids import AREA, LAND, LAT, LON, labelled, open_grid, sst, write_grid
+from zarr.storage import ObjectStore
 
 from streamdr import store
+from streamdr.core.addresses import Location, parse_location
 from streamdr.core.axes import FeatureAxes, named_features
 from streamdr.core.blocks import Span
 from streamdr.core.execution import Execution
-from streamdr.core.method import Method
+from streamdr.core.method import Method, in_memory
 from streamdr.core.row_outputs import ROW_OUTPUTS, RowKind
 from streamdr.data import open_source
 from streamdr.data.in_memory import ArraySource
@@ -49,7 +51,7 @@ THREADS = {
 
 
 def write(
-    place: Path, fitted: fitting.Fitted, source: Source, kind: RowKind, **given: Any
+    place: Location, fitted: fitting.Fitted, source: Source, kind: RowKind, **given: Any
 ) -> fitting.Transformed:
     execution = given.pop("execution", Execution(workers=2))
     return fitting.transform(
@@ -87,6 +89,22 @@ def test_an_embedding_has_the_times_of_its_rows(grid, tmp_path):
     assert dataset.embedding.attrs == {}, "scores have no units"
     one = dataset.embedding.sel(time="2000-01-02T06", component=1)
     assert one.item() == store.open_embedding(tmp_path / "z.zarr")[5, 1]
+
+
+def test_outputs_in_a_bucket_have_their_coordinates(grid, bucket):
+    fitted = fit(PCA(2), open_grid(grid))
+    places = {kind: parse_location(f"{bucket.url}/{kind}.zarr") for kind in ("embedding", "denoised")}
+    for kind, place in places.items():
+        write(place, fitted, open_grid(grid), kind)
+        dataset = xarray.open_zarr(ObjectStore(bucket.below(f"{kind}.zarr"), read_only=True)).load()
+        np.testing.assert_array_equal(dataset.time, TIMES)
+        np.testing.assert_array_equal(dataset[kind], store.open_rows(place, kind)[:])
+    np.testing.assert_array_equal(dataset.lat, LAT)
+    place = places["embedding"]
+    kept = fitting.Kept(place, ROWS, store.open_embedding(place).chunks[0])
+    again = write(place, fitted, open_grid(grid), "embedding", kept=kept, overwrite=True)
+    assert again.bytes_read == 0
+    assert store.open_backend(place).open_coordinates("embedding").keys() == {"time", "season", "level"}
 
 
 def test_samples_along_two_dimensions_have_both_as_coordinates(grid, tmp_path):
@@ -275,6 +293,22 @@ def test_coordinates_of_samples_are_read_and_written_in_chunks(grid, tmp_path, m
     write(tmp_path / "z.zarr", fit(PCA(2), source), source, "embedding")
     assert time.asked == list(Span(0, ROWS).split(64))
     np.testing.assert_array_equal(opened(tmp_path / "z.zarr").time, np.arange(ROWS))
+
+
+@pytest.mark.parametrize(("stored", "together"), [(1, 64), (30, 60), (100, 100), (300, 300), (2000, 64)])
+def test_whole_chunks_of_a_coordinate_are_read_unless_they_are_large(tmp_path, monkeypatch, stored, together):
+    monkeypatch.setattr(coordinates, "_CHUNK_BYTES", 8 * 64)
+    time = zarr.create_array(tmp_path / "time", shape=(2100,), chunks=(stored,), dtype="i8")
+    time[...] = np.arange(2100)
+    source = open_source(np.zeros((2100, 2)))
+    source.sample_dims = ("time",)
+    source.sample_coords = (SampleCoordinate("time", open_source(time)),)
+    frame = coordinates.row_frame(
+        KINDS["embedding"].of(in_memory(PCA(1, solver="covariance"), np.eye(2))), source
+    )
+    (coordinate,) = frame.coordinates
+    assert coordinate.layout.chunks == (together,)
+    np.testing.assert_array_equal(coordinate.read(Span(50, 70)), np.arange(50, 70))
 
 
 # Resuming, and rows that are kept
