@@ -29,6 +29,7 @@ from streamdr.data.lazy_arrays import DaskSource
 from streamdr.data.missing_values import MissingValuesSource, layout_of, stored_value
 from streamdr.data.source import Source
 from streamdr.data.text_labels import TextArray, TextStore
+from streamdr.data.zarr.icechunk_node import repository_at
 from streamdr.data.zarr.locate import locate
 from streamdr.data.zarr.objects import ObjectNode, node_at
 from streamdr.data.zarr.source import COMPANION_ADVICE, ZarrSource
@@ -306,6 +307,8 @@ def _zarr_node(data: Any, key: str) -> Node | None:
         return node_at(data, key)
     if not isinstance(data, Path):
         return None
+    if (repository := repository_at(data, key)) is not None:
+        return repository
     if data.is_dir():
         return Directory(data, str(data))
     require_exists(data, key)
