@@ -212,13 +212,14 @@ def plot(
         typer.Option(metavar="STORE", help="contours, scores: one number per row, shown by colour."),
     ] = None,
     embedding: Annotated[
-        str | None, typer.Option(metavar="STORE", help="scores: the embedding that the model wrote.")
+        str | None, typer.Option(metavar="STORE", help="scores, series: the embedding that the model wrote.")
     ] = None,
     as_json: Json = False,
 ) -> int:
     """Draw a plot of a model.
 
-    Contours are lines of equal score over two features, in one panel per component.
+    Contours are lines of equal score over two features, in one panel per component. Maps show components over
+    the coordinates of the features, and series show scores over time.
     """
 
     def work(channel: Channel) -> PlotReport:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from streamdr.config.problems import KeyPath, Problem, SourcePosition
 from streamdr.config.wording import did_you_mean, nearest, show
 from streamdr.config.yaml_source import Parsed
-from streamdr.core.addresses import RedactedAddress, expand_variables, is_pattern, is_remote, parse_location
+from streamdr.core.addresses import RedactedAddress, expand_variables, is_remote, parse_location
 from streamdr.core.byte_sizes import SIZE, parse_bytes
 from streamdr.core.cluster_arguments import MOST_LOCAL_WORKERS
 from streamdr.core.execution import TLS, Cluster, require_consistent_scheduler, require_private
@@ -19,6 +19,7 @@ from streamdr.core.method import Method
 from streamdr.core.row_outputs import ROW_OUTPUTS
 from streamdr.data.examples.datasets import Example
 from streamdr.data.examples.synthetic import Synthetic
+from streamdr.data.expanding import is_several
 from streamdr.errors import ConfigError, ParameterError
 
 SECTIONS = ("input", "method", "output", "execution")
@@ -140,7 +141,7 @@ class Input:
         for name, made in (("synthetic", self.synthetic), ("example", self.example)):
             if made is None:
                 continue
-            if not isinstance(self.path, str) or is_remote(self.path) or is_pattern(self.path):
+            if not isinstance(self.path, str) or is_remote(self.path) or is_several(self.path):
                 raise ParameterError(name, "is one store on this machine; give input.path one local path")
         if self.labels is not None and self.label_column is not None:
             raise ParameterError(

@@ -145,17 +145,6 @@ def is_remote(text: str) -> bool:
     return _scheme(text) not in (None, "file")
 
 
-def is_pattern(text: str) -> bool:
-    """Whether a text may stand for several paths or addresses, as `era5_*.zarr` does.
-
-    Examples
-    --------
-    >>> is_pattern("era5_*.zarr"), is_pattern("s3://bucket/era5.zarr?region=eu-1")
-    (True, False)
-    """
-    return "*" in text.partition("?")[0] if is_remote(text) else any(mark in text for mark in "*?[")
-
-
 def _scheme(text: str) -> str | None:
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", text)
     return None if match is None else match[1].lower()

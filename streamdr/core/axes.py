@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -11,6 +11,17 @@ from typing import Any
 import numpy as np
 
 from streamdr.core.blocks import Array
+
+_ENCODING = frozenset(
+    {"_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned", "dtype", "coordinates"}
+    | {"valid_min", "valid_max", "valid_range", "actual_range"}
+)
+"""The CF attributes that hold for values as they are stored, and not for other values in the same units."""
+
+
+def is_array_name(name: str) -> bool:
+    """Return whether a coordinate of this name can be stored: the name is that of a folder everywhere."""
+    return name.isidentifier() and name.isascii()
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +44,15 @@ class Coordinate:
     dims: tuple[str, ...]
     values: Array
     attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def named_features(dim: str, names: Sequence[str] | None) -> tuple[Coordinate, ...]:
+    """Return the names of features as the coordinate of their dimension, if they are valid text."""
+    try:
+        "".join(names or ()).encode()
+    except UnicodeEncodeError:  # half a character, as in a damaged file
+        return ()
+    return () if names is None else (Coordinate(dim, (dim,), np.array(names, dtype=np.str_)),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +89,11 @@ class FeatureAxes:
     weighted: bool = False
     min_observed: float | None = None
     balanced: bool = False
+
+    @property
+    def data_attributes(self) -> dict[str, Any]:
+        """The attributes of the variable that other values in its units have too, such as its units."""
+        return {name: value for name, value in self.attributes.items() if name not in _ENCODING}
 
     @property
     def n_features(self) -> int:

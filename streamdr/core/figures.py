@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamdr.core.files import read_regular
+from streamdr.core.safe_text import one_line
 from streamdr.errors import StoreError
 
 if TYPE_CHECKING:
@@ -32,6 +33,12 @@ def new_figure(size: tuple[float, float] = SIZE) -> Figure:
     except ImportError as error:
         raise ImportError("plots need matplotlib: pip install 'streamdr[plots]'") from error
     return NotebookFigure(size)
+
+
+def leave_margins(figure: Figure) -> None:
+    """Leave room between the heading of a figure and the titles in it, and beside the last labels."""
+    engine: Any = figure.get_layout_engine()
+    engine.set(w_pad=0.08, h_pad=0.07)
 
 
 def save(figure: Figure, path: Path | str | None) -> None:
@@ -107,10 +114,21 @@ def draw_cumulative(axes: Any, ratio: Any) -> None:
 
 
 def plain(text: Any) -> str:
-    """Text from the data with dollar signs escaped: matplotlib would typeset it as mathematics."""
-    return str(text).replace("$", r"\$")
+    """Text from the data on one line, with dollar signs escaped: matplotlib would typeset mathematics."""
+    return one_line(str(text)).replace("$", r"\$")
+
+
+def shortened(text: Any, most: int = 40) -> str:
+    """Text from the data on one line, as long as a picture has room for."""
+    shown = one_line(str(text))
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 def count(number: int, noun: str) -> str:
     """A number with a noun, in the plural unless it is 1."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def percent(share: float) -> str:
+    """A share in percent, with digits for a very small one."""
+    return f"{100 * share:.1f} %" if share >= 0.0005 or share <= 0 else f"{100 * share:.1g} %"

@@ -26,6 +26,7 @@ class ColumnSubset(Source):
         self.grain = (whole.grain[0], 1)
         if whole.feature_names is not None:
             self.feature_names = tuple(whole.feature_names[column] for column in columns)
+        self.sample_dims, self.sample_coords = whole.sample_dims, whole.sample_coords
         self._whole = whole
         self._columns = np.asarray(columns)
         self._groups = self._by_chunk(whole.chunks[1])

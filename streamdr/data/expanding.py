@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any, TypeGuard
 
 from streamdr.core.addresses import Address, Location, parse_location
 from streamdr.data.ordering import natural_order
@@ -16,6 +17,12 @@ from streamdr.store.remote import RemoteError, open_objects
 
 _ADVICE = "check the pattern"
 _HAS_PATTERN = re.compile(r"[*?\[]")
+
+
+def is_path_list(data: Any) -> TypeGuard[Sequence[str]]:
+    """Whether data is a list of paths, and not of rows."""
+    is_list = isinstance(data, list | tuple) and len(data) > 0
+    return is_list and all(isinstance(place, str | Path | Address) for place in data)
 
 
 def is_several(paths: str | Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamdr.core.axes import FeatureAxes
+from streamdr.core.axes import FeatureAxes, named_features
 from streamdr.core.blocks import Array
 from streamdr.core.method import Method
 from streamdr.data.feature_subset import FeatureSubset, unobserved_features
@@ -22,7 +22,8 @@ def axes_of(source: Source) -> FeatureAxes:
     plain = ("feature",) if len(shape) == 1 else tuple(f"axis_{axis + 1}" for axis in range(len(shape)))
     names = (source.dims or (None, *plain))[1:]
     dims = tuple(name or other for name, other in zip(names, plain, strict=True))
-    return FeatureAxes(dims if len(set(dims)) == len(dims) else plain, shape)
+    dims = dims if len(set(dims)) == len(dims) else plain
+    return FeatureAxes(dims, shape, named_features(dims[0], source.feature_names) if len(dims) == 1 else ())
 
 
 def features_for(method: Method, source: Source) -> Source:

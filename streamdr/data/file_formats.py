@@ -11,13 +11,19 @@ if TYPE_CHECKING:
     from streamdr.data.hdf5 import Hdf5File
     from streamdr.data.parquet import ParquetSource
 
-HDF5 = (".h5", ".hdf5", ".nc", ".nc4", ".netcdf")
+NETCDF = (".nc", ".nc4", ".netcdf")
+HDF5 = (".h5", ".hdf5", *NETCDF)
 PARQUET = (".parquet", ".pq")
 
 
 def is_hdf5(path: Path) -> bool:
     """Whether a file has a suffix of HDF5 or netCDF."""
     return path.name.lower().endswith(HDF5)
+
+
+def is_netcdf(path: Path) -> bool:
+    """Whether a file has a suffix of netCDF, so that its dimensions have names."""
+    return path.name.lower().endswith(NETCDF)
 
 
 def is_parquet(path: Path) -> bool:

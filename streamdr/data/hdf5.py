@@ -25,6 +25,7 @@ from streamdr.data.hdf5_file import (
     opened,
     require_values_within,
 )
+from streamdr.data.labelled.container import Container
 from streamdr.data.layout import MatrixLayout, Region
 from streamdr.data.snapshot import FileSnapshot
 from streamdr.data.text_labels import TextArray
@@ -37,7 +38,7 @@ _SLAB_BYTES = 4 << 20
 _MAX_TEXT_BYTES = 256 << 20
 
 
-class Hdf5File:
+class Hdf5File(Container):
     """A file of named arrays with named dimensions. It is open only while something is read of it.
 
     Parameters
@@ -94,6 +95,10 @@ class Hdf5File:
         return Hdf5Source(
             self._path, self._array(name), sample_axis=sample_axis, allow_missing=self._allow_missing
         )
+
+    def open_coordinate(self, name: str) -> Hdf5Source:
+        """Open a coordinate of numbers. Chunks of the fill value may not be written."""
+        return Hdf5Source(self._path, self._array(name), sample_axis=0, allow_missing=True)
 
     def open_text(self, name: str) -> TextArray:
         """Open a one-dimensional array of text. It is read completely."""

@@ -58,7 +58,7 @@ class LabelColumnSource(Source):
         self.chunks = (base.chunks[0], min(base.chunks[1], self.spec.n_cols))
         self.grain = base.grain
         self.sample_shape = (self.spec.n_cols,)
-        self.part_ends = base.part_ends
+        self.take_samples(base)
         self.weights = base.weights
         self.private_buffers = True
         if base.feature_names is not None:

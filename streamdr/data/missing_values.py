@@ -40,7 +40,6 @@ class MissingValuesSource(Source):
         self.chunks = base.chunks
         self.grain = base.grain
         self.take_labels(base)
-        self.part_ends = base.part_ends
         self.weights = base.weights
         self.mask = mask
         self.missing_value = missing_value

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import zarr
@@ -16,17 +16,22 @@ from zarr.storage import LocalStore, ObjectStore
 from streamdr.core.addresses import Address, Location, parse_location
 from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array, Span
+from streamdr.data.concatenated import ConcatenatedSource
+from streamdr.data.expanding import expand, is_path_list, is_several, several_name
 from streamdr.data.features import axes_of
+from streamdr.data.file_formats import is_hdf5, is_netcdf, is_parquet, open_hdf5, open_parquet
 from streamdr.data.frames import is_frame, is_lazy_frame, is_of, named_values, single_matrix
 from streamdr.data.in_memory import ArraySource, MappedSource, open_npy
 from streamdr.data.labelled.container import Container, XarrayDataset, ZarrGroup
 from streamdr.data.labelled.opening import VARIABLE, Labelled, features_beside, open_labelled
+from streamdr.data.labelled.selection import EmptySelectionError
 from streamdr.data.labelled.weights import COSLAT, along_dims, checked_weights, latitude_weights
 from streamdr.data.labelled.weights import KEY as WEIGHTS_KEY
 from streamdr.data.labels import LabelColumnSource, require_one_per_row
 from streamdr.data.layout import MatrixLayout
 from streamdr.data.lazy_arrays import DaskSource
 from streamdr.data.missing_values import MissingValuesSource, layout_of, stored_value
+from streamdr.data.ordering import ordered
 from streamdr.data.source import Source
 from streamdr.data.text_labels import TextArray, TextStore
 from streamdr.data.zarr.icechunk_node import repository_at
@@ -173,7 +178,32 @@ class _How:
 def _open_all(data: Any, how: _How) -> Source:
     """Open one store, or several as one."""
     how.require_consistent()
-    return _open_one(data, how)
+    if not _is_several(data):
+        if how.order_by is not None:
+            raise ParameterError("order_by", "is for several stores, and this is one; leave it out")
+        return _open_one(data, how)
+    parts, empty = [], None
+    for place in expand(data):
+        try:
+            parts.append(_open_one(place, how))
+        except EmptySelectionError as error:  # such as the years before the first that is selected
+            empty = error
+    if not parts and empty is not None:
+        raise empty
+    name = several_name(data)
+    return (
+        parts[0] if len(parts) == 1 == len(data) else ConcatenatedSource(ordered(parts, how.order_by), name)
+    )
+
+
+def _is_several(data: Any) -> TypeGuard[str | Sequence[str]]:
+    """Whether data is a pattern, or a list of paths."""
+    return is_path_list(data) or (isinstance(data, str | Path) and is_several(str(data)))
+
+
+def _first_place(data: Any) -> Any:
+    """Return data, or the first of several stores."""
+    return expand(data)[0] if _is_several(data) else data
 
 
 def _open_one(data: Any, how: _How) -> Source:
@@ -190,10 +220,14 @@ def _container(data: Any, how: _How) -> Container | None:
         return XarrayDataset.of(data)
     if is_of(data, "xarray", "Dataset") and (how.is_labelled or len(data.data_vars) == 1):
         return XarrayDataset.of(data)
-    if not how.is_labelled:
-        return None
     data = parse_location(data) if isinstance(data, str) else data
-    node = _zarr_node(data, "path")
+    if not how.is_labelled and not (isinstance(data, Path) and is_netcdf(data)):
+        return None
+    if isinstance(data, Path) and is_hdf5(data):
+        require_exists(data, "path")
+        return open_hdf5(data, allow_missing=how.allow_missing)
+    parquet = isinstance(data, Path) and is_parquet(data)
+    node = None if parquet else _zarr_node(data, "path")
     if node is None:
         raise InputError(
             "variable",
@@ -244,7 +278,7 @@ def _feature_weights(given: Any, axes: FeatureAxes, source: Source, data: Any, h
             raise ParameterError(WEIGHTS_KEY, f"weights of shape {given.shape} for features of {axes.shape}")
         return checked_weights(along_dims(np.asarray(given.values), dims, axes), axes, WEIGHTS_KEY)
     if isinstance(given, str):
-        container = _container(data, how)
+        container = _container(_first_place(data), how)
         if container is not None and given in container.names():
             return checked_weights(features_beside(container, how.labelled, given, axes), axes, given)
     if isinstance(given, str | os.PathLike | Address):
@@ -260,6 +294,14 @@ def _open(
     """Open data without mask, weights and labels."""
     data = single_matrix(parse_location(data) if isinstance(data, str) else data)
     key = _KEYS.get(name, name)
+    if isinstance(data, Path) and not data.is_dir() and (is_hdf5(data) or is_parquet(data)):
+        require_exists(data, key)
+        if is_hdf5(data):
+            file = open_hdf5(data, allow_missing=allow_missing)
+            return file.open(file.only(array), sample_axis)
+        if array is not None:
+            raise InputError("array", f"{data}: a table has no arrays; leave array out")
+        return open_parquet(data)
     node = _zarr_node(data, key)
     if node is not None:
         found = locate(node, array, key)

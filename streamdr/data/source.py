@@ -77,10 +77,16 @@ class Source(ABC):
     private_buffers: bool = False
     """Whether the caller of `read_scratch` may overwrite the result: nothing else refers to it."""
 
+    def take_samples(self, other: Source) -> None:
+        """Take over the dimensions and coordinates of the rows of a source with the same rows."""
+        self.sample_dims, self.sample_coords = other.sample_dims, other.sample_coords
+        self.part_ends = other.part_ends
+
     def take_labels(self, other: Source) -> None:
         """Take over the dimensions and coordinates of a source with the same rows and features."""
+        self.take_samples(other)
         self.feature_names, self.sample_shape, self.dims = other.feature_names, other.sample_shape, other.dims
-        self.axes, self.sample_dims, self.sample_coords = other.axes, other.sample_dims, other.sample_coords
+        self.axes = other.axes
 
     @property
     def identity(self) -> str:

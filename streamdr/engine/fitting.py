@@ -27,6 +27,7 @@ from streamdr.data.feature_subset import FeatureSubset
 from streamdr.data.features import features_for
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
+from streamdr.engine.coordinates import row_frame, sample_shape
 from streamdr.engine.executors import Recovery, Threads, open_executor
 from streamdr.engine.ledger import Ledger
 from streamdr.engine.planner import (
@@ -36,6 +37,7 @@ from streamdr.engine.planner import (
     plan,
     plan_transform,
     share_one_arena,
+    stored_type,
     view_and_source,
 )
 from streamdr.engine.runner import Advance, Runner, in_order
@@ -306,7 +308,7 @@ def transform(
     output = open_backend(target)
     require_features(model, source, axes)
     view, source = view_and_source(model, source, kind, axes)
-    stored = view.stored(dtype, source.spec)
+    stored = stored_type(view, source, dtype)
     give_back()
     share_one_arena()
     chunk_rows = None if kept is None else kept.chunk_rows
@@ -318,18 +320,20 @@ def transform(
     row_bytes = view.n_outputs * stored.itemsize
     output.require_space(source.spec.n_rows * row_bytes)
     fingerprint = seen.digest(source.spec.n_rows)
-    shape, dims = view.frame(source.spec.n_rows, source.sample_shape, source.dims)
+    frame = row_frame(view, source)
     identity = repr((kind.name, sorted(attributes.items()), fingerprint, stored.str, chosen.chunk_rows, kept))
     key = hashlib.sha256(identity.encode()).hexdigest()[:32]
     with output.stage(kind=kind.name, overwrite=overwrite, key=key, fence=fence) as staging:
         staged = open_backend(staging.path)
         staged.create_rows(
             kind.name,
-            shape=shape,
-            dims=dims,
+            shape=frame.shape,
+            dims=frame.dims,
             dtype=stored,
             chunk_rows=chosen.chunk_rows,
             attributes={**attributes, "input_fingerprint": fingerprint},
+            array_attributes=frame.attributes,
+            coordinates=frame.coordinates,
         )
         if kept is not None:
             staged.adopt_rows(kept.path, kept.rows, kind.name)
@@ -341,6 +345,8 @@ def transform(
                 written = recovery.retry(write)
             else:
                 written = _write_by_columns(view, runner, staged, chosen, stored)
+        for coordinate in frame.coordinates:
+            staged.write_coordinate(coordinate)
         if source.fingerprint() != fingerprint:
             raise DataError(
                 f"{source.name}: changed while it was being read; run again when nothing writes to it"
@@ -492,7 +498,7 @@ def _project(
                 f"{dtype}: are these rows like those that the model was fitted to?"
             )
         count(len(span))
-    staged.write_rows(start, view.shaped(rows, source.sample_shape), view.kind.name)
+    staged.write_rows(start, view.shaped(rows, sample_shape(source)), view.kind.name)
 
 
 def _write_by_columns(

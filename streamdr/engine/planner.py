@@ -158,7 +158,7 @@ def foresee_transform(
     plans = []
     for model in method.outlines(source.spec):
         view, seen = view_and_source(model, source, kind)
-        output = view.stored(dtype, seen.spec)
+        output = stored_type(view, seen, dtype)
         try:
             plans.append(plan_transform(view, seen, execution, output, process_bytes=held))
         except MemoryLimitError as refusal:
@@ -179,6 +179,12 @@ def view_and_source(
     if isinstance(source, FeatureSubset):
         return kind.of(model, source.axes), source
     return kind.of(model, axes), for_model(source, axes)
+
+
+def stored_type(view: RowView, source: Source, requested: str | None) -> np.dtype[Any]:
+    """Return the type of an output that is written: by default that of the input before it is weighted."""
+    whole = source.whole if isinstance(source, FeatureSubset) else source
+    return view.stored(requested, whole.spec)
 
 
 def _advised(peak: int) -> int:

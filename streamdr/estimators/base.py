@@ -33,6 +33,7 @@ from streamdr.core.blocks import Array, Span, working_dtype
 from streamdr.core.execution import current
 from streamdr.core.method import Method, OnlineFit, Supervised
 from streamdr.data import Source, open_source
+from streamdr.data.expanding import is_path_list
 from streamdr.data.features import features_for, for_model
 from streamdr.data.frames import is_frame, require_numbers, single_matrix
 from streamdr.data.in_memory import ArraySource
@@ -40,6 +41,7 @@ from streamdr.data.labelled.opening import UNLABELLED, Labelled
 from streamdr.engine import fitting
 from streamdr.errors import InputError, ParameterError
 from streamdr.estimators.capabilities import KEPT_BYTES
+from streamdr.estimators.datasets import dataset_of
 from streamdr.estimators.fitted import fitted_attributes
 from streamdr.estimators.labelled import is_labelled
 from streamdr.estimators.lazy import RowMap, is_streamed, mapped
@@ -222,8 +224,52 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             input_fingerprint="",
             n_rows=self.n_rows_,
             axes=self._axes,
+            extra=self._recorded,
             overwrite=overwrite,
         )
+
+    def to_xarray(self) -> Any:
+        """Return the fitted model as an xarray Dataset.
+
+        It holds the arrays of the model under their dimensions, and its scalars and parameters as attributes.
+        Arrays of features have the dimensions and coordinates of the features, with NaN where a feature was
+        left out. The names of features in a table are the coordinate `feature`. A saved model is opened by
+        `xarray.open_zarr` with the same arrays.
+
+        Returns
+        -------
+        dataset : xarray.Dataset
+            A copy of the model.
+
+        Raises
+        ------
+        ImportError
+            If xarray is not installed.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> dataset = streamdr.PCA(2).fit(X).to_xarray()
+        >>> dataset.components.sel(component=0).dims, dataset.attrs["method"]
+        (('feature',), 'pca')
+        """
+        check_is_fitted(self)
+        names = vars(self).get("feature_names_in_")
+        return dataset_of(
+            self.model_,
+            method=self._method_class.name,
+            parameters=self.get_params(deep=False),
+            n_rows=self.n_rows_,
+            feature_names=None if names is None else [str(name) for name in names],
+            axes=self._axes,
+        )
+
+    @property
+    def _recorded(self) -> dict[str, Any]:
+        """What is saved with the model: how labelled rows are opened."""
+        how: Labelled = vars(self).get("_labelled", UNLABELLED)
+        return {"labelled": how.record} if how.record else {}
 
     @property
     def n_samples_seen_(self) -> int:
@@ -396,7 +442,11 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _how(self, X: Any) -> Labelled:
         """Return how the fit opened labelled data, for data that may be labelled."""
         how: Labelled = vars(self).get("_labelled", UNLABELLED)
-        return how if isinstance(X, str | os.PathLike | Address) or is_labelled(X) else UNLABELLED
+        return (
+            how
+            if isinstance(X, str | os.PathLike | Address) or is_path_list(X) or is_labelled(X)
+            else UNLABELLED
+        )
 
     def _source(
         self, X: Any, y: Any, sample_weight: Any, *, first: bool, features: Mapping[str, Any] | None = None

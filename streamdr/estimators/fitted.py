@@ -17,6 +17,8 @@ model_ : Model
     The fitted model: an immutable dataclass, whose fields are the attributes here.
 n_features_in_ : int
     The number of features in `fit`.
+feature_axes_ : FeatureAxes or None
+    The axes of the features, if they are labelled, weighted, or some of them were left out.
 feature_names_in_ : ndarray of str
     The names of the features, if the input has names for all of them.
 n_samples_seen_ : int

@@ -13,6 +13,7 @@ from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array, MatrixSpec, Span, working_dtype
 from streamdr.data import Source, open_source
 from streamdr.data.column_subset import ColumnSubset
+from streamdr.data.expanding import is_path_list
 from streamdr.data.frames import is_lazy_frame, named_values, single_matrix
 from streamdr.data.in_memory import ArraySource
 from streamdr.data.labelled.opening import UNLABELLED, Labelled
@@ -25,7 +26,7 @@ RowMap = Callable[[Array], Array]
 
 def is_streamed(data: Any) -> bool:
     """Whether data is read block by block: everything except numpy arrays and data frames in memory."""
-    if isinstance(data, str | os.PathLike | np.memmap | Source):
+    if isinstance(data, str | os.PathLike | np.memmap | Source) or is_path_list(data):
         return True
     return type(data).__module__.partition(".")[0] in ("zarr", "dask", "xarray")
 

@@ -9,6 +9,7 @@ import numpy as np
 from streamdr import store
 from streamdr.core.addresses import Location, parse_location
 from streamdr.core.method import Method
+from streamdr.data.labelled.opening import Labelled
 from streamdr.estimators.base import Estimator
 from streamdr.estimators.capabilities import BY_OPERATION, PartialFit
 from streamdr.estimators.classifiers import Classifier
@@ -113,6 +114,7 @@ def load_model(path: str | Location) -> Estimator:
     estimator.feature_axes_ = saved.axes
     estimator.n_features_in_ = saved.model.n_features if saved.axes is None else saved.axes.n_features
     estimator.n_rows_ = saved.n_rows
+    estimator._labelled = Labelled.recorded(saved.record["extra"].get("labelled"))
     if saved.feature_names is not None:
         estimator.feature_names_in_ = np.array(saved.feature_names, dtype=object)
     return estimator

@@ -12,20 +12,27 @@ from streamdr.core.figures import MOST_POINTS
 from streamdr.plots import catalog
 from streamdr.plots.classes import MOST_CLASSES, Labels
 from streamdr.plots.decay import eigenvalues
+from streamdr.plots.fields import maps
 from streamdr.plots.isolines import MOST_COMPONENTS, contours, landmarks_of
+from streamdr.plots.mapped import MOST_MAPS
 from streamdr.plots.scatter import scores
+from streamdr.plots.timeline import MOST_SERIES, series
 from streamdr.plots.variance import explained_variance
 
 __all__ = [
     "MOST_CLASSES",
     "MOST_COMPONENTS",
+    "MOST_MAPS",
     "MOST_POINTS",
+    "MOST_SERIES",
     "Labels",
     "contours",
     "eigenvalues",
     "explained_variance",
     "landmarks_of",
+    "maps",
     "scores",
+    "series",
 ]
 __all__ += [name for name in catalog.registered() if name not in __all__]
 

@@ -29,6 +29,7 @@ from streamdr.store.opening import (
 )
 from streamdr.store.publish import Fence, Staging
 from streamdr.store.record import Group, OutputKind, to_json
+from streamdr.store.rows import RowCoordinate
 
 __all__ = [
     "Backend",
@@ -37,6 +38,7 @@ __all__ = [
     "Lease",
     "Location",
     "OutputKind",
+    "RowCoordinate",
     "SavedModel",
     "Staging",
     "adopt_rows",

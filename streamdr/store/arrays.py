@@ -5,7 +5,9 @@ Such chunks are decoded here without a codec. Metadata that asks for anything el
 
 from __future__ import annotations
 
+import base64
 import math
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +25,18 @@ from streamdr.store.record import ROOT
 
 CHUNK_BYTES = 16 * 2**20
 CHECKSUM_BYTES = 4
+LARGEST_TEXT = 256 * 2**20
+"""The largest chunk of text."""
 _INTACT = 0x48674BC7
 """The crc32c of any content that ends in its own crc32c, as the file of every chunk does."""
 
 _DTYPES = frozenset(np.dtype(code).name for code in "?bhiqBHIQefdFD")
+_TEXT = "string"
 _CODECS = (
     [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
     [{"name": "bytes"}, {"name": "crc32c"}],  # types of one byte have no byte order
 )
+_TEXT_CODECS = [{"name": "vlen-utf8", "configuration": {}}, {"name": "crc32c"}]
 _ENCODING = {"name": "default", "configuration": {"separator": "/"}}
 
 _LONGEST = 2**62
@@ -50,11 +56,18 @@ class ArrayLayout:
     @classmethod
     def of(cls, values: Array, dims: tuple[str, ...]) -> ArrayLayout:
         """Return the layout in which an array in memory is saved, with chunks of at most `CHUNK_BYTES`."""
-        chunks, budget = [], CHUNK_BYTES // values.dtype.itemsize
+        is_text = values.dtype.kind == "U"
+        chunks, budget = [], CHUNK_BYTES // (values.dtype.itemsize + (4 if is_text else 0))  # its length
         for length in reversed(values.shape):
             chunks.append(max(1, min(length, budget)))
             budget //= chunks[-1]
-        return cls(values.shape, tuple(reversed(chunks)), values.dtype.newbyteorder("="), dims)
+        dtype = np.dtype(np.str_) if is_text else values.dtype.newbyteorder("=")
+        return cls(values.shape, tuple(reversed(chunks)), dtype, dims)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the values are text, whose chunks have no fixed size. Only coordinates may be text."""
+        return self.dtype.kind == "U"
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -96,24 +109,44 @@ def create_array(
     path: Path, layout: ArrayLayout, attributes: Mapping[str, Any] | None = None
 ) -> zarr.Array[Any]:
     """Create an array without data. Floats that were never written read as NaN."""
+    dtype: Any = _TEXT if layout.is_text else layout.dtype
     return zarr.create_array(
         path,
         shape=layout.shape,
         chunks=layout.chunks,
-        dtype=layout.dtype,
+        dtype=dtype,
         compressors=[Crc32cCodec()],
-        fill_value=fill_value(layout.dtype),
+        fill_value="" if layout.is_text else fill_value(layout.dtype),
         dimension_names=layout.dims,
-        attributes=dict(attributes or {}),
+        attributes=stored_attributes(attributes or {}, layout.dtype),
         config={"write_empty_chunks": True},
     )
 
 
+def stored_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Return attributes as xarray writes them in zarr v3, where the fill value of floats is base64."""
+    fill = attributes.get("_FillValue")
+    if dtype.kind != "f" or not isinstance(fill, int | float):
+        return dict(attributes)
+    return {**attributes, "_FillValue": base64.b64encode(struct.pack("<d", fill)).decode("ascii")}
+
+
+def can_store(dtype: np.dtype[Any]) -> bool:
+    """Return whether values of a type are numbers that streamdr stores."""
+    return dtype.name in _DTYPES
+
+
 def write_array(
-    path: Path, values: Array, dims: tuple[str, ...], attributes: Mapping[str, Any] | None = None
+    path: Path,
+    values: Array,
+    dims: tuple[str, ...],
+    attributes: Mapping[str, Any] | None = None,
+    *,
+    text: bool = False,
 ) -> ArrayLayout:
-    """Save an array, one chunk at a time."""
-    if not isinstance(values, np.ndarray) or values.dtype.name not in _DTYPES:
+    """Save an array, one chunk at a time. `text` allows text."""
+    is_text = text and isinstance(values, np.ndarray) and values.dtype.kind == "U"
+    if not is_text and not (isinstance(values, np.ndarray) and can_store(values.dtype)):
         what = getattr(values, "dtype", type(values).__name__)
         raise StoreError(f"{path}: cannot save {what}; only arrays of numbers or booleans")
     if values.ndim != len(dims):
@@ -125,22 +158,27 @@ def write_array(
     return layout
 
 
-def parse_layout(metadata: Any, where: Path) -> ArrayLayout:
-    """Return the layout in the zarr metadata of an array. Refuse metadata that streamdr does not write."""
+def parse_layout(metadata: Any, where: Path, *, text: bool = False) -> ArrayLayout:
+    """Return the layout in the zarr metadata of an array. Refuse metadata that streamdr does not write.
+
+    `text` allows an array of text.
+    """
     file = where / ROOT
     if not isinstance(metadata, dict):
         raise StoreError(f"{file}: has no array metadata; write it again")
     dtype, codecs = metadata.get("data_type"), metadata.get("codecs")
-    if not isinstance(dtype, str) or dtype not in _DTYPES:
+    is_text = text and dtype == _TEXT
+    if not is_text and (not isinstance(dtype, str) or dtype not in _DTYPES):
         raise StoreError(f"{file}: data type {dtype!r} is refused; streamdr arrays hold plain numbers")
-    if codecs not in _CODECS:
+    if codecs != _TEXT_CODECS if is_text else codecs not in _CODECS:
         raise StoreError(
             f"{file}: codecs {codecs} are refused; streamdr writes little-endian bytes and crc32c"
         )
     try:
         grid, names = metadata["chunk_grid"], metadata.get("dimension_names") or ()
         chunks = grid["configuration"]["chunk_shape"]
-        layout = ArrayLayout(tuple(metadata["shape"]), tuple(chunks), np.dtype(dtype), tuple(names))
+        kind = np.dtype(np.str_ if is_text else dtype)
+        layout = ArrayLayout(tuple(metadata["shape"]), tuple(chunks), kind, tuple(names))
         plain = (
             grid["name"] == "regular"
             and metadata["chunk_key_encoding"] == _ENCODING
@@ -180,7 +218,9 @@ def encode_chunk(values: Array, layout: ArrayLayout) -> Array:
 def chunk_fault(file: Path, layout: ArrayLayout) -> str | None:
     """Return what is wrong with the file of a chunk (missing, truncated, corrupt, not a file), or None."""
     try:
-        return content_fault(read_regular(file, layout.file_bytes), layout)
+        return content_fault(
+            read_regular(file, LARGEST_TEXT if layout.is_text else layout.file_bytes), layout
+        )
     except FileNotFoundError:
         return content_fault(None, layout)
     except OSError as error:
@@ -191,6 +231,6 @@ def content_fault(raw: bytes | None, layout: ArrayLayout) -> str | None:
     """Return what is wrong with the content of a chunk (`raw` is None if there is no file), or None."""
     if raw is None:
         return "is missing"
-    if len(raw) != layout.file_bytes:
+    if not layout.is_text and len(raw) != layout.file_bytes:
         return f"has {len(raw)} bytes where {layout.file_bytes} were written"
     return None if google_crc32c.value(raw) == _INTACT else "fails its checksum"

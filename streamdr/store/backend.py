@@ -30,7 +30,7 @@ from streamdr.store.compare_and_swap import CompareAndSwap
 from streamdr.store.models import SavedModel, read_model, write_model
 from streamdr.store.publish import Fence, StagedOutput
 from streamdr.store.record import Group, OutputKind, to_json
-from streamdr.store.rows import SealedRows, lay_out, sealed_layout
+from streamdr.store.rows import RowCoordinate, SealedRows, coordinate_names, lay_out, sealed_layouts
 
 GROUP_MARKERS = (".zgroup", ".zarray", ".zmetadata", record.ROOT)
 """The files that mark a directory as a zarr group or array."""
@@ -240,19 +240,22 @@ class Backend(Protocol):
         chunk_rows: int,
         output_names: Sequence[str] | None = None,
         attributes: Mapping[str, Any],
+        array_attributes: Mapping[str, Any] | None = None,
+        coordinates: Sequence[RowCoordinate] = (),
     ) -> None:
         """Create a staged array without rows, or keep the rows that a killed run of the same output wrote.
 
-        `shape` begins with the number of rows. Each row lies in one chunk. `attributes` go into the record.
-        Rows are kept only if all attributes are equal. So the attributes must include everything that
-        determines the values, such as the digest of the model and the fingerprint of the input.
+        `shape` begins with the number of rows. Each row lies in one chunk. `attributes` go into the record,
+        `array_attributes` to the array. Rows are kept only if all attributes and coordinates are equal. So
+        the attributes must include everything that determines the values, such as the digest of the model
+        and the fingerprint of the input. The values of `coordinates` are written by `write_coordinate`.
         """
         layout = ArrayLayout(shape, (min(chunk_rows, shape[0]), *shape[1:]), np.dtype(dtype), dims)
         names = None if output_names is None else list(output_names)
         sizes = {"n_rows": shape[0], "n_outputs": prod(shape[1:])}
         entries = to_json({**attributes, **sizes, "output_names": names})
         with self.laying_out(kind) as folder:
-            lay_out(folder, kind, layout, entries)
+            lay_out(folder, kind, layout, entries, array_attributes or {}, coordinates)
 
     def create_embedding(
         self,
@@ -295,15 +298,24 @@ class Backend(Protocol):
         """Write whole chunks of rows. Several processes may write, and a chunk may be written twice."""
 
     @abstractmethod
+    def write_coordinate(self, coordinate: RowCoordinate) -> None:
+        """Write the values of a coordinate that was laid out with the rows. It may be written twice."""
+
+    @abstractmethod
     def finish(self, kind: RowKind = "embedding") -> None:
-        """Check every chunk, and then record that the output is complete."""
+        """Check every chunk, also of coordinates, and then record that the output is complete."""
 
     def open_rows(self, kind: RowKind) -> SealedRows:
         """Open a finished output for reading, after checking that every chunk exists."""
         with self.metadata(kind) as folder:
-            layout = sealed_layout(folder, kind)
-        require_chunks(self.place, kind, layout, self.size_of())
+            layouts = sealed_layouts(folder, kind)
+        require_chunks(self.place, kind, layouts, self.size_of())
         return SealedRows(self.place, self.open_array(kind))
+
+    def open_coordinates(self, kind: RowKind) -> dict[str, SealedRows]:
+        """Open the coordinates beside finished rows for reading, by name."""
+        names = coordinate_names(self.read_group(kind).record)
+        return {name: SealedRows(self.place / name, self.open_array(name)) for name in names}
 
     def open_embedding(self) -> SealedRows:
         """Open a finished embedding for reading. See `open_rows`."""
@@ -314,10 +326,11 @@ class Backend(Protocol):
         """Return the zarr array of a name, opened for reading."""
 
 
-def chunks_of(kind: RowKind, layout: ArrayLayout) -> Iterator[tuple[str, Span]]:
-    """Yield the name of each chunk of rows, in order, and its rows."""
-    for key, (rows, *_) in layout.files():
-        yield f"{kind}/{key}", Span(rows.start, rows.stop)
+def chunks_of(array: str, layout: ArrayLayout) -> Iterator[tuple[str, Span]]:
+    """Yield the name of each chunk of an array, in order, and its rows. A scalar is one row."""
+    for key, region in layout.files():
+        rows = region[0] if region else slice(0, 1)
+        yield f"{array}/{key}", Span(rows.start, rows.stop)
 
 
 def full_chunks(kind: RowKind, layout: ArrayLayout, rows: int) -> Iterator[str]:
@@ -325,18 +338,22 @@ def full_chunks(kind: RowKind, layout: ArrayLayout, rows: int) -> Iterator[str]:
     return (name for name, _ in islice(chunks_of(kind, layout), rows // layout.chunks[0]))
 
 
-def require_chunks(place: Location, kind: RowKind, layout: ArrayLayout, size_of: SizeOf) -> None:
-    """Refuse an output with a missing or truncated chunk.
+def require_chunks(
+    place: Location, kind: RowKind, layouts: Mapping[str, ArrayLayout], size_of: SizeOf
+) -> None:
+    """Refuse an output with a missing or truncated chunk, of rows or of a coordinate.
 
     Stop at the first such chunk: metadata may declare any number of them.
     """
-    for name, rows in chunks_of(kind, layout):
-        size = size_of(name)
-        if size != layout.file_bytes:
-            fault = "is missing" if size is None else f"has {size} bytes, not {layout.file_bytes}"
-            raise bad_chunk(place / name, fault, rows)
+    for array, layout in layouts.items():
+        for name, rows in chunks_of(array, layout):
+            size = size_of(name)
+            if size is None or not (layout.is_text or size == layout.file_bytes):
+                fault = "is missing" if size is None else f"has {size} bytes, not {layout.file_bytes}"
+                raise bad_chunk(place / name, fault, rows if array == kind else None)
 
 
-def bad_chunk(file: Location, fault: str, rows: Span) -> StoreError:
-    """Return the error for a bad chunk of rows."""
-    return StoreError(f"{file}: {fault} (rows {rows.start}-{rows.stop - 1}); transform again")
+def bad_chunk(file: Location, fault: str, rows: Span | None) -> StoreError:
+    """Return the error for a bad chunk of rows, or of a coordinate."""
+    where = "" if rows is None else f" (rows {rows.start}-{rows.stop - 1})"
+    return StoreError(f"{file}: {fault}{where}; transform again")

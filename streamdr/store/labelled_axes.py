@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field, dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import Field, dataclass, field
 from typing import Any
 
 import numpy as np
-import zarr
 
-from streamdr.core.axes import Coordinate, FeatureAxes
+from streamdr.core.axes import Coordinate, FeatureAxes, is_array_name
 from streamdr.core.blocks import Array
-from streamdr.store.arrays import ArrayLayout, write_array
 from streamdr.store.record import to_json
 
 KEPT, WEIGHTS = "feature_kept", "feature_weights"
@@ -22,6 +19,16 @@ _COMPACT = "kept_feature"
 Dims = tuple[str, ...]
 ReadArray = Callable[[str], Array]
 """Reads an array of the model by its name, and checks it."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledArray:
+    """An array under its dimensions, with its attributes, as it is in a store or a Dataset."""
+
+    name: str
+    values: Array
+    dims: Dims
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,19 +95,15 @@ class LabelledAxes:
         is_map = "feature" in dims and "feature_too" not in dims
         return {"coordinates": self.auxiliary} if is_map and self.auxiliary else {}
 
-    def write(self, folder: Path) -> dict[str, ArrayLayout]:
-        """Write coordinates, weights and which features are kept; return the layouts of arrays of numbers."""
-        layouts = {}
+    def arrays(self) -> Iterator[LabelledArray]:
+        """Yield coordinates, which features are kept, and weights."""
         for one in self._stored():
-            path, dims = folder / self.name(one.name), tuple(map(self.name, one.dims))
-            if one.values.dtype.kind == "U":
-                _write_text(path, one.values, dims, one.attributes)
-            else:
-                layouts[path.name] = write_array(path, one.values, dims, one.attributes)
+            yield LabelledArray(
+                self.name(one.name), one.values, tuple(map(self.name, one.dims)), one.attributes
+            )
         for name, values in ((KEPT, self.axes.kept), (WEIGHTS, self.axes.weights)):
             if values is not None:
-                layouts[name] = write_array(folder / name, values.reshape(self.axes.shape), self.dims)
-        return layouts
+                yield LabelledArray(name, values.reshape(self.axes.shape), self.dims)
 
     def record(self) -> dict[str, Any]:
         """Return the entry of the record."""
@@ -157,19 +160,4 @@ class LabelledAxes:
 
     def _stored(self) -> list[Coordinate]:
         """The coordinates that are stored: those whose names can be names of files everywhere."""
-        return [one for one in self.axes.coords if one.name.isidentifier() and one.name.isascii()]
-
-
-def _write_text(path: Path, values: Array, dims: Dims, attributes: Mapping[str, Any]) -> None:
-    """Write a coordinate of text, for other programs. streamdr reads its copy in the record."""
-    array = zarr.create_array(
-        path,
-        shape=values.shape,
-        chunks=values.shape,
-        dtype="string",
-        compressors=None,
-        fill_value="",
-        dimension_names=dims,
-        attributes=dict(attributes),
-    )
-    array[...] = values.astype(object)
+        return [one for one in self.axes.coords if is_array_name(one.name)]

@@ -23,7 +23,14 @@ from streamdr.store.backend import GROUP_MARKERS, Backend, SizeOf, bad_chunk, ch
 from streamdr.store.compare_and_swap import CompareAndSwap, CompareAndSwapFile
 from streamdr.store.publish import Staging, require_replaceable, resolved, unwritable
 from streamdr.store.record import ROOT, OutputKind
-from streamdr.store.rows import read_layout, require_whole_chunks, seal
+from streamdr.store.rows import (
+    RowCoordinate,
+    coordinate_files,
+    read_layout,
+    read_layouts,
+    require_whole_chunks,
+    seal,
+)
 
 
 class LocalBackend(Backend):
@@ -144,17 +151,23 @@ class LocalBackend(Backend):
         require_whole_chunks(str(self), array.shape, array.chunks, start, values)
         array[start : start + len(values)] = values
 
+    def write_coordinate(self, coordinate: RowCoordinate) -> None:
+        """Write the chunks of a coordinate."""
+        for _ in coordinate_files(self.place, coordinate):
+            pass
+
     def finish(self, kind: RowKind = "embedding") -> None:
         """Read every chunk back, remove what killed writes left, and record that the output is complete."""
-        layout = read_layout(self.place, kind)
-        chunks = {self.place / name: rows for name, rows in chunks_of(kind, layout)}
-        for file, rows in chunks.items():
-            if (fault := chunk_fault(file, layout)) is not None:
-                raise bad_chunk(file, fault, rows)
-        for file in (self.place / kind / "c").rglob("*"):
-            # The temporary file of a killed write. Foreign files are detected when this is published.
-            if file not in chunks and ours.is_own(file.relative_to(self.place).as_posix()) and file.is_file():
-                file.unlink()
+        for name, layout in read_layouts(self.place, kind).items():
+            chunks = {self.place / chunk: rows for chunk, rows in chunks_of(name, layout)}
+            for file, rows in chunks.items():
+                if (fault := chunk_fault(file, layout)) is not None:
+                    raise bad_chunk(file, fault, rows if name == kind else None)
+            for file in (self.place / name).rglob("*"):
+                # The temporary file of a killed write. Foreign files are detected when this is published.
+                own = file.name != ROOT and ours.is_own(file.relative_to(self.place).as_posix())
+                if own and file not in chunks and file.is_file():
+                    file.unlink()
         seal(self.place, kind)
 
     def open_array(self, name: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
 from types import NoneType, UnionType
@@ -16,21 +16,24 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from streamdr.core.axes import FeatureAxes
+from streamdr.core.axes import FeatureAxes, named_features
 from streamdr.core.blocks import Array
 from streamdr.core.files import read_regular
 from streamdr.errors import StoreError
 from streamdr.store.arrays import (
     CHECKSUM_BYTES,
     CHUNK_BYTES,
+    LARGEST_TEXT,
     ArrayLayout,
     decode_chunk,
     parse_layout,
     write_array,
 )
-from streamdr.store.labelled_axes import LabelledAxes
+from streamdr.store.labelled_axes import LabelledArray, LabelledAxes
 from streamdr.store.record import ROOT, Group, read_group, write_record
 
+_NAMES = "feature"
+"""The array of the names of features, beside fields of a model: a coordinate for other programs."""
 _LARGEST_METADATA = 2**20
 """The largest zarr.json of an array. It contains a shape, but no names of features."""
 
@@ -62,26 +65,56 @@ def write_model(
     `about` contains the fields of `SavedModel` other than the model. `extra` contains further entries. Arrays
     of features are written along the dimensions of `axes`, with NaN where a feature is left out.
     """
-    scalars, layouts = {}, {}
-    labelled = None if axes is None else LabelledAxes.of(axes, _fields(type(model)))
-    units = {} if axes is None or axes.weighted else dict(axes.attributes)
-    for field in _fields(type(model)):
-        value = getattr(model, field.name)
-        if value is None or "dims" not in field.metadata or _is_text(value):
-            scalars[field.name] = value
-        else:
-            dims = tuple(field.metadata["dims"])
-            about_field = {}
-            if labelled is not None:
-                about_field = labelled.attributes(dims) | (units if field.metadata.get("data_units") else {})
-                value, dims = labelled.expanded(value, dims)
-            layouts[field.name] = write_array(folder / field.name, value, dims, about_field)
-    if labelled is not None:
-        layouts |= labelled.write(folder)
-        about = {**about, "axes": labelled.record()}
+    scalars, arrays = labelled_fields(model, axes, about.get("feature_names"))
+    own = {field.name for field in _fields(type(model))}
+    layouts = {
+        one.name: write_array(
+            folder / one.name, one.values, one.dims, one.attributes, text=one.name not in own
+        )
+        for one in arrays
+    }
+    if axes is not None:
+        about = {**about, "axes": LabelledAxes.of(axes, _fields(type(model))).record()}
     _require_agreement(folder, layouts)
     entries = {**about, "scalars": scalars, "extra": extra or {}, "files": _digests(folder)}
     write_record(folder, "model", entries, complete=True)
+
+
+def labelled_fields(
+    model: Any, axes: FeatureAxes | None = None, feature_names: Sequence[str] | None = None
+) -> tuple[dict[str, Any], Iterator[LabelledArray]]:
+    """Return the scalars of a model, and its arrays under their dimensions, with their coordinates.
+
+    Arrays of features have the dimensions of `axes`, with NaN where a feature is left out. Without labels,
+    the names of features are the coordinate of the dimension `feature`.
+    """
+    values = {field: getattr(model, field.name) for field in _fields(type(model))}
+    scalars = {
+        field.name: value
+        for field, value in values.items()
+        if value is None or "dims" not in field.metadata or _is_text(value)
+    }
+
+    def arrays() -> Iterator[LabelledArray]:
+        labelled = None if axes is None else LabelledAxes.of(axes, _fields(type(model)))
+        units = {} if axes is None or axes.weighted else axes.data_attributes
+        lengths: dict[str, int] = {}
+        for field, value in values.items():
+            if field.name in scalars:
+                continue
+            dims, about = tuple(field.metadata["dims"]), {}
+            lengths |= zip(dims, np.shape(value), strict=False)
+            if labelled is not None:
+                about = labelled.attributes(dims) | (units if field.metadata.get("data_units") else {})
+                value, dims = labelled.expanded(value, dims)
+            yield LabelledArray(field.name, value, dims, about)
+        if labelled is not None:
+            yield from labelled.arrays()
+        elif feature_names is not None and len(feature_names) == lengths.get("feature"):
+            for one in named_features(_NAMES, feature_names):
+                yield LabelledArray(one.name, one.values, one.dims)
+
+    return scalars, arrays()
 
 
 def read_model(folder: Path, models: Mapping[str, type] | None = None) -> SavedModel:
@@ -99,6 +132,7 @@ def read_model(folder: Path, models: Mapping[str, type] | None = None) -> SavedM
         names = record["feature_names"]
         if names is not None and not _is_text(names):
             raise StoreError(f"{folder}: the names of its features are not text; fit and save it again")
+        _verify_text(folder, group)
         labelled = _labelled(folder, group, classes[method])
         model = classes[method](**dict(_values(folder, group, classes[method], labelled)))
         if models is None:
@@ -136,11 +170,20 @@ def _labelled(path: Path, group: Group, model: type) -> LabelledAxes | None:
     return LabelledAxes.read(entry, _fields(model), lambda name: _read_array(path, group, name)[1])
 
 
+def _verify_text(path: Path, group: Group) -> None:
+    """Compare the files of arrays of text with their digests. Their values are taken from the record."""
+    own = {name: found for name, found in group.arrays.items() if isinstance(found, dict)}
+    text = {name for name, found in own.items() if found.get("data_type") == "string"}
+    for file in group.record["files"]:
+        if file.partition("/")[0] in text:
+            _verify(path, group, file, LARGEST_TEXT)
+
+
 def _values(
     path: Path, group: Group, model: type, labelled: LabelledAxes | None
 ) -> Iterator[tuple[str, Any]]:
     """Yield the name and the checked value of each field of the model."""
-    own = {field.name for field in _fields(model)} if labelled is not None else set(group.arrays)
+    own = {field.name for field in _fields(model)} if labelled is not None else set(group.arrays) - {_NAMES}
     arrays = {name: _read_array(path, group, name) for name in group.arrays if name in own}
     _require_agreement(path, {name: layout for name, (layout, _) in arrays.items()})
     scalars, hints = group.record["scalars"], _hints(model)

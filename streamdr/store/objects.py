@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +22,15 @@ from streamdr.store.local import LocalBackend
 from streamdr.store.record import ROOT, OutputKind
 from streamdr.store.remote import Objects, in_parallel, open_objects
 from streamdr.store.remote_publish import RemoteStaging, require_replaceable
-from streamdr.store.rows import read_layout, require_whole_chunks, seal, sealed_layout
+from streamdr.store.rows import (
+    RowCoordinate,
+    coordinate_files,
+    coordinate_names,
+    read_layouts,
+    require_whole_chunks,
+    seal,
+    sealed_layouts,
+)
 from streamdr.store.transfers import AT_ONCE, download, store_errors, upload, workspace
 
 
@@ -54,9 +62,11 @@ class ObjectBackend(Backend):
 
     @contextmanager
     def metadata(self, *arrays: str) -> Iterator[Path]:
-        """Provide a temporary folder with the downloaded metadata."""
+        """Provide a temporary folder with the downloaded metadata, also of the coordinates beside rows."""
         with workspace(self.place) as here:
             download(self.place, here, [ROOT, *(f"{array}/{ROOT}" for array in arrays)])
+            beside = coordinate_names(record.draft(here) or {}) if arrays else []
+            download(self.place, here, [f"{array}/{ROOT}" for array in beside])
             yield here
 
     @contextmanager
@@ -120,24 +130,24 @@ class ObjectBackend(Backend):
     def laying_out(self, kind: RowKind) -> Iterator[Path]:
         """Provide a temporary folder with the metadata, which is uploaded if it was changed."""
         with self.metadata(kind) as here:
-            before = _contents(here, kind)
+            before = _contents(here)
             yield here
-            if _contents(here, kind) == before:
+            if (after := _contents(here)) == before:
                 return
             with store_errors(self.place, "written"):
                 # The record is removed first and written last: it declares the chunks to be of this output.
                 objects = self._objects
                 objects.delete([ROOT])
                 objects.delete([found.key for found in objects.listed() if ours.is_own(found.key)])
-            upload(here, self.place, _metadata_names(kind))
-            _layout.cache_clear()
+            upload(here, self.place, after)
+            _layouts.cache_clear()
 
     def adopt_rows(self, earlier: Location, rows: int, kind: RowKind = "embedding") -> None:
         """Let the store copy the chunks."""
         assert isinstance(earlier, Address)  # work is staged beside the output that it replaces
-        layout = _layout(self.place, kind)
+        layout = _layouts(self.place, kind)[kind]
         with ObjectBackend(earlier).metadata(kind) as here:
-            if sealed_layout(here, kind).chunks != layout.chunks:
+            if sealed_layouts(here, kind)[kind].chunks != layout.chunks:
                 raise StoreError(f"{earlier}: has chunks of another shape; transform all of it again")
         beside, existing = open_objects(self.place.parent), self.sizes()
         missing = [name for name in full_chunks(kind, layout, rows) if name not in existing]
@@ -148,7 +158,7 @@ class ObjectBackend(Backend):
 
     def existing_chunks(self, kind: RowKind = "embedding") -> set[int]:
         """Download the chunks, and return the numbers of those with the correct checksum."""
-        layout = _layout(self.place, kind)
+        layout = _layouts(self.place, kind)[kind]
         names = [name for name, _ in chunks_of(kind, layout)]
         sizes = self.sizes()
         candidates = [number for number, name in enumerate(names) if sizes.get(name) == layout.file_bytes]
@@ -163,7 +173,7 @@ class ObjectBackend(Backend):
 
     def write_rows(self, start: int, values: Array, kind: RowKind = "embedding") -> None:
         """Write whole chunks of rows."""
-        layout = _layout(self.place, kind)
+        layout = _layouts(self.place, kind)[kind]
         require_whole_chunks(str(self), layout.shape, layout.chunks, start, values)
         with store_errors(self.place, "written"):
             for rows in Span(start, start + len(values)).split(layout.chunks[0]):
@@ -171,16 +181,26 @@ class ObjectBackend(Backend):
                 name = _chunk_name(kind, layout, rows.start // layout.chunks[0])
                 self._objects.put(name, encode_chunk(part, layout))
 
+    def write_coordinate(self, coordinate: RowCoordinate) -> None:
+        """Write each chunk of a coordinate as a file, and upload it."""
+        name = coordinate.name
+        with workspace(self.place) as here:
+            download(self.place, here, [f"{name}/{ROOT}"])
+            for file in coordinate_files(here, coordinate):
+                with store_errors(self.place, "written"):
+                    self._objects.put(file, (here / file).read_bytes())
+                (here / file).unlink()
+
     def finish(self, kind: RowKind = "embedding") -> None:
         """Check that every chunk exists, and then record that the output is complete.
 
         Chunks are not read back. The store has compared each of them with the digest in its signed request,
         and the chunks of an earlier run were read by `existing_chunks`.
         """
-        layout, sizes = _layout(self.place, kind), self.sizes()
-        require_chunks(self.place, kind, layout, sizes.get)
-        chunks = {name for name, _ in chunks_of(kind, layout)}
-        left = sizes.keys() - chunks - set(_metadata_names(kind))
+        layouts, sizes = _layouts(self.place, kind), self.sizes()
+        require_chunks(self.place, kind, layouts, sizes.get)
+        chunks = {name for array, layout in layouts.items() for name, _ in chunks_of(array, layout)}
+        left = sizes.keys() - chunks - {ROOT, *(f"{array}/{ROOT}" for array in layouts)}
         with store_errors(self.place, "written"):
             self._objects.delete(name for name in left if ours.is_own(name))
         with self.metadata(kind) as here:
@@ -193,12 +213,9 @@ class ObjectBackend(Backend):
             return self._objects.open_array(name, 3)
 
 
-def _metadata_names(kind: RowKind) -> tuple[str, str]:
-    return ROOT, f"{kind}/{ROOT}"
-
-
-def _contents(here: Path, kind: RowKind) -> dict[str, bytes]:
-    return {name: (here / name).read_bytes() for name in _metadata_names(kind) if (here / name).is_file()}
+def _contents(here: Path) -> dict[str, bytes]:
+    """Return the metadata in a folder: of the group and of its arrays."""
+    return {file.relative_to(here).as_posix(): file.read_bytes() for file in sorted(here.rglob(ROOT))}
 
 
 def _is_plain(name: str) -> bool:
@@ -212,7 +229,10 @@ def _chunk_name(kind: RowKind, layout: ArrayLayout, number: int) -> str:
 
 
 @lru_cache(maxsize=8)
-def _layout(address: Address, kind: RowKind) -> ArrayLayout:
-    """Return the layout of an output, read once per process: the key in the staged name determines it."""
+def _layouts(address: Address, kind: RowKind) -> Mapping[str, ArrayLayout]:
+    """Return the layouts of an output and of its coordinates, read once per process.
+
+    Work that is staged under one name is laid out once.
+    """
     with ObjectBackend(address).metadata(kind) as here:
-        return read_layout(here, kind)
+        return read_layouts(here, kind)

@@ -70,7 +70,8 @@ def own_arrays(document: dict[str, Any], record: dict[str, Any]) -> set[str]:
             return set(map(str, arrays))
     kind = record.get("kind")
     if kind not in _WORDS:
-        return {str(kind)}
+        beside = record.get("coordinates")
+        return {str(kind), *map(str, beside if isinstance(beside, list) else [])}
     return set(_DATA_ARRAYS if "labels" in record else _DATA_ARRAYS - {"labels"})
 
 
@@ -135,14 +136,25 @@ def foreign_content(target: Path, kind: OutputKind) -> str | None:
     if found:
         return foreign_reason(found)
     metadata = {None: document} | {name: _parsed(target / name / ROOT) for name in sorted(arrays)}
-    notes = (attribute_reason(found, name) for name, found in metadata.items() if isinstance(found, dict))
+    sealed = arrays_in(document) if is_sealed(document) else {}
+    notes = (
+        attribute_reason(found, name, sealed.get(str(name)))
+        for name, found in metadata.items()
+        if isinstance(found, dict)
+    )
     return next(filter(None, notes), None)
 
 
-def attribute_reason(document: dict[str, Any], array: str | None = None) -> str | None:
-    """Return a reason that names an attribute added by a user to a group or an array, or None."""
-    attributes = document.get("attributes")
-    found = sorted(set(attributes) - _ATTRIBUTES) if isinstance(attributes, dict) else []
+def attribute_reason(
+    document: dict[str, Any], array: str | None = None, sealed: dict[str, Any] | None = None
+) -> str | None:
+    """Return a reason that names an attribute added by a user to a group or an array, or None.
+
+    `sealed` is the metadata that streamdr wrote for the array, if that is known: with the attributes of
+    coordinates and of variables.
+    """
+    attributes, written = document.get("attributes"), (sealed or {}).get("attributes") or {}
+    found = sorted(set(attributes) - _ATTRIBUTES - set(written)) if isinstance(attributes, dict) else []
     where = "" if array is None else f" of {array!r}"
     return f"it also holds the attribute{where} {found[0]!r}, which streamdr did not write" if found else None
 

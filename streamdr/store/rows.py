@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,45 @@ from numpy.typing import DTypeLike
 
 from streamdr import __version__
 from streamdr.core.addresses import Location
-from streamdr.core.blocks import Array
+from streamdr.core.axes import is_array_name
+from streamdr.core.blocks import Array, Span
 from streamdr.core.row_outputs import RowKind
 from streamdr.errors import StoreError
 from streamdr.store import ours
-from streamdr.store.arrays import ArrayLayout, create_array, parse_layout
-from streamdr.store.record import ROOT, draft, is_as_written, parse_json, read_group, write_record
+from streamdr.store.arrays import ArrayLayout, create_array, parse_layout, stored_attributes
+from streamdr.store.record import (
+    ROOT,
+    arrays_in,
+    draft,
+    is_as_written,
+    parse_json,
+    peek,
+    read_group,
+    to_json,
+    write_record,
+)
+
+
+@dataclass(frozen=True)
+class RowCoordinate:
+    """A coordinate beside the rows of an output: of the samples, or of the features.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    layout : ArrayLayout
+        Its shape, chunks, type and dimensions. It is cut along the first dimension only.
+    read : callable
+        Returns the values of a span along its first dimension.
+    attributes : mapping
+        CF attributes.
+    """
+
+    name: str
+    layout: ArrayLayout
+    read: Callable[[Span], Array]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class SealedRows:
@@ -52,18 +86,54 @@ class SealedRows:
                 where = f"rows {start}-{stop - 1}: "
             raise StoreError(f"{self._place}: {where}{error}; transform again") from error
 
+    def require_intact(self) -> None:
+        """Read everything, a chunk of rows at a time. A chunk that fails its checksum is a StoreError."""
+        if not self.shape:
+            self[...]
+        for rows in Span(0, self.shape[0]).split(self.chunks[0]) if self.shape else ():
+            self[rows.slice]
+
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         return np.asarray(self[:], dtype)
 
 
-def lay_out(folder: Path, kind: RowKind, layout: ArrayLayout, entries: Mapping[str, Any]) -> None:
-    """Create an array without rows in a folder. Keep the rows that a killed run of the same output wrote."""
-    if _continues(folder, kind, entries, layout):
+def lay_out(
+    folder: Path,
+    kind: RowKind,
+    layout: ArrayLayout,
+    entries: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+    coordinates: Sequence[RowCoordinate],
+) -> None:
+    """Create an array without rows in a folder, with `attributes`, and those of its coordinates.
+
+    Keep the rows that a killed run of the same output wrote.
+    """
+    if coordinates:
+        entries = {**entries, "coordinates": [one.name for one in coordinates]}
+    arrays = {str(kind): (layout, attributes)}
+    arrays |= {one.name: (one.layout, one.attributes) for one in coordinates}
+    if _continues(folder, kind, entries, arrays):
         return
     (folder / ROOT).unlink(missing_ok=True)
     ours.clear(folder)
-    create_array(folder / kind, layout)
+    for name, (of_array, about) in arrays.items():
+        create_array(folder / name, of_array, about)
     write_record(folder, kind, entries, complete=False)
+
+
+def coordinate_files(folder: Path, coordinate: RowCoordinate) -> Iterator[str]:
+    """Write the chunks of a coordinate whose array exists in a folder, and yield the name of each.
+
+    Only one chunk is in memory at a time, however many rows there are.
+    """
+    array = zarr.open_array(folder / coordinate.name, mode="r+", config={"write_empty_chunks": True})
+    for key, region in coordinate.layout.files():
+        if not region:  # a scalar
+            array[...] = coordinate.read(Span(0, 1))
+        else:
+            array[region] = coordinate.read(Span(region[0].start, region[0].stop))
+        yield f"{coordinate.name}/{key}"
 
 
 def require_whole_chunks(
@@ -88,29 +158,47 @@ def seal(path: Path, kind: RowKind) -> None:
     write_record(path, kind, _entries(record), complete=True)
 
 
-def sealed_layout(path: Path, kind: RowKind) -> ArrayLayout:
-    """Return the layout of a finished output. Refuse metadata that was damaged or edited."""
+def sealed_layouts(path: Path, kind: RowKind) -> dict[str, ArrayLayout]:
+    """Return the layouts of a finished output and of its coordinates, the output first.
+
+    Refuse metadata that was damaged or edited.
+    """
     group = read_group(path, kind)
-    metadata = group.arrays.get(kind)
-    layout = parse_layout(metadata, path / kind)
-    if parse_json(path / kind / ROOT) != metadata:
-        raise StoreError(f"{path / kind / ROOT}: is not what was written: damaged or edited; transform again")
+    layouts = {}
+    for name in (kind, *coordinate_names(group.record)):
+        metadata = group.arrays.get(name)
+        layouts[name] = parse_layout(metadata, path / name, text=name != kind)
+        if parse_json(path / name / ROOT) != metadata:
+            raise StoreError(
+                f"{path / name / ROOT}: is not what was written: damaged or edited; transform again"
+            )
+    layout: ArrayLayout = layouts[kind]
     recorded = (group.record.get("n_rows"), group.record.get("n_outputs"))
     if (*layout.shape[:1], prod(layout.shape[1:])) != recorded:
         raise StoreError(f"{path}: the shape {layout.shape} is not the recorded one; transform again")
-    return layout
+    return layouts
 
 
-def _continues(path: Path, kind: RowKind, entries: Mapping[str, Any], layout: ArrayLayout) -> bool:
+def _continues(
+    path: Path,
+    kind: RowKind,
+    entries: Mapping[str, Any],
+    arrays: Mapping[str, tuple[ArrayLayout, Mapping[str, Any]]],
+) -> bool:
     """Return whether the path holds the same output, begun by this version and undamaged."""
-    record = draft(path)
+    document, record = peek(path)
     return (
         record is not None
         and record.get("version") == __version__
         and record.get("kind") == kind
         and _entries(record) == entries
         and is_as_written(path)
-        and read_layout(path, kind) == layout
+        and arrays_in(document).keys() == arrays.keys()
+        and all(
+            parse_layout(found, path / name, text=name != kind) == arrays[name][0]
+            and found.get("attributes") == to_json(stored_attributes(arrays[name][1], arrays[name][0].dtype))
+            for name, found in arrays_in(document).items()
+        )
     )
 
 
@@ -123,3 +211,17 @@ def _entries(record: Mapping[str, Any]) -> dict[str, Any]:
 def read_layout(path: Path, kind: RowKind) -> ArrayLayout:
     """Return the layout of an output, finished or not."""
     return parse_layout(parse_json(path / kind / ROOT), path / kind)
+
+
+def read_layouts(path: Path, kind: RowKind) -> dict[str, ArrayLayout]:
+    """Return the layouts of an output and of its coordinates, finished or not, the output first."""
+    layouts = {str(kind): read_layout(path, kind)}
+    for name in coordinate_names(draft(path) or {}):
+        layouts[name] = parse_layout(parse_json(path / name / ROOT), path / name, text=True)
+    return layouts
+
+
+def coordinate_names(record: Mapping[str, Any]) -> list[str]:
+    """Return the names of the coordinates that a record lists. Names that streamdr does not write are not."""
+    names = record.get("coordinates")
+    return [name for name in names if is_array_name(str(name))] if isinstance(names, list) else []

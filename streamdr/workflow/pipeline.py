@@ -13,6 +13,7 @@ from streamdr.core.method import HasOutlines, Model
 from streamdr.core.row_outputs import EMBEDDING, RowOutput, RowView
 from streamdr.data import Source
 from streamdr.data.examples import datasets
+from streamdr.data.labelled.opening import Labelled
 from streamdr.engine import fitting, planner
 from streamdr.engine.fitting import Kept
 from streamdr.engine.planner import TransformPlan
@@ -189,7 +190,7 @@ def _fit(context: RunContext, opened: OpenedInput, planned: Planned, fence: Fenc
         input_fingerprint=opened.fingerprint,
         n_rows=source.spec.n_rows,
         overwrite=context.may_replace(state),
-        extra={**facts, "input": source.name, "reason": fitted.plan.reason},
+        extra={**facts, "input": source.name, "reason": fitted.plan.reason, **_labelled(context)},
         axes=fitted.axes,
         fence=fence,
     )
@@ -233,6 +234,13 @@ def _transform_plans(
     return plans
 
 
+def _labelled(context: RunContext) -> dict[str, Any]:
+    """Return what is recorded with a model of labelled rows, to open those that it maps in Python."""
+    given = context.run.input
+    how = Labelled(given.variable, given.sample_dims, given.select).record
+    return {"labelled": how} if how else {}
+
+
 def _transform_plans_within(
     execution: Execution,
     context: RunContext,
@@ -250,7 +258,9 @@ def _transform_plans_within(
             if model.fresh and model.saved is not None:
                 saved = model.saved
                 view, read = planner.view_and_source(saved.model, source, kind, saved.axes)
-                plans[kind] = planner.plan_transform(view, read, execution, view.stored(dtype, read.spec))
+                plans[kind] = planner.plan_transform(
+                    view, read, execution, planner.stored_type(view, read, dtype)
+                )
                 continue
             seen = opened.features
             route = planner.plan(context.run.method, seen, execution).route

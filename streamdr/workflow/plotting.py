@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from os.path import realpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamdr import plots, store
 from streamdr.core.addresses import Location
@@ -16,6 +16,7 @@ from streamdr.core.pictures import Picture
 from streamdr.data import Source, open_source
 from streamdr.errors import ConfigError, DataError
 from streamdr.plots import catalog
+from streamdr.plots.mapped import has_maps
 from streamdr.workflow.reports import PlotReport
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ class _Column:
 class PlotKind:
     """A kind of picture."""
 
-    fits: Callable[[Any], bool]
-    """Whether a model supports it."""
+    fits: Callable[[store.SavedModel], bool]
+    """Whether a saved model supports it."""
     needs: str
     """What a model needs for it, in words."""
     draw: Callable[[PlotRequest], Figure]
@@ -90,7 +91,20 @@ def _contours(request: PlotRequest) -> Figure:
     return plots.contours(model, request.out, points=request.data, labels=request.classes())
 
 
+def _maps(request: PlotRequest) -> Figure:
+    return plots.maps(request.saved, request.out)
+
+
 def _scores(request: PlotRequest) -> Figure:
+    return plots.scores(_own_embedding(request), request.classes(), request.out)
+
+
+def _series(request: PlotRequest) -> Figure:
+    return plots.series(_own_embedding(request), request.out, model=request.saved)
+
+
+def _own_embedding(request: PlotRequest) -> Location:
+    """Return the place of the embedding, which must have as many columns as the model gives."""
     if request.embedding is None:
         raise ConfigError("scores are read from an embedding; give it with --embedding STORE")
     n_columns, n_outputs = store.open_embedding(request.embedding).shape[1], request.saved.model.n_outputs
@@ -99,24 +113,39 @@ def _scores(request: PlotRequest) -> Figure:
             f"{request.embedding}: has {n_columns:,} columns, but {request.model} gives {n_outputs:,}; "
             "give the embedding that this model wrote"
         )
-    return plots.scores(request.embedding, request.classes(), request.out)
+    return request.embedding
 
 
 def kinds() -> dict[str, PlotKind]:
     """Return all kinds of plots, by name: those that read further stores, and those of a model alone."""
     beside = {
         "contours": PlotKind(
-            lambda model: model.n_features == 2, "exactly two features", _contours, ("data", "labels")
+            lambda saved: saved.model.n_features == 2, "exactly two features", _contours, ("data", "labels")
+        ),
+        "maps": PlotKind(
+            lambda saved: has_maps(saved.model, saved.axes),
+            "components over labelled features, from an input with dimensions",
+            _maps,
         ),
         "scores": PlotKind(
-            lambda model: model.n_outputs > 1, "at least two components", _scores, ("embedding", "labels")
+            lambda saved: saved.model.n_outputs > 1,
+            "at least two components",
+            _scores,
+            ("embedding", "labels"),
         ),
+        "series": PlotKind(lambda saved: True, "an embedding", _series, ("embedding",)),
     }
     alone = {
-        picture.name: PlotKind(picture.fits, picture.needs, partial(_draw_picture, picture))
+        picture.name: PlotKind(
+            partial(_picture_fits, picture), picture.needs, partial(_draw_picture, picture)
+        )
         for picture in catalog.registered().values()
     }
     return dict(sorted({**beside, **alone}.items()))
+
+
+def _picture_fits(picture: Picture, saved: store.SavedModel) -> bool:
+    return picture.fits(saved.model)
 
 
 def _draw_picture(picture: Picture, request: PlotRequest) -> Figure:
@@ -145,7 +174,7 @@ def _default_kind(request: PlotRequest) -> str:
     """Return the most informative kind for this model."""
     model = request.saved.model
     if request.embedding is not None:
-        return "scores"
+        return "scores" if model.n_outputs > 1 else "series"
     has_points = request.data is not None or plots.landmarks_of(model) is not None
     if has_points and model.n_features == 2:
         return "contours"
@@ -162,9 +191,10 @@ def _checked_kind(name: str, request: PlotRequest) -> PlotKind:
     available = kinds()
     if name not in available:
         raise ConfigError(f"--kind {name!r} does not exist; the kinds are {', '.join(available)}")
-    kind, model = available[name], request.saved.model
-    if not kind.fits(model):
-        able = ", ".join(other for other in available if available[other].fits(model))
+    kind, saved = available[name], request.saved
+    model = saved.model
+    if not kind.fits(saved):
+        able = ", ".join(other for other in available if available[other].fits(saved))
         raise ConfigError(
             f"{request.model}: {name} needs a model with {kind.needs}, and this one ({request.saved.method}, "
             f"{model.n_features:,} to {model.n_outputs:,} columns) has not; it supports {able or 'nothing'}"

@@ -6,12 +6,14 @@ import base64
 from collections.abc import Callable, Iterator
 from functools import partial
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamdr import plots
 from streamdr.core.safe_text import lines, one_line
 from streamdr.errors import StreamdrError
 from streamdr.plots import catalog
+from streamdr.plots.mapped import has_maps, is_labelled
+from streamdr.store import SavedModel
 from streamdr.workflow import report_text
 from streamdr.workflow.reports import StagesReport, SummaryReport
 from streamdr.workflow.run_context import RunContext
@@ -27,13 +29,15 @@ MOST_EMBEDDING_BYTES = 2**30
 """The scores of larger embeddings are not drawn, because drawing reads them twice."""
 
 _DPI = 75
+_MOST_MAPS = (plots.MOST_MAPS, 6, 3, 1)
+"""The numbers of maps that are tried. Noise takes more bytes than smooth maps."""
 
 
 def summarise(context: RunContext, reports: StagesReport) -> SummaryReport:
     """Return the summary of a run, given the reports of its stages."""
-    model = context.model.load_model().model
-    tables = tuple(table.head(MOST_ROWS) for table in model.tables())
-    return SummaryReport(tables, "\n\n".join(_page(context, model, reports)))
+    saved = context.model.load_model()
+    tables = tuple(table.head(MOST_ROWS) for table in saved.model.tables())
+    return SummaryReport(tables, "\n\n".join(_page(context, saved, reports)))
 
 
 def literal(text: str) -> str:
@@ -44,10 +48,10 @@ def literal(text: str) -> str:
     return f"{fence}\n{lines(text)}\n{fence}"
 
 
-def _page(context: RunContext, model: Any, reports: StagesReport) -> Iterator[str]:
+def _page(context: RunContext, saved: SavedModel, reports: StagesReport) -> Iterator[str]:
     method = context.run.method.name
     yield f"# {method} of\n\n{literal(one_line(', '.join(context.run.input.paths)))}"
-    yield from _pictures(context, model)
+    yield from _pictures(context, saved)
     if reports.fit is not None:
         yield literal(report_text.fitted(reports.fit))
     if reports.transform is not None:
@@ -57,13 +61,30 @@ def _page(context: RunContext, model: Any, reports: StagesReport) -> Iterator[st
         yield "## Verified\n\n" + literal(found)
 
 
-def _pictures(context: RunContext, model: Any) -> Iterator[str]:
+def _pictures(context: RunContext, saved: SavedModel) -> Iterator[str]:
+    model = saved.model
     for picture in catalog.of(model):
         yield from _picture(picture.title, partial(picture.draw, model, None))
-    if context.run.output.embedding is not None and model.n_outputs > 1:
-        scores = context.embedding.open_embedding()
-        if scores.nbytes <= MOST_EMBEDDING_BYTES:
-            yield from _picture("scores", lambda: plots.scores(scores))
+    if has_maps(model, saved.axes):
+        yield from _maps(saved)
+    if context.run.output.embedding is None:
+        return
+    scores = context.embedding.open_embedding()
+    if scores.nbytes > MOST_EMBEDDING_BYTES:
+        return
+    if model.n_outputs > 1:
+        yield from _picture("scores", lambda: plots.scores(scores))
+    if is_labelled(saved.axes):
+        yield from _picture("series", lambda: plots.series(context.embedding.place, model=model))
+
+
+def _maps(saved: SavedModel) -> Iterator[str]:
+    """Yield as many of the first maps as one image may hold."""
+    for most in _MOST_MAPS:
+        image = list(_picture("maps", partial(plots.maps, saved, most=most)))
+        if image:
+            yield from image
+            return
 
 
 def _picture(title: str, draw: Callable[[], Figure]) -> Iterator[str]:

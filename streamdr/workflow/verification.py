@@ -14,12 +14,13 @@ from streamdr.core.byte_sizes import format_bytes
 from streamdr.core.progress import PassStart
 from streamdr.core.row_outputs import EMBEDDING, ROW_OUTPUTS, RowOutput, RowView
 from streamdr.data import Source
+from streamdr.data.features import for_model
 from streamdr.engine import fitting
+from streamdr.engine.coordinates import frame_shape
 from streamdr.errors import DataError, StoreError
 from streamdr.store import Backend, SavedModel
 from streamdr.workflow.reports import VerifyReport
 from streamdr.workflow.run_context import RunContext
-from streamdr.workflow.staleness import OpenedInput
 
 SAMPLE_BYTES = 64 * 2**20
 """The bytes of the input that are read. A smaller input is read completely."""
@@ -54,11 +55,14 @@ def verify(context: RunContext) -> VerifyReport:
     saved = context.model.load_model()
     _require_finite_model(context.model, saved.model)
     opened = context.open_input(saved.model)
-    source, fingerprint = opened.source, opened.fingerprint
-    fitting.require_features(saved.model, source)
+    fingerprint = opened.fingerprint
+    fitting.require_features(saved.model, opened.source, saved.axes)
+    source = for_model(opened.source, saved.axes)
     checks = {"model": f"every file has its sha256; {saved.model.n_features:,} features, like the input"}
 
-    outputs = [_WrittenRows.check(kind, output, saved, opened) for kind, output in context.rows.items()]
+    outputs = [
+        _WrittenRows.check(kind, output, saved, source, fingerprint) for kind, output in context.rows.items()
+    ]
     for output in outputs:
         checks[output.view.kind.name] = output.read_all(context)
 
@@ -137,20 +141,21 @@ class _WrittenRows:
     squared_size: float = 0.0
 
     @classmethod
-    def check(cls, kind: RowOutput, output: Backend, saved: SavedModel, opened: OpenedInput) -> _WrittenRows:
+    def check(
+        cls, kind: RowOutput, output: Backend, saved: SavedModel, source: Source, fingerprint: str
+    ) -> _WrittenRows:
         """Open the output, and require that it was made by this model from this input."""
-        source = opened.source
         array, record = output.open_rows(kind.name), output.read_group(kind.name).record
         if record.get("model_digest") != saved.record["digest"]:
             raise StoreError(f"{output}: was not made by the current model; transform again")
-        view = kind.of(saved.model)
-        expected, _ = view.frame(source.spec.n_rows, source.sample_shape, source.dims)
+        view = kind.of(saved.model, saved.axes)
+        expected, _ = frame_shape(view, source)
         if array.shape != expected:
             there, asked = (" x ".join(f"{n:,}" for n in shape) for shape in (array.shape, expected))
             raise StoreError(
                 f"{output}: has {there} values where the input and the model ask for {asked}; transform again"
             )
-        if record.get("input_fingerprint") != opened.fingerprint:
+        if record.get("input_fingerprint") != fingerprint:
             raise StoreError(
                 f"{output}: was made from another input than {source.name}, or the input has changed since; "
                 "transform again"
@@ -169,13 +174,17 @@ class _WrittenRows:
                 context.progress.advance(len(span))
         finally:
             context.progress.finish()
+        coordinates = self.output.open_coordinates(view.kind.name)
+        for coordinate in coordinates.values():
+            coordinate.require_intact()
         n_chunks = math.ceil(n_rows / chunk)
+        beside = f", and so have {', '.join(coordinates)}" if coordinates else ""
         exception = (
             ""
             if view.never_observed is None
             else f" except those of {int(view.never_observed.sum()):,} features that were never observed"
         )
-        checked = f"{n_rows:,} rows, like the input; {n_chunks:,} chunks have their crc32c"
+        checked = f"{n_rows:,} rows, like the input; {n_chunks:,} chunks have their crc32c{beside}"
         return f"{checked}; all values finite{exception}"
 
     def rows(self, span: Span) -> Array:

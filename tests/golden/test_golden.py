@@ -10,11 +10,12 @@ from pathlib import Path
 import golden_runs as golden
 import numpy as np
 import pytest
+import xarray
 import zarr
 from narrowing import array_in, checked, present
 from nightly import Heard, arrays_of
 
-from streamdr import store
+from streamdr import load_model, store
 from streamdr.core.addresses import parse_location
 from streamdr.core.blocks import Span
 from streamdr.core.row_outputs import ROW_OUTPUTS
@@ -101,6 +102,15 @@ def test_a_model_opens_and_maps_rows_as_it_did(method):
     for name in golden.OUTPUTS.get(method, ["embedding"]):
         view, written = KINDS[name].of(saved.model), store.open_rows(folder / f"{name}.zarr", name)[...]
         close(view.shaped(view.transform(given(method)), (golden.COLUMNS,)), written)
+
+
+@pytest.mark.parametrize("method", golden.METHODS)
+def test_a_model_is_the_same_dataset_as_in_its_store(method):
+    path = golden.BUCKET / "out" / method / "model.zarr"
+    dataset, opened = load_model(path).to_xarray(), xarray.open_zarr(path).load()
+    assert set(dataset.variables) >= set(opened.variables)
+    for name, stored in opened.variables.items():
+        assert stored.identical(dataset.variables[name])
 
 
 @pytest.mark.parametrize("method", golden.METHODS)

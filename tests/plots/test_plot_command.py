@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import SCRIPT, streamdr, succeed, write_store
+from embeddings import write_embedding
 
 import streamdr as library
 from streamdr import plots
+from streamdr.core.axes import FeatureAxes
 from streamdr.store import load_model, open_embedding
 from streamdr.workflow import plotting
 
@@ -27,6 +29,13 @@ def plane() -> np.ndarray:
 
 def space() -> np.ndarray:
     return np.random.default_rng(1).normal(size=(ROWS, 5)) * [5, 4, 3, 2, 1]
+
+
+def grid() -> np.ndarray:
+    return np.random.default_rng(2).normal(size=(ROWS, 6)) * [6, 5, 4, 3, 2, 1]
+
+
+AXES = FeatureAxes(("lat", "lon"), (2, 3), name="sst")
 
 
 def incomplete() -> np.ndarray:
@@ -58,6 +67,13 @@ def place(tmp_path_factory) -> Path:
     library.LandmarkMDS(2, n_landmarks=20).fit(space()).save(directory / "landmark.zarr")
     library.MetricMDS(2, max_iter=30).fit(space()).save(directory / "metric.zarr")
     library.NonmetricMDS(2, n_init=1, max_iter=30).fit(space()).save(directory / "nonmetric.zarr")
+    labelled = library.PCA(3).fit(grid())
+    labelled.feature_axes_ = AXES
+    labelled.save(directory / "labelled.zarr")
+    one = library.PCA(1).fit(space())
+    write_embedding(directory / "z1.zarr", one.transform(space()))
+    times = {"time": (np.arange(ROWS), {"units": "days since 2001-01-01"})}
+    write_embedding(directory / "zt.zarr", labelled.transform(grid()), times, dim="time")
     configuration = {
         "input": "{path: space.zarr}",
         "method": "{name: pca, n_components: 3}",
@@ -134,6 +150,21 @@ CASES: dict[str, tuple[list[str], str, Any]] = {
         ["run.zarr", "--embedding", "z.zarr"],
         "scores",
         lambda place, path: plots.scores(place / "z.zarr", path=path),
+    ),
+    "an embedding of one component": (
+        ["one.zarr", "--embedding", "z1.zarr"],
+        "series",
+        lambda place, path: plots.series(place / "z1.zarr", path, model=model(place, "one.zarr")),
+    ),
+    "maps": (
+        ["labelled.zarr", "--kind", "maps"],
+        "maps",
+        lambda place, path: plots.maps(model(place, "labelled.zarr"), path, axes=AXES),
+    ),
+    "scores over time": (
+        ["labelled.zarr", "--kind", "series", "--embedding", "zt.zarr"],
+        "series",
+        lambda place, path: plots.series(place / "zt.zarr", path, model=model(place, "labelled.zarr")),
     ),
     "an embedding and labels": (
         ["run.zarr", "--embedding", "z.zarr", "--labels", "labels.zarr"],
@@ -235,11 +266,32 @@ REFUSED: dict[str, tuple[list[str], int, list[str]]] = {
     "iterations of what has none": (
         ["classical.zarr", "--kind", "stress"],
         2,
-        ["classical.zarr: stress needs a model with stresses of iterations", "it supports scores, shepard"],
+        [
+            "classical.zarr: stress needs a model with stresses of iterations",
+            "it supports scores, series, shepard",
+        ],
     ),
     "scores of one component": (["one.zarr", "--kind", "scores"], 2, ["at least two components"]),
     "scores of nothing": (["pca.zarr", "--kind", "scores"], 2, ["--embedding STORE"]),
     "contours without points": (["flat.zarr", "--kind", "contours"], 2, ["flat.zarr", "--data STORE"]),
+    "maps of plain columns": (
+        ["pca.zarr", "--kind", "maps"],
+        2,
+        [
+            "pca.zarr: maps needs a model with components over labelled features, from an input with ",
+        ],
+    ),
+    "a series of nothing": (["pca.zarr", "--kind", "series"], 2, ["--embedding STORE"]),
+    "the series of another model": (
+        ["ppca.zarr", "--kind", "series", "--embedding", "z.zarr"],
+        1,
+        ["z.zarr: has 3 columns", "ppca.zarr gives 2"],
+    ),
+    "a series by labels": (
+        ["run.zarr", "--kind", "series", "--embedding", "z.zarr", "--labels", "labels.zarr"],
+        2,
+        ["--labels is not used by plots of series"],
+    ),
     "labels of nothing": (
         ["flat.zarr", "--kind", "contours", "--labels", "labels.zarr"],
         2,

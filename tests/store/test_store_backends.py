@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 import secrets
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +17,10 @@ from zarr.storage import LocalStore, ObjectStore
 
 from streamdr import store
 from streamdr.core.addresses import parse_location
+from streamdr.core.blocks import Array, Span
 from streamdr.errors import BusyError, OverlapError, StoreError
-from streamdr.store import open_backend
+from streamdr.store import RowCoordinate, open_backend
+from streamdr.store.arrays import ArrayLayout
 from streamdr.store.compare_and_swap import Conflict
 from streamdr.store.local import LocalBackend
 from streamdr.store.objects import ObjectBackend
@@ -519,6 +522,245 @@ def test_rows_in_chunks_of_another_shape_are_not_reused(output):
         begin(staged, chunk_rows=5)
         with pytest.raises(StoreError, match=re.escape(f"{output}: has chunks of another shape")):
             staged.adopt_rows(output.place, N_ROWS)
+
+
+# Coordinates beside rows
+
+DAYS = np.arange(N_ROWS, dtype="int64")
+SEASONS = np.array(["djf", "mäm", "", "son"])[DAYS % 4]
+
+
+def coordinate(name: str, values: Array, dims=("sample",), chunk=7, **attributes) -> RowCoordinate:
+    """Return a coordinate that is read in parts of its first dimension."""
+    chunks = () if not values.ndim else (min(chunk, len(values)), *values.shape[1:])
+    dtype = np.dtype(np.str_) if values.dtype.kind == "U" else values.dtype
+
+    def read(span: Span) -> Array:
+        return values[span.slice] if values.ndim else values
+
+    return RowCoordinate(name, ArrayLayout(values.shape, chunks, dtype, dims), read, attributes)
+
+
+COORDINATES = (
+    coordinate("time", DAYS, units="days since 2000-01-01", calendar="standard"),
+    coordinate("season", SEASONS),
+    coordinate("level", np.array(500.0), (), units="hPa", _FillValue=-1.0),
+)
+
+
+def begin_labelled(staged, coordinates=COORDINATES, **changes):
+    given = {
+        "shape": (N_ROWS, N_OUTPUTS),
+        "dims": ("sample", "component"),
+        "dtype": "float64",
+        "chunk_rows": CHUNK,
+        "attributes": {"model": "m"},
+        "array_attributes": {"coordinates": "time season level", "units": "K"},
+    }
+    staged.create_rows("embedding", coordinates=coordinates, **(given | changes))
+
+
+def embed_labelled(output, coordinates=COORDINATES, *, overwrite=False, key="k"):
+    with output.stage(kind="embedding", overwrite=overwrite, key=key) as staging:
+        staged = open_backend(staging.path)
+        begin_labelled(staged, coordinates)
+        fill(staged, skip=staged.existing_chunks())
+        for one in coordinates:
+            staged.write_coordinate(one)
+        staged.finish()
+        staging.publish()
+
+
+def test_coordinates_are_read_by_xarray_as_they_were_written(home, output):
+    embed_labelled(output)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        opened = xarray.open_zarr(home.zarr_store("out/result.zarr"))
+    assert set(opened.coords) == {"time", "season", "level"}
+    assert np.array_equal(opened.embedding, ROWS)
+    assert np.array_equal(opened.time, np.datetime64("2000-01-01", "ns") + DAYS * np.timedelta64(1, "D"))
+    assert opened.season.values.tolist() == SEASONS.tolist()
+    assert (opened.level.item(), opened.level.attrs) == (500.0, {"units": "hPa"})
+    assert opened.embedding.attrs == {"units": "K"}
+    assert output.read_group("embedding").record["coordinates"] == ["time", "season", "level"]
+    assert np.array_equal(output.open_embedding()[:], ROWS)
+
+
+def test_coordinates_have_the_same_bytes_in_every_backend(home, output, tmp_path):
+    embed_labelled(output)
+    embed_labelled(open_backend(tmp_path / "reference.zarr"))
+    files = {path for path in (tmp_path / "reference.zarr").rglob("*") if path.is_file()}
+    names = {path.relative_to(tmp_path / "reference.zarr").as_posix(): path for path in files}
+    assert {"season/c/3", "level/c", "time/zarr.json"} <= names.keys() == output.sizes().keys()
+    for name, path in names.items():
+        if name != "zarr.json":  # it contains the time of writing
+            assert home.contents()[f"out/result.zarr/{name}"] == path.read_bytes(), name
+
+
+def test_only_a_chunk_of_a_coordinate_is_read_at_a_time(output):
+    asked = []
+
+    def read(span):
+        asked.append(span)
+        return DAYS[span.slice]
+
+    begin_labelled(output, [RowCoordinate("time", COORDINATES[0].layout, read)])
+    output.write_coordinate(RowCoordinate("time", COORDINATES[0].layout, read))
+    assert asked == [Span(0, 7), Span(7, 14), Span(14, 21), Span(21, 23)]
+
+
+@pytest.mark.parametrize("name", ["time/c/3", "season/c/1", "level/c"])
+def test_a_coordinate_that_was_not_written_stops_the_finish(home, output, name):
+    begin_labelled(output)
+    fill(output)
+    for one in COORDINATES:
+        output.write_coordinate(one)
+    damage(home, f"out/result.zarr/{name}", "missing")
+    with pytest.raises(StoreError, match=re.escape(f"{output}/{name}: is missing; transform again")):
+        output.finish()
+    output.write_coordinate(next(one for one in COORDINATES if one.name == name.partition("/")[0]))
+    output.finish()
+    assert np.array_equal(output.open_embedding()[:], ROWS)
+
+
+def test_a_damaged_coordinate_stops_the_finish(output, tmp_path):
+    files = Files(tmp_path)
+    output = open_backend(tmp_path / "out/result.zarr")
+    begin_labelled(output)
+    fill(output)
+    for one in COORDINATES:
+        output.write_coordinate(one)
+    for name in ("time/c/1", "season/c/2"):
+        before = files.contents()[f"out/result.zarr/{name}"]
+        damage(files, f"out/result.zarr/{name}", "flipped")
+        with pytest.raises(StoreError, match=re.escape(f"{output}/{name}: fails its checksum; transform")):
+            output.finish()
+        files.put(f"out/result.zarr/{name}", before)
+    output.finish()
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "message"),
+    [
+        ("time/c/1", "missing", "is missing"),
+        ("time/c/1", "truncated", "has 59 bytes, not 60"),
+        ("season/c/0", "missing", "is missing"),
+        ("season/zarr.json", "missing", "cannot be read"),
+        ("time/zarr.json", "truncated", "not valid JSON"),
+    ],
+)
+def test_opening_detects_a_damaged_coordinate(home, output, name, how, message):
+    embed_labelled(output)
+    damage(home, f"out/result.zarr/{name}", how)
+    with pytest.raises(StoreError, match=re.escape(f"{output}/{name}: {message}")):
+        output.open_embedding()
+
+
+def test_edited_metadata_of_a_coordinate_is_detected(home, output):
+    embed_labelled(output)
+    document = json.loads(home.contents()["out/result.zarr/time/zarr.json"])
+    document["attributes"]["units"] = "days since 1900-01-01"
+    home.put("out/result.zarr/time/zarr.json", json.dumps(document).encode())
+    with pytest.raises(StoreError, match=re.escape(f"{output}/time/zarr.json: is not what was written")):
+        output.open_embedding()
+
+
+def test_a_coordinate_may_not_be_of_another_type_than_streamdr_writes(home, output):
+    embed_labelled(output)
+    root = json.loads(home.contents()["out/result.zarr/zarr.json"])
+    array = root["consolidated_metadata"]["metadata"]["season"]
+    array["codecs"] = [{"name": "vlen-bytes"}]
+    root["attributes"]["streamdr"]["digest"] = seal_of(root)
+    home.put("out/result.zarr/zarr.json", json.dumps(root).encode())
+    with pytest.raises(StoreError, match=re.escape(f"{output}/season/zarr.json: codecs")):
+        output.open_embedding()
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept"),
+    [
+        ({}, {0, 1, 2}),
+        ({"coordinates": COORDINATES[:2]}, set()),
+        ({"coordinates": ()}, set()),
+        (
+            {"coordinates": (coordinate("time", DAYS, units="hours since 2000-01-01"), *COORDINATES[1:])},
+            set(),
+        ),
+        ({"coordinates": (coordinate("time", DAYS.astype("f8")), *COORDINATES[1:])}, set()),
+        ({"array_attributes": {"units": "mK"}}, set()),
+    ],
+)
+def test_rows_are_kept_only_beside_equal_coordinates(output, changes, kept):
+    begin_labelled(output)
+    fill(output)
+    begin_labelled(output, **changes)
+    assert output.existing_chunks() == kept
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_a_transform_that_is_killed_between_two_coordinates_is_continued(home, output, written):
+    with output.stage(kind="embedding", overwrite=False, key="k") as staging:
+        staged = open_backend(staging.path)
+        begin_labelled(staged)
+        fill(staged)
+        for one in COORDINATES[:written]:
+            staged.write_coordinate(one)
+    assert not output.exists()
+    embed_labelled(output)
+    assert output.open_embedding()[:].tobytes() == ROWS.tobytes()
+    assert np.array_equal(output.open_array("time")[:], DAYS)
+    assert remains(home) == []
+
+
+def test_coordinates_are_replaced_with_their_rows(home, output):
+    embed_labelled(output)
+    later = (coordinate("time", DAYS + 1, units="days since 2000-01-01"), coordinate("member", DAYS % 3))
+    embed_labelled(output, later, overwrite=True, key="later")
+    assert np.array_equal(output.open_array("time")[:], DAYS + 1)
+    assert not [name for name in output.sizes() if name.startswith(("season", "level"))]
+    embed(output, overwrite=True, key="plain")
+    assert {name.partition("/")[0] for name in output.sizes()} == {"embedding", "zarr.json"}
+    assert remains(home) == []
+
+
+def test_foreign_files_in_a_coordinate_are_kept(home, output):
+    embed_labelled(output)
+    home.put("out/result.zarr/time/notes.txt", b"mine")
+    before = home.contents()
+    with pytest.raises(StoreError, match=r"it also holds 'time/notes\.txt', which streamdr did not write"):
+        embed_labelled(output, overwrite=True)
+    assert home.contents() == before
+
+
+def test_an_array_that_is_not_a_coordinate_of_the_record_is_foreign(home, output):
+    embed_labelled(output)
+    home.put("out/result.zarr/mine/c/0", b"precious")
+    with pytest.raises(StoreError, match="it also holds 'mine', which streamdr did not write"):
+        embed_labelled(output, overwrite=True)
+
+
+def test_temporary_files_of_killed_writes_of_coordinates_are_not_published(home, output):
+    with output.stage(kind="embedding", overwrite=False, key="k") as staging:
+        begin_labelled(open_backend(staging.path))
+    for name in ("time/c/1", "season/c/0", "level/c"):
+        home.put(f"out/{staging.path.name}/{name}.{secrets.token_hex(16)}.partial", b"half")
+    embed_labelled(output)
+    assert not [name for name in home.contents() if "partial" in name]
+
+
+def test_earlier_rows_are_reused_whatever_their_coordinates(output):
+    embed(output)
+    with output.stage(kind="embedding", overwrite=True, key="labelled") as staging:
+        staged = open_backend(staging.path)
+        begin_labelled(staged)
+        staged.adopt_rows(output.place, N_ROWS)
+        assert staged.existing_chunks() == {0, 1}
+        staged.write_rows(20, ROWS[20:])
+        for one in COORDINATES:
+            staged.write_coordinate(one)
+        staged.finish()
+        staging.publish()
+    assert np.array_equal(output.open_embedding()[:], ROWS)
 
 
 # Publishing: atomic, once, and without touching foreign files

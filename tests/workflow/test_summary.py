@@ -63,6 +63,37 @@ def test_the_page_has_the_figures_and_the_pictures(done):
     assert "every file has its sha256" in page
 
 
+@pytest.mark.parametrize("kind", ["smooth", "noise"])
+def test_the_page_of_a_grid_has_maps_and_series(tmp_path, kind):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(60, 40, 80) if kind == "noise" else (60, 1, 80))
+    values = values + rng.normal(size=(60, 40, 80)) * 0.01
+    values[:, 3:9, 5:20] = np.nan  # land
+    write_store(tmp_path / "x.zarr", values, chunks=(10, 40, 80), dimension_names=["time", "lat", "lon"])
+    output = {"model": str(tmp_path / "model.zarr"), "embedding": str(tmp_path / "z.zarr")}
+    file = write_config(
+        tmp_path, input={"path": str(tmp_path / "x.zarr")}, method={"n_components": 12}, output=output
+    )
+    stage = RunContext(load(file), Silent(), threading.Event())
+    reports = pipeline.run_all(stage)
+    page = summarise(stage, StagesReport(fit=reports.fit, transform=reports.transform)).markdown
+    pictures = re.findall(r"!\[(.+?)\]\(data:image/png;base64,([\w+/=]+)\)", page)
+    assert [title for title, _ in pictures] == ["explained variance", "maps", "scores", "series"]
+    assert all(len(base64.b64decode(encoded)) <= MOST_PICTURE_BYTES for _, encoded in pictures)
+
+
+def test_plain_columns_have_no_maps_even_if_some_are_left_out(tmp_path):
+    values = np.random.default_rng(0).normal(size=(60, 5))
+    values[:, 2] = np.nan
+    write_store(tmp_path / "x.zarr", values)
+    output = {"model": str(tmp_path / "model.zarr"), "embedding": str(tmp_path / "z.zarr")}
+    file = write_config(tmp_path, input={"path": str(tmp_path / "x.zarr")}, output=output)
+    stage = RunContext(load(file), Silent(), threading.Event())
+    reports = pipeline.run_all(stage)
+    page = summarise(stage, StagesReport(fit=reports.fit, transform=reports.transform)).markdown
+    assert re.findall(r"!\[(.+?)\]", page) == ["explained variance", "scores"]
+
+
 def test_a_model_without_variances_has_no_table(tmp_path):
     write_store(tmp_path / "x.zarr", np.random.default_rng(0).normal(size=(30, 3)))
     given, output = {"path": str(tmp_path / "x.zarr")}, {"model": str(tmp_path / "model.zarr")}

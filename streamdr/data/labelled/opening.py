@@ -51,6 +51,30 @@ class Labelled:
         """The arguments of `open_source` that say the same."""
         return {"variable": self.variable, "sample_dims": self.sample_dims, "select": self.select}
 
+    @property
+    def record(self) -> dict[str, Any]:
+        """What a saved model records, to open the rows that it maps in the same way."""
+        return {name: _plain(value) for name, value in self.arguments.items() if value is not None}
+
+    @classmethod
+    def recorded(cls, record: object) -> Labelled:
+        """Return how the rows of a saved model were opened."""
+        found = record if isinstance(record, Mapping) else {}
+        return cls(**{name: found.get(name) for name in UNLABELLED.arguments})
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of `select` and the like as JSON. Dates become text, as in a configuration."""
+    if isinstance(value, slice):
+        return [_plain(value.start), _plain(value.stop)]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return value.item()
+    return value if isinstance(value, str | int | float | None) else str(value)
+
 
 UNLABELLED = Labelled()
 """Nothing is said of variables and dimensions."""

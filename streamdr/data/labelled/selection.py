@@ -19,6 +19,10 @@ _PIECE = 1 << 16
 """How many values of a coordinate are read at a time."""
 
 
+class EmptySelectionError(ParameterError):
+    """No label of a dimension is in the range that is selected."""
+
+
 @dataclass(frozen=True)
 class Window:
     """The positions along a dimension that are read."""
@@ -163,7 +167,9 @@ def _by_label(dim: str, wanted: Any, length: int, labels: _Labels) -> Window:
             last = position + int(at[-1])
             found += at.size
     if not found:
-        raise _refusal(dim, f"no label is {_worded(single, start, stop)}; {labels.shown()}")
+        raise EmptySelectionError(
+            "select", f"{dim}: no label is {_worded(single, start, stop)}; {labels.shown()}"
+        )
     if last - first + 1 != found:
         raise _refusal(
             dim,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from streamdr.core.row_outputs import ROW_OUTPUTS
 from streamdr.data.zarr.codecs import shortened
 from streamdr.data.zarr.metadata import (
     METADATA_BYTES,
@@ -46,7 +47,8 @@ def locate(node: Node, array: str | None, key: str = "path") -> Located:
                 f"{node.name}: not a zarr store (it has no zarr.json, .zarray or .zgroup); "
                 "turn other files into one with `streamdr ingest`",
             )
-        if _is_data(node) and (found := array_at(node.child(DATA))) is not None:
+        own = _own_array(node)
+        if own is not None and (found := array_at(node.child(own))) is not None:
             return found
         names = list(arrays_below(node))
         if len(names) != 1:
@@ -77,11 +79,14 @@ def stale_copy(node: Node, array: str, metadata: ArrayMetadata) -> list[int] | N
     return shape if isinstance(shape, list) and tuple(shape) != metadata.grid.shape else None
 
 
-def _is_data(node: Node) -> bool:
-    """Whether streamdr wrote a group as data: it may contain labels beside the matrix."""
+def _own_array(node: Node) -> str | None:
+    """Return the name of the matrix in a group by streamdr, which may hold labels or coordinates too."""
     attributes = (document_of(node, "zarr.json") or {}).get("attributes")
     record = attributes.get("streamdr") if isinstance(attributes, dict) else None
-    return isinstance(record, dict) and record.get("kind") in ("ingested", "synthetic", "example")
+    kind = record.get("kind") if isinstance(record, dict) else None
+    if kind in ("ingested", "synthetic", "example"):
+        return DATA
+    return next((output.name for output in ROW_OUTPUTS if output.name == kind), None)
 
 
 def _named(node: Node, array: str) -> Located:

@@ -43,13 +43,13 @@ class LDAModel(AlignedArrays):
     """The prior probability of each class."""
     class_weight: Array = field(metadata=_CLASS)
     """The number of rows of each class, or the sum of their weights."""
-    means: Array = field(metadata={"dims": ("class", "feature")})
+    means: Array = field(metadata={"dims": ("class", "feature"), "data_units": True})
     """The mean of each class."""
-    xbar: Array = field(metadata=_FEATURE)
+    xbar: Array = field(metadata={**_FEATURE, "data_units": True})
     """The mean of the class means, weighted by the priors."""
     covariance: Array = field(metadata={"dims": ("feature", "feature_too")})
     """The covariance within classes, common to all classes, after shrinkage if that was set."""
-    scalings: Array = field(metadata={"dims": ("feature", "component")})
+    scalings: Array = field(metadata={"dims": ("feature", "component"), "mapped": True})
     """The discriminants as columns. Within classes, scores have unit variance and no correlation."""
     eigenvalues: Array = field(metadata=_COMPONENT)
     """The ratio of the variance between classes to that within classes, along each discriminant."""

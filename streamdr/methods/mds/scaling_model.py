@@ -47,7 +47,7 @@ class ScalingModel(AlignedArrays):
     """The distances of these pairs in the configuration."""
     origin: Array | None = field(default=None, metadata={"dims": ("feature",)})
     """The mean of the rows, or of the landmarks, for Euclidean distances of points."""
-    axes: Array | None = field(default=None, metadata={"dims": ("component", "feature")})
+    axes: Array | None = field(default=None, metadata={"dims": ("component", "feature"), "mapped": True})
     """The projection of rows minus `origin` to coordinates, for Euclidean distances of points."""
     projection: Array | None = field(default=None, metadata={"dims": ("component", "landmark")})
     """The linear map from centred squared distances to coordinates."""

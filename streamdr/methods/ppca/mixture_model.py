@@ -34,9 +34,9 @@ class PPCAMixtureModel(AlignedArrays):
 
     weights: Array = field(metadata=_MIXTURE)
     """The prior probability of each component."""
-    means: Array = field(metadata={"dims": ("mixture", "feature")})
+    means: Array = field(metadata={"dims": ("mixture", "feature"), "data_units": True})
     """The mean of each component; NaN for features that were never observed."""
-    components: Array = field(metadata={"dims": ("mixture", "component", "feature")})
+    components: Array = field(metadata={"dims": ("mixture", "component", "feature"), "mapped": True})
     """The principal axes of each component of the mixture."""
     explained_variance: Array = field(metadata={"dims": ("mixture", "component")})
     """The variance along each axis, noise included."""

@@ -37,7 +37,7 @@ class PPCAModel(AlignedArrays):
 
     mean: Array = field(metadata={**_FEATURE, "data_units": True})
     """The mean of each feature; NaN for features that were never observed."""
-    components: Array = field(metadata={"dims": ("component", "feature")})
+    components: Array = field(metadata={"dims": ("component", "feature"), "mapped": True})
     """The principal axes, one per row, by descending variance."""
     explained_variance: Array = field(metadata=_COMPONENT)
     """The variance along each component, noise included."""

@@ -1,0 +1,106 @@
+"""Runs over labelled inputs: outputs with coordinates grow, are checked and are written again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+from grids import LAND, labelled, sst
+from narrowing import checked, present
+from nightly import Nights
+
+from streamdr import store
+from streamdr.core.addresses import parse_location
+from streamdr.errors import StoreError
+from streamdr.workflow import pipeline
+from streamdr.workflow.findings import RowsInspection
+from streamdr.workflow.inspection import inspect
+from streamdr.workflow.run_context import RunContext
+from streamdr.workflow.verification import verify
+
+FIRST = np.datetime64("2000-01-01", "ns")
+
+
+@pytest.fixture
+def nights(tmp_path, monkeypatch):
+    """A grid of 400 time steps, with its labels, and a fit that writes scores and maps."""
+    rows = RunContext._rows
+    monkeypatch.setattr(RunContext, "_rows", lambda self: labelled(rows(self)))
+    outputs: dict[str, Any] = {kind: str(tmp_path / f"out/{kind}.zarr") for kind in ("embedding", "denoised")}
+    nights = Nights(tmp_path, sst(600), {"output": {**outputs, "refresh_tolerance": 0.5}})
+    nights.write(400, chunks=(100, 4, 6))
+    return nights
+
+
+def opened(nights: Nights, kind: str) -> xarray.Dataset:
+    return xarray.open_zarr(nights.root / f"out/{kind}.zarr").load()
+
+
+def times(n_rows: int) -> np.ndarray:
+    return FIRST + np.arange(n_rows) * np.timedelta64(6, "h")
+
+
+def test_a_run_writes_labelled_outputs_that_can_be_verified(nights):
+    nights.run()
+    np.testing.assert_array_equal(opened(nights, "embedding").time, times(400))
+    maps = opened(nights, "denoised").denoised
+    assert maps.dims == ("time", "lat", "lon")
+    assert np.isnan(maps.values[:, LAND]).all()
+    checks = verify(nights.stage()).checks
+    assert "except those of 3 features that were never observed" in checks["denoised"]
+    assert nights.run().bytes_read == 0, "all outputs are up to date"
+
+
+def test_appended_rows_get_their_times(nights):
+    nights.run()
+    before = opened(nights, "embedding").embedding.values
+    nights.grow(600)
+    report = nights.run()
+    assert present(report.transform).outputs["embedding"].rows_written == 200
+    np.testing.assert_array_equal(opened(nights, "embedding").embedding[:400], before)
+    for kind in ("embedding", "denoised"):
+        np.testing.assert_array_equal(opened(nights, kind).time, times(600))
+    verify(nights.stage())
+
+
+@pytest.mark.parametrize("name", ["time/c/0", "season/c/0", "lat/zarr.json"])
+def test_a_missing_coordinate_is_found_and_written_again(nights, name):
+    nights.run()
+    file = Path(nights.root, "out/denoised.zarr", name)
+    good = file.read_bytes()
+    file.unlink()
+    stages = {stage.name: stage for stage in pipeline.status(nights.stage()).stages}
+    assert stages["denoised"].state == "stale"
+    assert str(file) in stages["denoised"].reason
+    with pytest.raises(StoreError, match=str(file)):
+        verify(nights.stage())
+    nights.run(output={"overwrite": True})
+    assert file.read_bytes() == good
+    verify(nights.stage())
+
+
+@pytest.mark.parametrize("name", ["time/c/0", "season/c/0", "level/c"])
+def test_a_damaged_coordinate_is_found_by_verify(nights, name):
+    nights.run()
+    assert (
+        "have their crc32c, and so have lat, lon, area, region, level, time, season"
+        in (verify(nights.stage()).checks["denoised"])
+    )
+    file = Path(nights.root, "out/denoised.zarr", name)
+    content = bytearray(file.read_bytes())
+    content[5] ^= 1
+    file.write_bytes(content)
+    coordinate = re.escape(str(nights.root / "out/denoised.zarr" / name.partition("/")[0]))
+    with pytest.raises(StoreError, match=f"{coordinate}: .*checksum do not match.*transform again"):
+        verify(nights.stage())
+
+
+def test_an_output_with_coordinates_is_inspected_as_rows(nights):
+    nights.run()
+    found = checked(RowsInspection, inspect(parse_location(nights.root / "out/denoised.zarr")))
+    assert (found.dims, found.shape) == (("time", "lat", "lon"), (400, 4, 6))
+    assert store.open_rows(nights.root / "out/denoised.zarr", "denoised").dims == found.dims
