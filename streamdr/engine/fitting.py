@@ -91,7 +91,7 @@ def fit(
     progress: Progress | None = None,
     stop: threading.Event | None = None,
     fresh: bool = False,
-    planned: Callable[[Plan], None] = lambda plan: None,
+    planned: Callable[[Source, Plan], None] = lambda source, plan: None,
     start: Model | None = None,
     start_axes: FeatureAxes | None = None,
     keep_bytes: int = 0,
@@ -124,7 +124,7 @@ def fit(
         with arithmetic():
             source, counted = select_features(method, source, execution, progress, stop, ledger, seen)
         chosen = plan(method, source, execution)
-    planned(chosen)
+    planned(source, chosen)
     with arithmetic(), open_executor(execution, chosen.workers, stop) as engine:
         if counted is None:
             pause = execution.checkpoint_seconds

@@ -308,8 +308,10 @@ def _draft(route: Route, source: Source, execution: Execution, limit: int, worke
     largest = max(phase.accumulator_bytes for phase in route.phases)
     window = 2 * workers if largest <= _SMALL_ACCUMULATOR else workers
     phases = [_phase(phase, source, execution, workers, window) for phase in route.phases]
+    first = 0.0
     if isinstance(source, FeatureSubset) and source.counting is not None:
         phases.append(_phase(source.counting, source.whole, execution, workers, window))
+        first = source.spec.n_rows * source.whole.spec.line_bytes("rows") / _READ / workers
     parts = max((parts for _, parts in phases), key=lambda parts: sum(parts.values()))
     data, other = source.spec, route.fallback
     return Plan(
@@ -319,8 +321,8 @@ def _draft(route: Route, source: Source, execution: Execution, limit: int, worke
         phases[0][0],
         limit,
         parts,
-        seconds=_seconds(route, data, route.passes) / workers,
-        usual_seconds=_seconds(route, data, route.usual_passes or route.passes) / workers,
+        seconds=first + _seconds(route, data, route.passes) / workers,
+        usual_seconds=first + _seconds(route, data, route.usual_passes or route.passes) / workers,
         fallback_seconds=None if other is None else _seconds(other, data, other.usual_passes) / workers,
     )
 

@@ -349,7 +349,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _names_in(self) -> Sequence[str]:
         return [str(name) for name in _check_feature_names_in(self)]
 
-    def _validated(self, X: Any, *, first: bool = False) -> Array:
+    def _validated(self, X: Any, *, first: bool = False, allow_nan: bool = False) -> Array:
         if isinstance(X, np.ma.MaskedArray):  # scikit-learn would use masked values
             X = np.ma.filled(X.astype(working_dtype(X.dtype)), np.nan)
         X = single_matrix(X)
@@ -360,7 +360,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             source = self._in_memory(rows)
             source = source if first else for_model(source, self._axes)
             for span in row_blocks(len(rows), max(1, rows[:1].nbytes)):
-                source.block(span, allow_nan=self._allows_nan)
+                source.block(span, allow_nan=allow_nan or self._allows_nan)
         return rows
 
     def _in_memory(self, rows: Array, **beside: Any) -> Source:
@@ -478,7 +478,9 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None"
             )
         if not is_streamed(X):
-            X = self._validated(X, first=first)
+            # Which values must be observed is known when the features are chosen, in the fit.
+            chooses = any(given is not None and given is not False for given in (features or {}).values())
+            X = self._validated(X, first=first, allow_nan=chooses)
             if not (sample_weight is None or is_streamed(sample_weight)):
                 sample_weight = _weights(sample_weight, len(X))
             with _arguments_named():

@@ -25,7 +25,7 @@ from streamdr.methods.ppca import PPCA, PPCAMixture
 from streamdr.methods.som import SOM
 
 OUTPUTS = {kind.name: kind for kind in ROW_OUTPUTS}
-METHODS = {
+METHODS: dict[str, Any] = {
     "ppca": PPCA(2),
     "ppca em": PPCA(2, method="em", max_iter=30),
     "mixture": PPCAMixture(1, n_mixtures=2),

@@ -158,6 +158,20 @@ def test_a_plain_matrix_with_a_column_of_nan_is_refused_as_before(grid):
         streamdr.PCA(3).fit(grid.values)
 
 
+@pytest.mark.parametrize("wish", [{"min_observed": 0.5}, {"feature_weights": np.ones(12)}])
+def test_a_plain_matrix_leaves_columns_out_on_request(grid, wish):
+    pca = streamdr.PCA(3).fit(grid.values, **wish)
+    assert pca.components_.shape == (3, 12)
+    np.testing.assert_array_equal(np.isnan(pca.mean_), grid.land)
+    expected = decomposition.PCA(3).fit(grid.sea)
+    np.testing.assert_allclose(pca.explained_variance_, expected.explained_variance_, rtol=1e-10)
+    np.testing.assert_allclose(np.abs(pca.transform(grid.values)), np.abs(expected.transform(grid.sea)))
+    rows = grid.values.copy()
+    rows[7, 5] = np.nan
+    with pytest.raises(MissingValuesError, match="nan at row 7, column 5"):
+        streamdr.PCA(3).fit(rows, **wish)
+
+
 def test_a_fit_to_plain_columns_forgets_the_features_of_an_earlier_one(grid, pca):
     pca.fit(grid.sea)
     assert pca.n_features_in_ == 8
