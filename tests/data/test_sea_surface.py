@@ -84,7 +84,7 @@ def test_a_fit_finds_the_variances_and_the_patterns_that_were_put_in(path):
     np.testing.assert_allclose(pca.explained_variance_, GLOBE.variances * DAYS / (DAYS - 1), rtol=0.02)
     found = cosines(pca.components_, patterns())
     assert (np.diag(found)[:2] > 0.99).all()
-    assert (found[2:, 2:] < 0.9).all(), "the last two are mixed, because they vary together"
+    assert (found[2:, 2:] < 0.95).all(), "the last two are mixed, because they vary together"
     np.testing.assert_allclose(np.linalg.norm(found, axis=0), 1, atol=0.02)
 
 
@@ -93,11 +93,11 @@ def test_a_rotation_of_anomalies_separates_what_varies_together(path):
     anomalies = sst.groupby("time.month") - sst.groupby("time.month").mean()
     how = {"sample_dims": "time", "feature_weights": "coslat"}
     principal = PCA(n_components=3).fit(anomalies, **how)
-    assert (cosines(principal.components_, patterns()[2:]) < 0.8).all()
+    assert (cosines(principal.components_, patterns()[2:]) < 0.9).all()
     rotated = PCA(n_components=3, rotation="promax").fit(anomalies, **how)
     found = cosines(rotated.components_, patterns()[1:])
     # Far from the regions there is noise only, of which every cell counts like one in a region.
-    assert (found.max(axis=0) > 0.9).all()
+    assert (found.max(axis=0) > 0.95).all()
     assert sorted(found.argmax(axis=0)) == [0, 1, 2]
 
 

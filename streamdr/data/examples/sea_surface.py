@@ -76,7 +76,7 @@ class SeaSurface:
 
     names: ClassVar[tuple[str, ...]] = ("season", "tropics", "north", "south")
     """What the patterns are: the season, the tropical and the North Pacific, the Southern Ocean."""
-    correlation: ClassVar[float] = 0.5
+    correlation: ClassVar[float] = 0.3
     """The correlation of the last two patterns."""
     lat: ClassVar[Array] = np.arange(24) * 7.5 - 86.25
     lon: ClassVar[Array] = np.arange(48) * 7.5
