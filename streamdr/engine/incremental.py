@@ -68,5 +68,5 @@ def _incremental(method: Method, data: MatrixSpec) -> Method:
             return route.method
     raise ParameterError(
         "solver",
-        "partial_fit needs a fit that reads rows once, such as by the solver 'covariance' without a bootstrap",
+        "partial_fit needs a fit that reads rows once, such as by solver 'covariance' without a bootstrap",
     )
