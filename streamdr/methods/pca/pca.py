@@ -142,7 +142,15 @@ class PCA:
     @classmethod
     def examples(cls) -> Sequence[Self]:
         """Small examples, for the laws."""
-        return [cls(3), cls(0.9), cls("mle"), cls("parallel"), cls("broken_stick"), cls(3, scale=True)]
+        return [
+            cls(3),
+            cls(0.9),
+            cls("mle"),
+            cls("parallel"),
+            cls("broken_stick"),
+            cls(3, scale=True),
+            cls(3, n_bootstrap=20),
+        ]
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
