@@ -15,6 +15,7 @@ import zarr
 from distributed import Client, LocalCluster
 from fits import StopAfter, bits
 from grids import AREA, LAND, LAT, LON, labelled, open_grid, sst, write_grid
+from narrowing import checked
 from zarr.storage import ObjectStore
 
 from streamdr import store
@@ -31,10 +32,11 @@ from streamdr.data.missing_values import MissingValuesSource
 from streamdr.data.source import SampleCoordinate, Source
 from streamdr.engine import coordinates, fitting, planner
 from streamdr.errors import DataError, Interrupted
-from streamdr.methods import METHODS
 from streamdr.methods.lda import LDA
 from streamdr.methods.pca import PCA
+from streamdr.methods.pca.model import PCAModel
 from streamdr.methods.ppca import PPCA
+from streamdr.methods.selection import SelectFScore
 from streamdr.store.local import LocalBackend
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
@@ -93,7 +95,8 @@ def test_an_embedding_has_the_times_of_its_rows(grid, tmp_path):
 
 def test_outputs_in_a_bucket_have_their_coordinates(grid, bucket):
     fitted = fit(PCA(2), open_grid(grid))
-    places = {kind: parse_location(f"{bucket.url}/{kind}.zarr") for kind in ("embedding", "denoised")}
+    kinds: tuple[RowKind, ...] = ("embedding", "denoised")
+    places = {kind: parse_location(f"{bucket.url}/{kind}.zarr") for kind in kinds}
     for kind, place in places.items():
         write(place, fitted, open_grid(grid), kind)
         dataset = xarray.open_zarr(ObjectStore(bucket.below(f"{kind}.zarr"), read_only=True)).load()
@@ -186,7 +189,7 @@ def test_a_component_of_a_saved_model_is_a_map_that_xarray_plots(grid, tmp_path)
     one = model.components.sel(component=0)
     assert one.dims == ("lat", "lon")
     np.testing.assert_array_equal(np.isnan(one), LAND)
-    np.testing.assert_array_equal(one.values[SEA], fitted.model.components[0])
+    np.testing.assert_array_equal(one.values[SEA], checked(PCAModel, fitted.model).components[0])
     assert model["mean"].attrs == {"units": "K", "long_name": "sea surface temperature"}
     assert model.components.attrs == {}
     np.testing.assert_array_equal(model.feature_kept, SEA)
@@ -260,7 +263,7 @@ def test_sources_around_a_labelled_one_keep_its_coordinates(tmp_path):
     table = labelled(open_source(sst(ROWS)[:, SEA]))
     table.axes, table.labels = None, open_source(np.arange(ROWS)[:, None] % 3)
     table.spec = replace(table.spec, labels=np.dtype("i8"))
-    selected = fit(METHODS["select_f_score"](k=2), table)
+    selected = fit(SelectFScore(k=2), table)
     write(tmp_path / "selected.zarr", selected, table.unlabelled(), "embedding")
     np.testing.assert_array_equal(opened(tmp_path / "selected.zarr").time, TIMES)
 
@@ -333,7 +336,7 @@ def test_a_transform_that_was_killed_while_it_wrote_coordinates_reads_nothing_ag
     grid, tmp_path, monkeypatch, failing
 ):
     fitted = fit(PCA(2), open_grid(grid))
-    write_coordinate, done = LocalBackend.write_coordinate, []
+    write_coordinate, done = LocalBackend.write_coordinate, list[str]()
 
     def kill(self, coordinate):
         if len(done) == failing:
@@ -390,10 +393,11 @@ def test_a_cluster_writes_the_bits_of_threads(tmp_path, cluster, weights):
     executions = THREADS | {"cluster": Execution(scheduler=cluster)}
     pca = write_grid(tmp_path / "x.zarr", sst(ROWS))
     ppca = write_grid(tmp_path / "missing.zarr", sst(ROWS, missing=0.1))
-    for path, method, kinds in (
+    cases: list[tuple[Path, Method, tuple[RowKind, ...]]] = [
         (pca, PCA(2), ("embedding", "denoised")),
         (ppca, PPCA(2, max_iter=4), ("embedding", "imputed")),
-    ):
+    ]
+    for path, method, kinds in cases:
         found = set()
         for name, execution in executions.items():
             fitted = fitting.fit(method, open_grid(path, weights=weights), execution)
