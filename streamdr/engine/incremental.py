@@ -66,4 +66,7 @@ def _incremental(method: Method, data: MatrixSpec) -> Method:
     for route in method.routes(data):
         if route.passes == 1 and route.phases[0].axis == "rows":
             return route.method
-    raise ParameterError("solver", "partial_fit needs a solver that reads rows once, such as 'covariance'")
+    raise ParameterError(
+        "solver",
+        "partial_fit needs a fit that reads rows once, such as by solver 'covariance' without a bootstrap",
+    )

@@ -132,6 +132,7 @@ class ObjectBackend(Backend):
         with self.metadata(kind) as here:
             before = _contents(here)
             yield here
+            _layouts.cache_clear()
             if (after := _contents(here)) == before:
                 return
             with store_errors(self.place, "written"):
@@ -140,7 +141,6 @@ class ObjectBackend(Backend):
                 objects.delete([ROOT])
                 objects.delete([found.key for found in objects.listed() if ours.is_own(found.key)])
             upload(here, self.place, after)
-            _layouts.cache_clear()
 
     def adopt_rows(self, earlier: Location, rows: int, kind: RowKind = "embedding") -> None:
         """Let the store copy the chunks."""
@@ -230,9 +230,9 @@ def _chunk_name(kind: RowKind, layout: ArrayLayout, number: int) -> str:
 
 @lru_cache(maxsize=8)
 def _layouts(address: Address, kind: RowKind) -> Mapping[str, ArrayLayout]:
-    """Return the layouts of an output and of its coordinates, read once per process.
+    """Return the layouts of an output and of its coordinates, read once after they are laid out.
 
-    Work that is staged under one name is laid out once.
+    On a worker, only that of the rows is used, which the key in the staged name determines.
     """
     with ObjectBackend(address).metadata(kind) as here:
         return read_layouts(here, kind)

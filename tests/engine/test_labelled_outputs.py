@@ -15,6 +15,7 @@ import zarr
 from distributed import Client, LocalCluster
 from fits import StopAfter, bits
 from grids import AREA, LAND, LAT, LON, labelled, open_grid, sst, write_grid
+from narrowing import checked
 from zarr.storage import ObjectStore
 
 from streamdr import store
@@ -33,7 +34,9 @@ from streamdr.engine import coordinates, fitting, planner
 from streamdr.errors import DataError, Interrupted
 from streamdr.methods.lda import LDA
 from streamdr.methods.pca import PCA
+from streamdr.methods.pca.model import PCAModel
 from streamdr.methods.ppca import PPCA
+from streamdr.methods.selection import SelectFScore
 from streamdr.store.local import LocalBackend
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
@@ -92,12 +95,13 @@ def test_an_embedding_has_the_times_of_its_rows(grid, tmp_path):
 
 def test_outputs_in_a_bucket_have_their_coordinates(grid, bucket):
     fitted = fit(PCA(2), open_grid(grid))
-    places = {kind: parse_location(f"{bucket.url}/{kind}.zarr") for kind in ("embedding", "denoised")}
+    kinds: tuple[RowKind, ...] = ("embedding", "denoised")
+    places = {kind: parse_location(f"{bucket.url}/{kind}.zarr") for kind in kinds}
     for kind, place in places.items():
-        write(place, fitted, open_grid(grid), KINDS[kind].name)
+        write(place, fitted, open_grid(grid), kind)
         dataset = xarray.open_zarr(ObjectStore(bucket.below(f"{kind}.zarr"), read_only=True)).load()
         np.testing.assert_array_equal(dataset.time, TIMES)
-        np.testing.assert_array_equal(dataset[kind], store.open_rows(place, KINDS[kind].name)[:])
+        np.testing.assert_array_equal(dataset[kind], store.open_rows(place, kind)[:])
     np.testing.assert_array_equal(dataset.lat, LAT)
     place = places["embedding"]
     kept = fitting.Kept(place, ROWS, store.open_embedding(place).chunks[0])
@@ -185,7 +189,7 @@ def test_a_component_of_a_saved_model_is_a_map_that_xarray_plots(grid, tmp_path)
     one = model.components.sel(component=0)
     assert one.dims == ("lat", "lon")
     np.testing.assert_array_equal(np.isnan(one), LAND)
-    np.testing.assert_array_equal(one.values[SEA], vars(fitted.model)["components"][0])
+    np.testing.assert_array_equal(one.values[SEA], checked(PCAModel, fitted.model).components[0])
     assert model["mean"].attrs == {"units": "K", "long_name": "sea surface temperature"}
     assert model.components.attrs == {}
     np.testing.assert_array_equal(model.feature_kept, SEA)
@@ -332,8 +336,7 @@ def test_a_transform_that_was_killed_while_it_wrote_coordinates_reads_nothing_ag
     grid, tmp_path, monkeypatch, failing
 ):
     fitted = fit(PCA(2), open_grid(grid))
-    write_coordinate = LocalBackend.write_coordinate
-    done: list[str] = []
+    write_coordinate, done = LocalBackend.write_coordinate, list[str]()
 
     def kill(self, coordinate):
         if len(done) == failing:
@@ -390,17 +393,18 @@ def test_a_cluster_writes_the_bits_of_threads(tmp_path, cluster, weights):
     executions = THREADS | {"cluster": Execution(scheduler=cluster)}
     pca = write_grid(tmp_path / "x.zarr", sst(ROWS))
     ppca = write_grid(tmp_path / "missing.zarr", sst(ROWS, missing=0.1))
-    for path, method, kinds in (
+    cases: list[tuple[Path, Method, tuple[RowKind, ...]]] = [
         (pca, PCA(2), ("embedding", "denoised")),
         (ppca, PPCA(2, max_iter=4), ("embedding", "imputed")),
-    ):
+    ]
+    for path, method, kinds in cases:
         found = set()
         for name, execution in executions.items():
             fitted = fitting.fit(method, open_grid(path, weights=weights), execution)
             written = []
             for kind in kinds:
                 target, source = tmp_path / f"{method.name} {kind} {name}", open_grid(path, weights=weights)
-                write(target, fitted, source, KINDS[kind].name, execution=execution)
-                written.append(store.open_rows(target, KINDS[kind].name)[:].tobytes())
+                write(target, fitted, source, kind, execution=execution)
+                written.append(store.open_rows(target, kind)[:].tobytes())
             found.add((*written, *map(str, bits(fitted.model).values())))
         assert len(found) == 1
