@@ -10,14 +10,17 @@ import pytest
 from distributed import Client, LocalCluster
 from fits import StopAfter, bits, fit, grown, stored
 from labelled import Grid, labelled
+from narrowing import checked, present
 from sklearn import decomposition
 
 from streamdr.core.execution import Execution
 from streamdr.core.progress import PassStart, Silent
 from streamdr.data import open_source
+from streamdr.data.feature_subset import FeatureSubset
 from streamdr.engine import fitting, planner
 from streamdr.errors import DataError, Interrupted, MemoryLimitError, MissingValuesError, ParameterError
 from streamdr.methods.pca import PCA
+from streamdr.methods.pca.model import PCAModel
 from streamdr.methods.ppca import PPCA
 
 
@@ -53,7 +56,9 @@ def test_what_is_left_is_fitted(tmp_path):
     kept = shares >= 0.96
     rows = (grid.values[:, kept] - grid.values[:, kept].mean(axis=0)) * grid.weights[kept]
     expected = decomposition.PCA(3).fit(rows)
-    np.testing.assert_allclose(found.model.explained_variance, expected.explained_variance_, rtol=1e-10)
+    np.testing.assert_allclose(
+        checked(found.model, PCAModel).explained_variance, expected.explained_variance_, rtol=1e-10
+    )
 
 
 def test_a_feature_that_is_kept_and_missing_in_some_rows_is_refused_by_pca():
@@ -123,8 +128,10 @@ def test_balanced_variables_have_the_same_total_variance(solver, weighted):
         rows[:, variable] /= np.sqrt(np.nansum(np.var(rows[:, variable], axis=0)))
     kept = np.isfinite(values[0])
     expected = decomposition.PCA(3).fit(rows[:, kept])
-    np.testing.assert_allclose(found.model.explained_variance, expected.explained_variance_, rtol=1e-8)
-    np.testing.assert_allclose(found.model.total_variance, 2 * 200 / 199, rtol=1e-10)
+    np.testing.assert_allclose(
+        checked(found.model, PCAModel).explained_variance, expected.explained_variance_, rtol=1e-8
+    )
+    np.testing.assert_allclose(checked(found.model, PCAModel).total_variance, 2 * 200 / 199, rtol=1e-10)
     assert found.axes is not None
     assert found.axes.weights is not None
     factors = found.axes.weights / weights
@@ -147,7 +154,7 @@ def test_a_constant_variable_keeps_its_weights():
     assert found.axes is not None
     assert found.axes.weights is not None
     assert (found.axes.weights[6:] == 1e-170).all()
-    np.testing.assert_allclose(found.model.total_variance, 200 / 199, rtol=1e-9)
+    np.testing.assert_allclose(checked(found.model, PCAModel).total_variance, 200 / 199, rtol=1e-9)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -235,8 +242,8 @@ def test_the_plan_has_the_memory_of_the_pass_that_counts(tmp_path):
     counted = labelled(wide, balanced=True)
     narrow = fitting.narrowed(PCA(1, solver="gram"), counted, Execution())
     with_count = planner.plan(PCA(1, solver="gram"), narrow, Execution(workers=1))
-    assert narrow.counting is not None  # type: ignore[attr-defined]
-    alone = planner.plan_counting(PCA(1), counted, narrow.counting, Execution(workers=1))  # type: ignore[attr-defined]
+    phase = present(checked(narrow, FeatureSubset).counting)
+    alone = planner.plan_counting(PCA(1), counted, phase, Execution(workers=1))
     assert with_count.peak >= alone.peak
 
 
