@@ -16,12 +16,6 @@ from streamdr.core.facts import Fact
 VARIABLE = "variable"
 """The name of the first dimension of features that are those of several variables."""
 
-_ENCODING = frozenset(
-    {"_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned", "dtype", "coordinates"}
-    | {"valid_min", "valid_max", "valid_range", "actual_range"}
-)
-"""The CF attributes that hold for values as they are stored, and not for other values in the same units."""
-
 
 def is_array_name(name: str) -> bool:
     """Return whether a coordinate of this name can be stored: the name is that of a folder everywhere."""
@@ -98,11 +92,6 @@ class FeatureAxes:
     weighted: bool = False
     min_observed: float | None = None
     balanced: bool = False
-
-    @property
-    def data_attributes(self) -> dict[str, Any]:
-        """The attributes of the variable that other values in its units have too, such as its units."""
-        return {name: value for name, value in self.attributes.items() if name not in _ENCODING}
 
     @property
     def n_features(self) -> int:

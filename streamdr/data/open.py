@@ -34,6 +34,7 @@ from streamdr.data.missing_values import MissingValuesSource, layout_of, stored_
 from streamdr.data.ordering import ordered
 from streamdr.data.source import Source
 from streamdr.data.text_labels import TextArray, TextStore
+from streamdr.data.zarr.icechunk_node import repository_at
 from streamdr.data.zarr.locate import locate
 from streamdr.data.zarr.objects import ObjectNode, node_at
 from streamdr.data.zarr.source import COMPANION_ADVICE, ZarrSource
@@ -348,6 +349,8 @@ def _zarr_node(data: Any, key: str) -> Node | None:
         return node_at(data, key)
     if not isinstance(data, Path):
         return None
+    if (repository := repository_at(data, key)) is not None:
+        return repository
     if data.is_dir():
         return Directory(data, str(data))
     require_exists(data, key)

@@ -107,7 +107,7 @@ def _store(place: Location, node: Node, record: Mapping[str, Any]) -> StoreInspe
 def _origin(record: Mapping[str, Any]) -> str | None:
     if record.get("kind") == "ingested":
         return f"ingested from {record.get('source')}"
-    made = {"synthetic": "synthetic data", "example": "an example of scikit-learn"}
+    made = {"synthetic": "synthetic data", "example": "example data"}
     return made.get(record.get("kind", ""))
 
 

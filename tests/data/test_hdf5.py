@@ -6,6 +6,7 @@ import os
 import pickle
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import h5py
 import numpy as np
@@ -22,7 +23,7 @@ from streamdr.methods.pca import PCA
 
 SHAPE = (23, 6, 5)
 VALUES = (np.random.default_rng(0).standard_normal(SHAPE) * 100).astype("f4")
-LAYOUTS = {
+LAYOUTS: dict[str, dict[str, Any]] = {
     "contiguous": {},
     "chunked": {"chunks": (4, 4, 3)},
     "gzip": {"chunks": (4, 4, 3), "compression": "gzip"},

@@ -46,6 +46,7 @@ from streamdr.statistics.joint import JointMoments, JointSums
 from streamdr.statistics.moments import Moments
 from streamdr.statistics.observed import Observed
 from streamdr.statistics.products import Products
+from streamdr.statistics.row_blocks import BlockProducts
 from streamdr.statistics.sample import Sample
 from streamdr.statistics.splits import ByFold
 from streamdr.testing import HOSTILE, MISSING, check_accumulator, check_bounded, check_passes, hostile_data
@@ -54,6 +55,7 @@ N, D, K = 37, 6, 3
 AXES: dict[str, Axis] = {
     "moments": "rows",
     "products": "rows",
+    "block_products": "rows",
     "gram": "columns",
     "loadings": "columns",
     "scores": "columns",
@@ -173,6 +175,11 @@ def examples(kind: str, data: np.ndarray) -> Sequence[Accumulator]:
             histograms(data, target=np.array([0.5, 1.5]), n_folds=2),
         ],
         "by_fold": lambda: [ByFold(ClassMoments(D), 3), ByFold(JointMoments(D + 1), 4, seed=1)],
+        "block_products": lambda: [
+            BlockProducts(tall, 5),
+            BlockProducts(tall, 1, double=True),
+            BlockProducts(tall, 2 * N),
+        ],
         "class_lengths": lambda: [lengths(data, LABELS["numbers"])],
         "distance_products": lambda: [
             DistanceProducts(PointDistances(metric, data.astype(float)), wide)

@@ -12,18 +12,21 @@ import numpy as np
 
 from streamdr.core.addresses import Address
 from streamdr.core.blocks import Array
+from streamdr.data.zarr.icechunk_node import repository_at
 from streamdr.data.zarr.metadata import METADATA_FILES
-from streamdr.data.zarr.stores import ReadPart
+from streamdr.data.zarr.stores import Node, ReadPart
 from streamdr.errors import DataError, InputError
 from streamdr.store.remote import Listed, Objects, RemoteError, open_objects
 
 
-def node_at(address: Address, key: str = "path") -> ObjectNode:
+def node_at(address: Address, key: str = "path") -> Node:
     """Return the node at an address; `key` is its configuration key. An empty address is an error."""
     objects = open_objects(address)
     try:
         # If there is metadata, no listing is needed.
         there = any(objects.size(name) is not None for name in METADATA_FILES)
+        if not there and (repository := repository_at(address, key)) is not None:
+            return repository
         if not there and next(objects.listed(), None) is None:
             raise InputError(key, f"{address}: there is nothing at this address; check it")
     except RemoteError as error:
