@@ -42,6 +42,10 @@ def gappy(seed: int = 0, n_rows: int = 300) -> tuple[Grid, np.ndarray]:
     return grid, np.isfinite(grid.values).mean(axis=0)
 
 
+def pca_of(found: fitting.Fitted) -> PCAModel:
+    return checked(PCAModel, found.model)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.94, 0.95, 0.96, 1.0])
 def test_features_that_are_observed_less_often_are_left_out(share):
     grid, shares = gappy()
@@ -56,9 +60,7 @@ def test_what_is_left_is_fitted(tmp_path):
     kept = shares >= 0.96
     rows = (grid.values[:, kept] - grid.values[:, kept].mean(axis=0)) * grid.weights[kept]
     expected = decomposition.PCA(3).fit(rows)
-    np.testing.assert_allclose(
-        checked(found.model, PCAModel).explained_variance, expected.explained_variance_, rtol=1e-10
-    )
+    np.testing.assert_allclose(pca_of(found).explained_variance, expected.explained_variance_, rtol=1e-10)
 
 
 def test_a_feature_that_is_kept_and_missing_in_some_rows_is_refused_by_pca():
@@ -128,10 +130,8 @@ def test_balanced_variables_have_the_same_total_variance(solver, weighted):
         rows[:, variable] /= np.sqrt(np.nansum(np.var(rows[:, variable], axis=0)))
     kept = np.isfinite(values[0])
     expected = decomposition.PCA(3).fit(rows[:, kept])
-    np.testing.assert_allclose(
-        checked(found.model, PCAModel).explained_variance, expected.explained_variance_, rtol=1e-8
-    )
-    np.testing.assert_allclose(checked(found.model, PCAModel).total_variance, 2 * 200 / 199, rtol=1e-10)
+    np.testing.assert_allclose(pca_of(found).explained_variance, expected.explained_variance_, rtol=1e-8)
+    np.testing.assert_allclose(pca_of(found).total_variance, 2 * 200 / 199, rtol=1e-10)
     assert found.axes is not None
     assert found.axes.weights is not None
     factors = found.axes.weights / weights
@@ -154,7 +154,7 @@ def test_a_constant_variable_keeps_its_weights():
     assert found.axes is not None
     assert found.axes.weights is not None
     assert (found.axes.weights[6:] == 1e-170).all()
-    np.testing.assert_allclose(checked(found.model, PCAModel).total_variance, 200 / 199, rtol=1e-9)
+    np.testing.assert_allclose(pca_of(found).total_variance, 200 / 199, rtol=1e-9)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -242,7 +242,7 @@ def test_the_plan_has_the_memory_of_the_pass_that_counts(tmp_path):
     counted = labelled(wide, balanced=True)
     narrow = fitting.narrowed(PCA(1, solver="gram"), counted, Execution())
     with_count = planner.plan(PCA(1, solver="gram"), narrow, Execution(workers=1))
-    phase = present(checked(narrow, FeatureSubset).counting)
+    phase = present(checked(FeatureSubset, narrow).counting)
     alone = planner.plan_counting(PCA(1), counted, phase, Execution(workers=1))
     assert with_count.peak >= alone.peak
 
