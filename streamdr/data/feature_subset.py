@@ -45,6 +45,9 @@ class FeatureSubset(Source):
         The memory of the pass over the whole source that comes first, if there is one.
     """
 
+    counting: Phase | None = None
+    """The memory of the pass over the whole source that comes first, if there is one."""
+
     def __init__(
         self,
         whole: Source,
