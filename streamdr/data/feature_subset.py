@@ -230,6 +230,14 @@ class FeatureSubset(Source):
         return f"rows {rows.start}-{rows.stop - 1}"
 
 
+def first_rows_bytes(source: Source) -> int:
+    """Return the memory that `unobserved_features` needs."""
+    rows = Span(0, min(_FIRST_ROWS, source.spec.n_rows))
+    some_rows, cols = next(source._pieces_to_check(rows, Span(0, source.spec.n_cols)))
+    shape = len(some_rows), len(cols)
+    return source.overhead(*shape) + 2 * shape[0] * shape[1] * source.spec.working.itemsize
+
+
 def unobserved_features(source: Source) -> Array | None:
     """Return which features have no value in the first rows; None if all have one.
 

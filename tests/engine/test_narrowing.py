@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from distributed import Client, LocalCluster
 from fits import StopAfter, bits, fit, grown, stored
 from labelled import Grid, labelled
@@ -250,7 +251,7 @@ def test_the_plan_has_the_memory_of_the_pass_that_counts(tmp_path):
 def test_rows_that_do_not_fit_are_not_counted():
     source = labelled(np.zeros((4, 2_000_000), np.float32), balanced=True)
     with pytest.raises(MemoryLimitError, match="observed values"):
-        fit(PCA(1, solver="gram"), source, memory_limit=150 << 20)
+        fit(PCA(1, solver="gram"), source, memory_limit=planner.resident() + (60 << 20))
 
 
 def test_impossible_parameters_are_refused_before_values_are_counted():
@@ -283,3 +284,16 @@ def test_a_stop_while_counting(tmp_path):
     stop.set()
     with pytest.raises(Interrupted):
         fit(PCA(2), labelled(grid.store(tmp_path), (3, 4), min_observed=0.9), stop=stop)
+
+
+def test_first_rows_that_do_not_fit_are_not_read(tmp_path):
+    """A chunk may be declared far larger than memory."""
+    path = tmp_path / "x.zarr"
+    zarr.create_array(path, shape=(70_000, 70_000), chunks=(70_000, 70_000), dtype="f4", compressors=None)
+    source = labelled(open_source(path, allow_missing_chunks=True))
+    for attempt in (
+        lambda: fit(PCA(2, solver="krylov"), source, memory_limit=1 << 30),
+        lambda: fitting.narrowed(PCA(2), source, Execution(memory_limit=1 << 30)),
+    ):
+        with pytest.raises(MemoryLimitError, match=r"x\.zarr: reading the first rows takes 3\d\.\d+ GiB"):
+            attempt()
