@@ -46,6 +46,8 @@ class PCA(
     n_rotated: int | None
     rotation_power: float
     n_effective: float | None
+    n_bootstrap: int
+    bootstrap_rows: int | None
     def __init__(
         self,
         n_components: int | float | Literal["mle", "parallel", "broken_stick"] | None = ...,
@@ -64,6 +66,8 @@ class PCA(
         n_rotated: int | None = ...,
         rotation_power: float = ...,
         n_effective: float | None = ...,
+        n_bootstrap: int = ...,
+        bootstrap_rows: int | None = ...,
     ) -> None: ...
     mean_: Array
     components_: Array
@@ -88,6 +92,12 @@ class PCA(
     criterion_: str | None
     candidate_variance_ratio_: Array | None
     noise_variance_ratio_: Array | None
+    n_bootstrap_: int | None
+    n_bootstrap_blocks_: int | None
+    bootstrap_error_: Array | None
+    bootstrap_interval_: Array | None
+    bootstrap_congruence_: Array | None
+    bootstrap_sign_: Array | None
     explained_variance_error_: Array | None
     explained_variance_ratio_: Array
     multiplets_: Any

@@ -44,7 +44,7 @@ def bootstrap(k: int = 4, **parameters: Any) -> PCA:
 
 
 def fitted(method: PCA, rows: np.ndarray, weights: np.ndarray | None = None) -> PCAModel:
-    data = MatrixSpec(*rows.shape, rows.dtype)
+    data = MatrixSpec(len(rows), rows.shape[1], rows.dtype)
     return checked(PCAModel, in_memory(method.routes(data)[0].method, rows, weights))
 
 
@@ -244,7 +244,7 @@ def test_blocks_of_the_reading_need_not_be_blocks_of_the_bootstrap():
     rows = sample(50, 12)
     method = bootstrap(solver="covariance", bootstrap_rows=7)
     whole = fitted(method, rows)
-    passes = method.passes(MatrixSpec(*rows.shape, rows.dtype))
+    passes = method.passes(MatrixSpec(len(rows), rows.shape[1], rows.dtype))
     request = next(passes)
     while True:
         full = request.empty.empty_like()

@@ -39,7 +39,7 @@ def factors(n: int = 200, d: int = 32, k: int = 4, noise: float = 0.2, seed: int
 
 def fitted(method: PCA, rows: np.ndarray, weights: np.ndarray | None = None) -> PCAModel:
     """The model of a method's first route, for features with weights if there are any."""
-    data = MatrixSpec(*rows.shape, rows.dtype, feature_weights=weights)
+    data = MatrixSpec(len(rows), rows.shape[1], rows.dtype, feature_weights=weights)
     method = checked(PCA, method.routes(data)[0].method)
     if weights is None:
         return checked(PCAModel, in_memory(method, rows))

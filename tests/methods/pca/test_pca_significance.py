@@ -30,7 +30,7 @@ def planted(n: int = 200, d: int = 40, k: int = 3, seed: int = 0) -> np.ndarray:
 
 
 def fitted(method: PCA, rows: np.ndarray, weights: np.ndarray | None = None) -> PCAModel:
-    data = MatrixSpec(*rows.shape, rows.dtype)
+    data = MatrixSpec(len(rows), rows.shape[1], rows.dtype)
     return checked(PCAModel, in_memory(method.routes(data)[0].method, rows, weights))
 
 
@@ -184,8 +184,8 @@ def test_the_picture_has_error_bars():
     model = fitted(PCA(3), planted())
     (axes,) = plots.explained_variance(model).axes
     errors = 100 * present(model.explained_variance_error) / model.total_variance
-    (bars,) = (each for each in axes.containers if each.get_label() == "error")
-    segments: Any = bars.lines[2][0].get_segments()
+    bars: Any = next(each for each in axes.containers if each.get_label() == "error")
+    segments = bars.lines[2][0].get_segments()
     np.testing.assert_allclose([high - low for (_, low), (_, high) in segments], 2 * errors, rtol=1e-9)
     (plain,) = plots.explained_variance(fitted(PCA(3, rotation="varimax"), planted())).axes
     assert "error" not in [each.get_label() for each in plain.containers]
