@@ -16,6 +16,7 @@ from sklearn import decomposition, discriminant_analysis
 
 import streamdr
 from streamdr.core.blocks import Span
+from streamdr.core.method import Method
 from streamdr.core.row_outputs import ROW_OUTPUTS, RowOutput
 from streamdr.data import open_source
 from streamdr.data.source import Source
@@ -27,7 +28,7 @@ from streamdr.methods.ppca import PPCA, PPCAMixture
 from streamdr.methods.som import SOM
 
 OUTPUTS = {kind.name: kind for kind in ROW_OUTPUTS}
-METHODS: dict[str, Any] = {
+METHODS: dict[str, Method] = {
     "ppca": PPCA(2),
     "ppca em": PPCA(2, method="em", max_iter=30),
     "mixture": PPCAMixture(1, n_mixtures=2),
