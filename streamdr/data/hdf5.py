@@ -278,7 +278,8 @@ class Hdf5Source(GridSource):
     def overhead(self, n_rows: int, n_cols: int) -> int:
         """Return the bytes of one chunk being decoded, and of columns that are read with those requested."""
         excess = n_rows * self.layout.excess(n_cols) * self.spec.dtype.itemsize
-        decoding = 2 * self._chunk_bytes if self._decoder is None else self._decoder.overhead
+        # HDF5 holds a chunk as it is stored and after each of two filters, and returns another copy.
+        decoding = 4 * self._chunk_bytes if self._decoder is None else self._decoder.overhead
         return super().overhead(n_rows, n_cols) + decoding + excess
 
     def _require_chunks(self) -> None:
