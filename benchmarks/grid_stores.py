@@ -41,8 +41,8 @@ def grid(
     folder.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     group = create(partial, rows, (lats, lons), chunk, dtype)
-    group["time"][:] = np.arange(rows)
-    array = group[VARIABLE]
+    array_in(group, "time")[:] = np.arange(rows)
+    array = array_in(group, VARIABLE)
     rng = np.random.default_rng(12)
     waves = rng.integers(1, 9, (PATTERNS, 2)), rng.uniform(0, 2 * np.pi, PATTERNS)
     lat, lon = coordinates(lats, lons)
@@ -63,6 +63,14 @@ def grid(
         array[start : start + n] = values
     os.rename(partial, path)
     return path
+
+
+def array_in(group: zarr.Group, name: str) -> zarr.Array[Any]:
+    """Return an array of a group."""
+    found = group[name]
+    if not isinstance(found, zarr.Array):
+        raise TypeError(f"{group}/{name} is not an array")
+    return found
 
 
 def create(
@@ -96,7 +104,7 @@ def plain(store: Path) -> Path:
     path = store.with_name(f"{store.stem}-plain.zarr")
     if path.exists():
         return path
-    array = zarr.open_group(store, mode="r")[VARIABLE]
+    array = array_in(zarr.open_group(store, mode="r"), VARIABLE)
     rows, lats, lons = array.shape
     sea = ~np.isnan(np.asarray(array[0]))
     weights = np.broadcast_to(np.sqrt(np.cos(np.deg2rad(coordinates(lats, lons)[0])))[:, None], sea.shape)[
@@ -125,7 +133,7 @@ def parts(store: Path, number: int) -> Path:
     if folder.exists():
         return folder
     whole = zarr.open_group(store, mode="r")
-    array = whole[VARIABLE]
+    array = array_in(whole, VARIABLE)
     rows, chunk = array.shape[0], array.chunks[0]
     each = rows // number
     if each % chunk or rows % number:
@@ -135,7 +143,7 @@ def parts(store: Path, number: int) -> Path:
     for part in range(number):
         path = partial / f"part_{part:03d}.zarr"
         group = create(path, each, array.shape[1:], chunk, array.dtype.str)
-        group["time"][:] = np.arange(part * each, (part + 1) * each)
+        array_in(group, "time")[:] = np.arange(part * each, (part + 1) * each)
         for index in range(each // chunk):
             target = path / VARIABLE / "c" / str(index) / "0" / "0"
             target.parent.mkdir(parents=True)

@@ -108,12 +108,12 @@ def nightly(folder: str, k: int, memory_limit: str, *, ledger: bool = False) -> 
     import streamdr
 
     execution, PCA, open_source = streamdr.execution, streamdr.PCA, streamdr.open_source
-    kept = {"ledger": Path(folder).with_suffix(".ledger")} if ledger else {}
-    if ledger:
-        atexit.register(shutil.rmtree, kept["ledger"], ignore_errors=True)
+    place = Path(folder).with_suffix(".ledger") if ledger else None
+    if place is not None:
+        atexit.register(shutil.rmtree, place, ignore_errors=True)
 
     def fit() -> Solution:
-        with execution(workers=CORES, memory_limit=memory_limit, **kept):
+        with execution(workers=CORES, memory_limit=memory_limit, ledger=place):
             source = open_source(
                 f"{folder}/*.zarr", variable=VARIABLE, sample_dims="time", feature_weights="coslat"
             )

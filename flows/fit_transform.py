@@ -25,10 +25,11 @@ def fit_transform(
         storage_block: The Prefect block with the storage options of remote stores, as TYPE/NAME.
         fresh: Ignore checkpoints and outputs that are up to date.
     """
-    return stages.run(_stages, [config], storage_block, fresh)
+    return stages.run(fit_and_transform, [config], storage_block, fresh)
 
 
-def _stages(runner: StageRunner) -> StagesReport:
+def fit_and_transform(runner: StageRunner) -> StagesReport:
+    """Run the stages, from the plan to the summary."""
     plan, fitted = stages.plan(runner), stages.fit(runner)
     transformed = stages.transform(runner) if runner.has_rows else None
     reports = StagesReport(plan, fitted, transformed, stages.verify(runner))

@@ -55,7 +55,7 @@ def labelled(
             Coordinate("not a name", ("lat",), LAT),
         ),
         "sst",
-        {"units": "K", "long_name": "sea surface temperature", "scale_factor": 0.5},
+        {"units": "K", "long_name": "sea surface temperature"},
         weights=None if weights is None else weights.ravel(),
     )
     source.sample_dims = sample_dims

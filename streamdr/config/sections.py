@@ -115,7 +115,7 @@ class Input:
     synthetic : mapping or None
         Generate the store at `path` if it does not exist.
     example : mapping or None
-        Write a data set of scikit-learn to the store at `path` if it does not exist.
+        Write a data set for trying things out to the store at `path` if it does not exist.
     """
 
     path: LocationText | tuple[LocationText, ...]

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from streamdr.core.blocks import Array
+from streamdr.core.facts import Fact
 
-_ENCODING = frozenset(
-    {"_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned", "dtype", "coordinates"}
-    | {"valid_min", "valid_max", "valid_range", "actual_range"}
-)
-"""The CF attributes that hold for values as they are stored, and not for other values in the same units."""
+VARIABLE = "variable"
+"""The name of the first dimension of features that are those of several variables."""
 
 
 def is_array_name(name: str) -> bool:
@@ -77,6 +75,11 @@ class FeatureAxes:
         Which features a model uses, flattened; None for all of them.
     weighted : bool
         Whether the model is one of values times their weights. Otherwise the method has applied them itself.
+    min_observed : float or None
+        The share of rows in which a feature must be observed to be used; None if a feature that is missing in
+        some rows only is not left out.
+    balanced : bool
+        Whether every variable gets the same total variance. The weights of a model include the factors.
     """
 
     dims: tuple[str, ...]
@@ -89,11 +92,6 @@ class FeatureAxes:
     weighted: bool = False
     min_observed: float | None = None
     balanced: bool = False
-
-    @property
-    def data_attributes(self) -> dict[str, Any]:
-        """The attributes of the variable that other values in its units have too, such as its units."""
-        return {name: value for name, value in self.attributes.items() if name not in _ENCODING}
 
     @property
     def n_features(self) -> int:
@@ -116,6 +114,13 @@ class FeatureAxes:
         return np.arange(self.n_features) if self.kept is None else np.flatnonzero(self.kept)
 
     @property
+    def groups(self) -> Array:
+        """The number of the variable of each feature: all are of one, unless the first dimension says so."""
+        if self.dims[:1] != (VARIABLE,):
+            return np.zeros(self.n_features, np.intp)
+        return np.repeat(np.arange(self.shape[0]), prod(self.shape[1:]))
+
+    @property
     def kept_weights(self) -> Array | None:
         """The weights of the features that a model uses."""
         return None if self.weights is None else self.weights[self.columns]
@@ -124,10 +129,22 @@ class FeatureAxes:
         """The same axes, of a model that uses these features."""
         return replace(self, kept=None if kept is None or kept.all() else kept)
 
+    @property
+    def selects(self) -> bool:
+        """Whether a model sees something else than the features as they are."""
+        return self.kept is not None or self.weights is not None
+
     def unweighted(self, values: Array, power: int = 1) -> Array:
         """Values of the used features in the units of the data; `power` is 2 for variances."""
         weights = self.kept_weights if self.weighted else None
         return values if weights is None else values / weights**power
+
+    def facts(self) -> tuple[Fact, ...]:
+        """How many features a model uses, if it leaves some out."""
+        if not self.n_left_out:
+            return ()
+        used = f"{self.n_kept:,} of {self.n_features:,}, {self.n_left_out:,} left out"
+        return (Fact("features", used),)
 
     def expanded(self, values: Array) -> Array:
         """Values of the used features (the last axis) for all features: NaN where a feature is left out."""

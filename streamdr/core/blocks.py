@@ -67,6 +67,13 @@ class MatrixSpec:
     feature_weights: Array | None = field(default=None, compare=False, repr=False)
     """The weight of each column: a method works on centred columns multiplied by it; None if all are 1."""
 
+    columns: Array | None = field(default=None, compare=False, repr=False)
+    """The number of each column in the data as it is stored; None if none is left out."""
+
+    def stored_number(self, column: int) -> int:
+        """The number of a column in the data as it is stored, for a message."""
+        return column if self.columns is None else int(self.columns[column])
+
     @property
     def working(self) -> np.dtype[Any]:
         """The type in which blocks of this matrix arrive."""

@@ -82,11 +82,25 @@ def notes(texts: Iterable[str]) -> tuple[Fact, ...]:
     return tuple(Fact("note", text) for text in texts)
 
 
-def explained_variances(ratios: Array, total: float) -> tuple[Table, ...]:
-    """The explained variance of each component; no table where there is no component."""
+def explained_variances(ratios: Array, total: float, *, overlapping: bool = False) -> tuple[Table, ...]:
+    """The explained variance of each component; no table where there is no component.
+
+    Shares of correlated components overlap, and are not summed.
+    """
     if not len(ratios):
         return ()
     shares = [float(ratio) for ratio in ratios[:MOST_ROWS]]
+    left_out = len(ratios) - len(shares)
+    if overlapping:
+        return (
+            Table(
+                "explained variance",
+                (Column("component"), Column("variance"), Column("ratio", "%", bars=True)),
+                tuple((number, share * total, share) for number, share in enumerate(shares, 1)),
+                about="The variance of each component. Correlated components share some of it.",
+                left_out=left_out,
+            ),
+        )
     return (
         Table(
             "explained variance",
@@ -101,6 +115,6 @@ def explained_variances(ratios: Array, total: float) -> tuple[Table, ...]:
                 for number, (share, reached) in enumerate(zip(shares, accumulate(shares), strict=True), 1)
             ),
             about="The variance that each component explains.",
-            left_out=len(ratios) - len(shares),
+            left_out=left_out,
         ),
     )

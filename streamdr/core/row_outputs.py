@@ -188,7 +188,8 @@ class RowView:
 
         Where features are left out or weighted, also the result before it is expanded.
         """
-        compact = 0 if self.axes is None or not self.makes_features else 2 * n_rows * row_bytes
+        selects = self.axes is not None and self.axes.selects
+        compact = 2 * n_rows * row_bytes if selects and self.makes_features else 0
         return compact + self._model_scratch_bytes(n_rows, row_bytes)
 
     def _model_scratch_bytes(self, n_rows: int, row_bytes: int) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
-from itertools import pairwise
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,16 +13,19 @@ from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array, Axis, Span
 from streamdr.core.buffers import scratch
 from streamdr.core.digests import array_digest
+from streamdr.core.method import Phase
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
-from streamdr.errors import DataError, MissingValuesError
+from streamdr.errors import MissingValuesError
 
 _ADVICE = (
     "use the method ppca, which takes missing values (in Python streamdr.PPCA), or set min_observed to leave "
     "out features that are observed less often"
 )
 _FIRST_ROWS = 64
-"""A feature without a value in at least this many rows is taken for one that is never observed."""
+"""A feature without a value in so many rows is taken for one that is never observed."""
+_SLAB_BYTES = 1 << 19
+"""The bytes of rows that are copied at a time."""
 
 
 class FeatureSubset(Source):
@@ -37,17 +39,26 @@ class FeatureSubset(Source):
         Which of them are kept, and their weights.
         If they are `weighted`, values are multiplied by the weights, in double precision. Otherwise the
         weights are in the spec, for a method that applies them after centring.
-    strict : bool
-        Whether a value of a feature that is left out is an error: it was taken for one that is never
-        observed.
+    unobserved : ndarray of bool or None
+        Which features were taken for ones that are never observed. A value of one of them is an error.
+    counting : Phase or None
+        The memory of the pass over the whole source that comes first, if there is one.
     """
 
-    def __init__(self, whole: Source, axes: FeatureAxes, *, strict: bool = False) -> None:
+    def __init__(
+        self,
+        whole: Source,
+        axes: FeatureAxes,
+        *,
+        unobserved: Array | None = None,
+        counting: Phase | None = None,
+    ) -> None:
         self.name = whole.name
         self.axes = axes
         self._whole = whole
         self._columns = axes.columns
-        self._strict = strict
+        self._unobserved = np.zeros(0, np.intp) if unobserved is None else np.flatnonzero(unobserved)
+        self.counting = counting
         self._factors = axes.kept_weights if axes.weighted else None
         n_kept = len(self._columns)
         self.spec = replace(
@@ -55,6 +66,7 @@ class FeatureSubset(Source):
             n_cols=n_kept,
             dtype=whole.spec.dtype if self._factors is None else np.dtype(np.float64),
             feature_weights=None if axes.weighted else axes.kept_weights,
+            columns=self._columns if axes.kept is not None else None,
         )
         self.chunks = (whole.chunks[0], max(1, whole.chunks[1] * n_kept // whole.spec.n_cols))
         self.grain = (whole.grain[0], 1)
@@ -82,6 +94,8 @@ class FeatureSubset(Source):
         identity = self._whole.identity
         if len(self._columns) < self._whole.spec.n_cols:
             identity += f", features {array_digest(self._columns)}"
+        if len(self._unobserved):
+            identity += f", never observed {array_digest(self._unobserved)}"
         if self._factors is not None:
             identity += f", weighted by {array_digest(self._factors)}"
         return identity
@@ -129,17 +143,20 @@ class FeatureSubset(Source):
         stored = read(rows, around)
         if not self._copies:
             return stored
-        if self._strict:
-            self._require_never_observed(stored, rows, around)
         values = memory((len(rows), len(cols)), self.spec.dtype)
-        # Neighbouring columns are copied together: a land mask has few edges.
-        for start, stop, position in self._runs:
-            first, last = max(position, cols.start), min(position + stop - start, cols.stop)
-            if first < last:
-                here = slice(start + first - position - around.start, start + last - position - around.start)
-                values[:, first - cols.start : last - cols.start] = stored[:, here]
-        if self._factors is not None:
-            values *= self._factors[cols.slice]
+        kept, unobserved = self._columns[cols.slice] - around.start, self._unobserved_within(around)
+        factors = None if self._factors is None else self._factors[cols.slice]
+        # A few rows at a time, which are in cache for the check, and again for the copy.
+        step = max(1, _SLAB_BYTES // max(1, stored[:1].nbytes))
+        for start in range(0, len(stored), step):
+            few, here = stored[start : start + step], values[start : start + step]
+            if len(unobserved) and not self._all_missing(few, unobserved):
+                self._refuse_observed(stored, rows, around)
+            # The columns exist. Of the modes that do not copy through a buffer, "wrap" is the fastest.
+            if factors is None:
+                np.take(few, kept, axis=1, out=here, mode="wrap")
+            else:
+                np.multiply(np.take(few, kept, axis=1, mode="wrap"), factors, out=here)
         return values
 
     def _around(self, cols: Span) -> Span:
@@ -151,38 +168,35 @@ class FeatureSubset(Source):
         stop = int(self._columns[cols.stop]) if cols.stop < len(self._columns) else self._whole.spec.n_cols
         return Span(start, stop)
 
-    @cached_property
-    def _runs(self) -> list[tuple[int, int, int]]:
-        """The runs of neighbouring columns that are kept: start, stop, and the position of the first."""
-        breaks = np.flatnonzero(np.diff(self._columns) != 1) + 1
-        firsts = np.concatenate([[0], breaks])
-        lasts = np.concatenate([breaks, [len(self._columns)]]) - 1
-        starts, stops = self._columns[firsts], self._columns[lasts] + 1
-        return list(zip(starts.tolist(), stops.tolist(), firsts.tolist(), strict=True))
+    def _unobserved_within(self, around: Span) -> Array:
+        """Return which columns of a run of the whole source must be missing, counted from its start."""
+        first, last = np.searchsorted(self._unobserved, (around.start, around.stop))
+        columns: Array = self._unobserved[first:last] - around.start
+        return columns
 
-    @cached_property
-    def _gaps(self) -> list[tuple[int, int]]:
-        """The runs of neighbouring columns that are left out: start and stop."""
-        edges = [(0, 0, 0), *self._runs, (self._whole.spec.n_cols, self._whole.spec.n_cols, 0)]
-        gaps = ((before[1], after[0]) for before, after in pairwise(edges))
-        return [(start, stop) for start, stop in gaps if start < stop]
+    def _all_missing(self, values: Array, columns: Array) -> bool:
+        """Whether these columns of some rows, which are all that must be missing, have no value.
 
-    def _require_never_observed(self, stored: Array, rows: Span, around: Span) -> None:
-        """Raise an error if a feature that is left out as never observed has a value."""
-        for start, stop in self._gaps:
-            first, last = max(start, around.start), min(stop, around.stop)
-            if first >= last:
-                continue
-            observed = ~np.isnan(stored[:, first - around.start : last - around.start])
-            if observed.any():
-                row, column = (int(index) for index in np.argwhere(observed)[0])
-                found = int(observed.any(axis=0).sum())
-                raise MissingValuesError(
-                    f"{self.name}: {self._whole._column(first + column)} has a value in row "
-                    f"{rows.start + row}, but none in the first rows ({found} such "
-                    f"{'feature' if found == 1 else 'features'} in {self._region(rows, Span(0, 0))}): it is "
-                    f"missing in some rows only; {_ADVICE}"
-                )
+        Counting is faster than gathering. If a kept value is missing in place of one of these, the sums of
+        the method show it.
+        """
+        others = self._whole.spec.n_cols - len(self._columns) - len(self._unobserved)
+        if others == 0 and int(np.count_nonzero(np.isnan(values))) == len(values) * len(columns):
+            return True
+        return bool(np.isnan(np.take(values, columns, axis=1)).all())
+
+    def _refuse_observed(self, stored: Array, rows: Span, around: Span) -> None:
+        """Raise an error that names the first feature that has a value, although it had none before."""
+        columns = self._unobserved_within(around)
+        observed = ~np.isnan(stored[:, columns])
+        row, position = (int(index) for index in np.argwhere(observed)[0])
+        found = int(observed.any(axis=0).sum())
+        raise MissingValuesError(
+            f"{self.name}: {self._whole._column(around.start + int(columns[position]))} has a value in row "
+            f"{rows.start + row}, but none in the first rows ({found} such "
+            f"{'feature' if found == 1 else 'features'} in {self._region(rows, Span(0, 0))}): it is "
+            f"missing in some rows only; {_ADVICE}"
+        )
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
         """Return the overhead of the whole source, and the bytes of its columns."""
@@ -191,8 +205,10 @@ class FeatureSubset(Source):
             return max(own, self._whole.overhead(n_rows, n_cols))
         padded = np.concatenate([[0], self._columns[1:], [self._whole.spec.n_cols]])
         width = int((padded[min(n_cols, len(padded) - 1) :] - padded[: len(padded) - n_cols]).max())
-        stored = n_rows * width * self._whole.spec.dtype.itemsize
-        return own + self._whole.overhead(n_rows, width) + stored
+        item = self._whole.spec.dtype.itemsize
+        # Besides what is read: the numbers of its columns, and a few rows of them.
+        copying = 24 * width + 2 * max(_SLAB_BYTES, 8 * width)
+        return own + self._whole.overhead(n_rows, width) + n_rows * width * item + copying
 
     def _require_chunks(self) -> None:
         self._whole._require_chunks()
@@ -212,23 +228,14 @@ class FeatureSubset(Source):
 
 
 def unobserved_features(source: Source) -> Array | None:
-    """Return which features have no value in the first chunk of rows; None if all have one.
+    """Return which features have no value in the first rows; None if all have one.
 
     A feature that is never observed is among them. One that is observed later is missing in some rows only.
     """
-    rows = Span(0, min(max(source.chunks[0], _FIRST_ROWS), source.spec.n_rows))
-    missing = np.zeros(source.spec.n_cols, dtype=np.bool_)
     if source.spec.dtype.kind != "f":
         return None
+    rows, missing = Span(0, min(_FIRST_ROWS, source.spec.n_rows)), np.ones(source.spec.n_cols, dtype=np.bool_)
     for piece_rows, cols in source._pieces_to_check(rows, Span(0, source.spec.n_cols)):
-        values = source.read(piece_rows, cols)
-        if piece_rows.start == 0:
-            missing[cols.slice] = np.isnan(values).all(axis=0)
-        elif missing[cols.slice].any():
-            missing[cols.slice] &= np.isnan(values).all(axis=0)
-    if missing.all():
-        raise DataError(
-            f"{source.name}: all {source.spec.n_cols:,} features are missing in rows 0-{len(rows) - 1}; "
-            "check the variable and its fill value, or leave these rows out"
-        )
+        if missing[cols.slice].any():
+            missing[cols.slice] &= np.isnan(source.read(piece_rows, cols)).all(axis=0)
     return missing if missing.any() else None

@@ -14,7 +14,7 @@ import zarr
 from zarr.storage import LocalStore, ObjectStore
 
 from streamdr.core.addresses import Address, Location, parse_location
-from streamdr.core.axes import FeatureAxes
+from streamdr.core.axes import VARIABLE, FeatureAxes
 from streamdr.core.blocks import Array, Span
 from streamdr.data.concatenated import ConcatenatedSource
 from streamdr.data.expanding import expand, is_path_list, is_several, several_name
@@ -23,7 +23,7 @@ from streamdr.data.file_formats import is_hdf5, is_netcdf, is_parquet, open_hdf5
 from streamdr.data.frames import is_frame, is_lazy_frame, is_of, named_values, single_matrix
 from streamdr.data.in_memory import ArraySource, MappedSource, open_npy
 from streamdr.data.labelled.container import Container, XarrayDataset, ZarrGroup
-from streamdr.data.labelled.opening import VARIABLE, Labelled, features_beside, open_labelled
+from streamdr.data.labelled.opening import Labelled, features_beside, open_labelled
 from streamdr.data.labelled.selection import EmptySelectionError
 from streamdr.data.labelled.weights import COSLAT, along_dims, checked_weights, latitude_weights
 from streamdr.data.labelled.weights import KEY as WEIGHTS_KEY

@@ -19,7 +19,8 @@ from streamdr.errors import DataError, MissingValuesError
 
 _ADVICE = "remove or fill these values before fitting"
 _PPCA_ADVICE = (
-    "or use the method ppca, which takes missing values (in Python streamdr.PPCA, with NaN for them)"
+    "or use the method ppca, which takes missing values (in Python streamdr.PPCA, with NaN for them), or set "
+    "min_observed to leave out columns that are observed in a smaller share of the rows"
 )
 _MAX_KEPT_ROWS = 1 << 20
 """Weights and labels of at most this many rows are kept between blocks."""

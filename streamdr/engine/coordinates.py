@@ -18,7 +18,9 @@ from streamdr.store import RowCoordinate
 from streamdr.store.arrays import ArrayLayout, can_store
 
 _CHUNK_BYTES = 1 << 20
-"""The bytes of a chunk of a coordinate: all that is read of the coordinates of samples at a time."""
+"""The bytes of a chunk of a coordinate: what is read of the coordinates of samples at a time."""
+_LARGEST = 16
+"""The chunks of a coordinate are those of its source, if these are at most so many times as large."""
 _TEXT_BYTES = 64
 """The expected bytes of a text, whose length is not known before it is read."""
 
@@ -44,7 +46,7 @@ def row_frame(view: RowView, source: Source) -> RowFrame:
     found |= {one.name: one for one in _of_samples(source, dims)}
     attributes: dict[str, Any] = {}
     if view.kind.columns == "feature" and view.kind.power == 1 and source.axes is not None:
-        attributes |= source.axes.data_attributes
+        attributes |= dict(source.axes.attributes)
     auxiliary = [one.name for one in found.values() if one.layout.dims != (one.name,)]
     if auxiliary:
         attributes["coordinates"] = " ".join(auxiliary)
@@ -79,10 +81,18 @@ def _of_samples(source: Source, dims: Sequence[str]) -> Iterator[RowCoordinate]:
             )
         is_text = spec.dtype.kind == "U"
         if _is_free(one.name, dims[1:]) and (is_text or can_store(spec.dtype)):
-            rows = _CHUNK_BYTES // (_TEXT_BYTES if is_text else spec.dtype.itemsize)
+            rows = _chunk_rows(one.values, _TEXT_BYTES if is_text else spec.dtype.itemsize)
             dtype = np.dtype(np.str_) if is_text else spec.dtype.newbyteorder("=")
             layout = ArrayLayout((spec.n_rows,), (min(rows, spec.n_rows),), dtype, (dims[0],))
             yield RowCoordinate(one.name, layout, _values_of(one), one.attributes)
+
+
+def _chunk_rows(values: Source, item_bytes: int) -> int:
+    """Return how many values of a coordinate are read together: whole chunks, so that none is read twice."""
+    stored, most = values.chunks[0], _CHUNK_BYTES // item_bytes
+    if stored <= most:
+        return most // stored * stored
+    return stored if stored <= _LARGEST * most else most
 
 
 def _values_of(coordinate: SampleCoordinate) -> Any:

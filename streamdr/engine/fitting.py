@@ -24,12 +24,12 @@ from streamdr.core.method import Method, Model, Pass, Passes
 from streamdr.core.progress import PassStart, Progress, Silent
 from streamdr.core.row_outputs import EMBEDDING, RowOutput, RowView
 from streamdr.data.feature_subset import FeatureSubset
-from streamdr.data.features import features_for
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
 from streamdr.engine.coordinates import row_frame, sample_shape
 from streamdr.engine.executors import Recovery, Threads, open_executor
 from streamdr.engine.ledger import Ledger
+from streamdr.engine.narrowing import bytes_to_count, narrowed, select_features, usable_start
 from streamdr.engine.planner import (
     Plan,
     TransformPlan,
@@ -91,14 +91,16 @@ def fit(
     progress: Progress | None = None,
     stop: threading.Event | None = None,
     fresh: bool = False,
-    planned: Callable[[Plan], None] = lambda plan: None,
+    planned: Callable[[Source, Plan], None] = lambda source, plan: None,
     start: Model | None = None,
+    start_axes: FeatureAxes | None = None,
     keep_bytes: int = 0,
     seen: Snapshot | None = None,
 ) -> Fitted:
     """Run the passes that a method requests, and return its model.
 
-    `start` is the model of an earlier fit to the first of these rows, for methods that iterate. The
+    `start` is the model of an earlier fit to the first of these rows, for methods that iterate, and
+    `start_axes` are those of its features. The
     statistics of a fit with one pass over the rows are returned with the model, if they have at most
     `keep_bytes`. `seen` is a snapshot of the source. If it is not given and a ledger needs it, it is taken
     here. After the last pass the source is compared with it, to detect changes during the fit.
@@ -111,18 +113,25 @@ def fit(
     execution = _with_scheduler(execution, source)
     if seen is None and execution.ledger is not None:
         seen = source.snapshot()
-    chosen = plan(method, source, execution)
-    source.validate(seen)
-    seen_by_method = features_for(method, source)
-    if seen_by_method is not source:
-        source = seen_by_method
-        chosen = plan(method, source, execution)
-    planned(chosen)
     ledger = None if execution.ledger is None else Ledger(open_folder(execution.ledger), fresh=fresh)
+    progress = progress or Silent()
+    counted: Runner | None = None
+    if source.axes is None:
+        chosen = plan(method, source, execution)
+        source.validate(seen)
+    else:
+        source.validate(seen)
+        with arithmetic():
+            source, counted = select_features(method, source, execution, progress, stop, ledger, seen)
+        chosen = plan(method, source, execution)
+    planned(source, chosen)
     with arithmetic(), open_executor(execution, chosen.workers, stop) as engine:
-        pause = execution.checkpoint_seconds
-        runner = Runner(engine, source, chosen.window, progress or Silent(), stop, ledger, pause, seen)
-        passes = chosen.route.method.passes(source.spec, start)
+        if counted is None:
+            pause = execution.checkpoint_seconds
+            runner = Runner(engine, source, chosen.window, progress, stop, ledger, pause, seen)
+        else:
+            runner = counted.continued(engine, source, chosen.window)
+        passes = chosen.route.method.passes(source.spec, usable_start(start, start_axes, source))
         request, kept = next(passes), _KeptStatistics(keep_bytes)
         while True:
             try:
@@ -135,14 +144,6 @@ def fit(
                 require_finite(finished.value)
                 statistics = None if isinstance(source, FeatureSubset) else kept.statistics
                 return Fitted(finished.value, chosen, runner.bytes_read, seconds, statistics, source.axes)
-
-
-def narrowed(method: Method, source: Source, execution: Execution) -> Source:
-    """Return the features of a source that a method sees. What does not fit into memory is not read."""
-    if isinstance(source, FeatureSubset):
-        return source
-    plan(method, source, execution)
-    return features_for(method, source)
 
 
 class _KeptStatistics:
@@ -210,6 +211,7 @@ def estimate_fit_reads(
     *,
     fresh: bool = False,
     start: Model | None = None,
+    start_axes: FeatureAxes | None = None,
     seen: Snapshot | None = None,
 ) -> ReadEstimate:
     """Return how many bytes a fit would read. Passes that are in the ledger read nothing.
@@ -217,7 +219,7 @@ def estimate_fit_reads(
     The number is known for an exact route, except for a sample, which may need all rows. An iterative route
     may converge after the first pass that is not in the ledger, or need all of its passes.
     """
-    source = narrowed(method, source, execution)
+    source = narrowed(method, source, execution, fresh=fresh, seen=seen)
     route = plan(method, source, execution).route
     every = source.spec.n_rows * source.stored_line_bytes("rows")
     further = 0 if route.fallback is None else route.fallback.passes
@@ -226,6 +228,11 @@ def estimate_fit_reads(
     ledger = None if execution.ledger is None or fresh else Ledger(open_folder(execution.ledger))
     if seen is None and ledger is not None:
         seen = source.snapshot()
+    if isinstance(source, FeatureSubset) and source.counting is not None:
+        unread = bytes_to_count(method, source.whole, ledger, seen)
+        # What else must be read depends on the features that are found.
+        return ReadEstimate(unread, unread + route.passes * every)
+    start = usable_start(start, start_axes, source)
     stop = threading.Event()
     with one_blas_thread(), closing(Threads(1, stop)) as engine:
         runner = Runner(engine, source, 1, Silent(), stop, ledger, seen=seen)

@@ -93,6 +93,16 @@ def plan(method: Method, source: Source, execution: Execution) -> Plan:
     return replace(best, reason=_reason(best, drafts))
 
 
+def plan_counting(method: Method, source: Source, phase: Phase, execution: Execution) -> Plan:
+    """Return the plan of the pass that counts observed values, before the features of a fit are chosen."""
+    limit = execution.memory_limit or _default_limit()
+    route = Route(method=method, name="observed values", exact=True, passes=1, flops=0.0, phases=(phase,))
+    draft = _widest(route, source, execution, limit)
+    if draft.peak > limit:
+        raise _refusal([draft], source, limit)
+    return draft
+
+
 @dataclass(frozen=True)
 class TransformPlan:
     """How a transform will run, and how much memory it needs."""
@@ -298,6 +308,10 @@ def _draft(route: Route, source: Source, execution: Execution, limit: int, worke
     largest = max(phase.accumulator_bytes for phase in route.phases)
     window = 2 * workers if largest <= _SMALL_ACCUMULATOR else workers
     phases = [_phase(phase, source, execution, workers, window) for phase in route.phases]
+    first = 0.0
+    if isinstance(source, FeatureSubset) and source.counting is not None:
+        phases.append(_phase(source.counting, source.whole, execution, workers, window))
+        first = source.spec.n_rows * source.whole.spec.line_bytes("rows") / _READ / workers
     parts = max((parts for _, parts in phases), key=lambda parts: sum(parts.values()))
     data, other = source.spec, route.fallback
     return Plan(
@@ -307,8 +321,8 @@ def _draft(route: Route, source: Source, execution: Execution, limit: int, worke
         phases[0][0],
         limit,
         parts,
-        seconds=_seconds(route, data, route.passes) / workers,
-        usual_seconds=_seconds(route, data, route.usual_passes or route.passes) / workers,
+        seconds=first + _seconds(route, data, route.passes) / workers,
+        usual_seconds=first + _seconds(route, data, route.usual_passes or route.passes) / workers,
         fallback_seconds=None if other is None else _seconds(other, data, other.usual_passes) / workers,
     )
 

@@ -150,6 +150,12 @@ class Runner:
         self._next_message = time.monotonic() + _MESSAGE_SECONDS
         self._fingerprint = "" if self.seen is None else self.seen.digest(self.source.spec.n_rows)
 
+    def continued(self, engine: Executor, source: Source, window: int) -> Runner:
+        """Return a runner over other features of the same rows. It checks the passes of this one too."""
+        later = replace(self, engine=engine, source=source, window=window)
+        later._unverified.extend(self._unverified)
+        return later
+
     def run(self, request: Pass) -> Accumulator:
         """Return the full accumulator of a pass: read, resumed, or from the ledger."""
         if request.in_memory is not None:

@@ -31,7 +31,7 @@ class PCA(
     Precision,
     Estimator,
 ):
-    n_components: int | float | Literal["mle"] | None
+    n_components: int | float | Literal["mle", "parallel", "broken_stick"] | None
     whiten: Literal["pca", "zca"] | bool | None
     scale: bool
     center: bool
@@ -42,9 +42,15 @@ class PCA(
     n_oversamples: int
     max_passes: int
     tol: float
+    rotation: Literal["varimax", "promax"] | None
+    n_rotated: int | None
+    rotation_power: float
+    n_effective: float | None
+    n_bootstrap: int
+    bootstrap_rows: int | None
     def __init__(
         self,
-        n_components: int | float | Literal["mle"] | None = ...,
+        n_components: int | float | Literal["mle", "parallel", "broken_stick"] | None = ...,
         *,
         whiten: Literal["pca", "zca"] | bool | None = ...,
         scale: bool = ...,
@@ -56,6 +62,12 @@ class PCA(
         n_oversamples: int = ...,
         max_passes: int = ...,
         tol: float = ...,
+        rotation: Literal["varimax", "promax"] | None = ...,
+        n_rotated: int | None = ...,
+        rotation_power: float = ...,
+        n_effective: float | None = ...,
+        n_bootstrap: int = ...,
+        bootstrap_rows: int | None = ...,
     ) -> None: ...
     mean_: Array
     components_: Array
@@ -72,8 +84,25 @@ class PCA(
     residuals_: Array | None
     center_: bool
     var_: Array | None
+    rotation_: str | None
+    rotation_matrix_: Array | None
+    principal_components_: Array | None
+    principal_variance_: Array | None
+    n_effective_: float | None
+    criterion_: str | None
+    candidate_variance_ratio_: Array | None
+    noise_variance_ratio_: Array | None
+    n_bootstrap_: int | None
+    n_bootstrap_blocks_: int | None
+    bootstrap_error_: Array | None
+    bootstrap_interval_: Array | None
+    bootstrap_congruence_: Array | None
+    bootstrap_sign_: Array | None
+    explained_variance_error_: Array | None
     explained_variance_ratio_: Array
+    multiplets_: Any
     n_components_: int
+    score_correlation_: Array | None
     singular_values_: Array
     def __getattr__(self, name: str) -> Any: ...
 

@@ -34,7 +34,7 @@ from streamdr.core.execution import current
 from streamdr.core.method import Method, OnlineFit, Supervised
 from streamdr.data import Source, open_source
 from streamdr.data.expanding import is_path_list
-from streamdr.data.features import features_for, for_model
+from streamdr.data.features import for_model
 from streamdr.data.frames import is_frame, require_numbers, single_matrix
 from streamdr.data.in_memory import ArraySource
 from streamdr.data.labelled.opening import UNLABELLED, Labelled
@@ -286,7 +286,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     @property
     def _n_features_out(self) -> int:
-        return int(self.model_.n_outputs)
+        return self.n_features_in_ if self.model_.outputs_are_features else int(self.model_.n_outputs)
 
     def __sklearn_is_fitted__(self) -> bool:
         return "model_" in vars(self) or "stream_" in vars(self)
@@ -312,13 +312,16 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _along_features(self, name: str, value: Any) -> Any:
-        """Return an attribute of the model, with NaN for features that it leaves out."""
+        """Return an attribute of the model: NaN where a feature is left out, means in units of the data."""
         axes, field = self._axes, self._method_class.model.__dataclass_fields__.get(name)  # type: ignore[attr-defined]
-        dims = () if field is None else field.metadata.get("dims", ())
-        if axes is None or axes.kept is None or value is None or dims.count("feature") != 1:
+        if axes is None or not axes.selects or field is None or not isinstance(value, np.ndarray):
             return value
-        at = dims.index("feature")
-        return np.moveaxis(axes.expanded(np.moveaxis(value, at, -1)), -1, at)
+        units = bool(field.metadata.get("data_units"))
+        for at, dim in enumerate(field.metadata.get("dims", ())):
+            if dim in ("feature", "feature_too"):
+                moved = np.moveaxis(value, at, -1)
+                value = np.moveaxis(axes.expanded(axes.unweighted(moved) if units else moved), -1, at)
+        return value
 
     @property
     def _axes(self) -> FeatureAxes | None:
@@ -346,7 +349,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _names_in(self) -> Sequence[str]:
         return [str(name) for name in _check_feature_names_in(self)]
 
-    def _validated(self, X: Any, *, first: bool = False) -> Array:
+    def _validated(self, X: Any, *, first: bool = False, allow_nan: bool = False) -> Array:
         if isinstance(X, np.ma.MaskedArray):  # scikit-learn would use masked values
             X = np.ma.filled(X.astype(working_dtype(X.dtype)), np.nan)
         X = single_matrix(X)
@@ -354,14 +357,11 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             require_numbers(X)
         rows: Array = validate_data(self, _flat(X), reset=first, dtype="numeric", ensure_all_finite=False)
         if rows.dtype.kind == "f":  # checked here, because the advice of scikit-learn does not fit
-            source = self._seen_by_model(self._in_memory(rows), first=first)
+            source = self._in_memory(rows)
+            source = source if first else for_model(source, self._axes)
             for span in row_blocks(len(rows), max(1, rows[:1].nbytes)):
-                source.block(span, allow_nan=self._allows_nan)
+                source.block(span, allow_nan=allow_nan or self._allows_nan)
         return rows
-
-    def _seen_by_model(self, source: Source, *, first: bool) -> Source:
-        """Return the features that a fit will use, or that the model uses."""
-        return features_for(self._method, source) if first else for_model(source, self._axes)
 
     def _in_memory(self, rows: Array, **beside: Any) -> Source:
         """Return a source of rows in memory, with the names of their columns if they have any."""
@@ -393,7 +393,10 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         dtype: np.dtype[Any] | None = None,
     ) -> Any:
         """Map rows: data in memory at once, other data lazily."""
-        checked = self._of_all_features(partial(finite_map, function), power if keep_features else 0)
+        like_rows = keep_features or function == self.model_.transform
+        checked = self._of_all_features(
+            partial(finite_map, function), power if keep_features else 0, like_rows=like_rows
+        )
         left_out = self._axes is not None and self._axes.kept is not None
         if is_streamed(X) and not isinstance(X, np.memmap):
             with _arguments_named():
@@ -413,29 +416,46 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _used_features(self, rows: Array) -> Array:
         """Return the features of rows that the model uses."""
-        return for_model(ArraySource(rows, name="X"), self._axes).read(
-            Span(0, len(rows)), Span(0, self.model_.n_features)
-        )
+        used = for_model(ArraySource(rows, name="X"), self._axes)
+        return used.read(Span(0, len(rows)), Span(0, used.spec.n_cols))
 
     def _to_features(self, function: Callable[[Any], Array]) -> Callable[[Any], Array]:
         """Return a map to all features, from a map to those that the model uses."""
         axes = self._axes
-        return function if axes is None else lambda given: axes.expanded(axes.unweighted(function(given)))
+        if axes is None or not axes.selects:
+            return function
 
-    def _of_all_features(self, function: RowMap, power: int) -> RowMap:
+        def mapped_rows(given: Any) -> Array:
+            rows = function(given)
+            return axes.expanded(axes.unweighted(rows).astype(rows.dtype, copy=False))
+
+        return mapped_rows
+
+    def _between_features(self, values: Array, power: int) -> Array:
+        """Return a matrix of the used features for all of them; `power` is that of its units."""
+        axes = self._axes
+        if axes is None or not axes.selects:
+            return values
+        for _ in range(2):
+            values = axes.expanded(axes.unweighted(values, power)).T
+        return values
+
+    def _of_all_features(self, function: RowMap, power: int, *, like_rows: bool) -> RowMap:
         """Return a map of rows with all features, from a map of those that the model uses.
 
-        If the result is in (powers of) the units of the features, `power` is not 0.
+        If the result is in (powers of) the units of the features, `power` is not 0. With `like_rows` it has
+        the floating type of the rows, also if the model sees weighted values in double precision.
         """
         axes, allow_nan = self._axes, self._allows_nan
-        if axes is None or (axes.kept is None and axes.weights is None):
+        if axes is None or not axes.selects:
             return function
 
         def mapped_rows(rows: Array) -> Array:
             used = for_model(ArraySource(rows, name="X"), axes)
             found = function(used.block(Span(0, len(rows)), allow_nan=allow_nan).values)
-            found = found if rows.dtype.kind != "f" else found.astype(rows.dtype, copy=False)
-            return axes.expanded(axes.unweighted(found, power)) if power else found
+            found = axes.unweighted(found, power) if power else found
+            found = found.astype(working_dtype(rows.dtype), copy=False) if like_rows else found
+            return axes.expanded(found) if power else found
 
         return mapped_rows
 
@@ -458,7 +478,9 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None"
             )
         if not is_streamed(X):
-            X = self._validated(X, first=first)
+            # Which values must be observed is known when the features are chosen, in the fit.
+            chooses = any(given is not None and given is not False for given in (features or {}).values())
+            X = self._validated(X, first=first, allow_nan=chooses)
             if not (sample_weight is None or is_streamed(sample_weight)):
                 sample_weight = _weights(sample_weight, len(X))
             with _arguments_named():

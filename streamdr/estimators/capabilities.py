@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array
 from streamdr.core.method import OnlineFit, SupportsOnlineFit
 from streamdr.data.labelled.opening import UNLABELLED, Labelled
@@ -31,6 +32,15 @@ else:
 
 KEPT_BYTES = 32 << 20
 """Statistics of a fit up to this size are kept, so that `partial_fit` can continue from them."""
+
+
+def _require_plain(axes: FeatureAxes | None) -> None:
+    """Refuse to add rows where features are left out or weighed: which ones depends on all rows."""
+    if axes is not None and (axes.selects or axes.balanced or axes.min_observed is not None):
+        raise ParameterError(
+            "partial_fit",
+            "rows cannot be added to a fit that leaves out features or weighs them; give all rows to fit",
+        )
 
 
 class PartialFit(_Estimator):
@@ -71,12 +81,8 @@ class PartialFit(_Estimator):
         6
         """
         fitted, method = self.__sklearn_is_fitted__(), self._method
-        if self._axes is not None and (self._axes.kept is not None or self._axes.weights is not None):
-            raise ParameterError(
-                "partial_fit",
-                "rows cannot be added to a fit that left out features or weighed them; give all rows to fit",
-            )
         source = self._source(X, y, sample_weight, first=not fitted)
+        _require_plain(self._axes if fitted else source.axes)
         data = source.spec
         if "stream_" in vars(self):
             stream, done = self.stream_, self.n_rows_
@@ -140,7 +146,7 @@ class InverseTransform(_Estimator):
         True
         """
         check_is_fitted(self)
-        back = self._to_features(partial(finite_map, self.model_.inverse_transform))
+        back = self._to_features(partial(finite_map, self._from_scores))
         if is_streamed(X) and not isinstance(X, np.memmap):
             # The rows of scores go along all dimensions but the last.
             labelled = Labelled(sample_dims=X.dims[:-1]) if is_labelled(X) else UNLABELLED
@@ -148,6 +154,14 @@ class InverseTransform(_Estimator):
             return mapped(X, back, self._names_in(), allow_nan=True, labelled=labelled, axes=axes)
         with fitting.one_blas_thread():
             return in_blocks(back, np.asarray(X), self.n_features_in_)
+
+    def _from_scores(self, scores: Array) -> Array:
+        """Return the features that the model uses. Scores along features are NaN where one is left out."""
+        axes = self._axes
+        if self.model_.outputs_are_features and axes is not None:
+            scores = np.take(scores, axes.columns, axis=1)
+        rows: Array = self.model_.inverse_transform(scores)
+        return rows
 
 
 class Denoise(_Estimator):
@@ -422,8 +436,7 @@ class Covariance(_Estimator):
         array([ 4.67,  0.2 , -1.33])
         """
         check_is_fitted(self)
-        covariance: Array = self.model_.get_covariance()
-        return covariance
+        return self._between_features(self.model_.get_covariance(), 1)
 
 
 class Precision(_Estimator):
@@ -446,8 +459,7 @@ class Precision(_Estimator):
         True
         """
         check_is_fitted(self)
-        precision: Array = self.model_.get_precision()
-        return precision
+        return self._between_features(self.model_.get_precision(), -1)
 
 
 BY_OPERATION: dict[str, type] = {

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from streamdr.core.axes import FeatureAxes
+from streamdr.core.axes import VARIABLE, FeatureAxes
 from streamdr.data.labelled.container import XarrayDataset
-from streamdr.data.labelled.opening import VARIABLE, Labelled, windows_of
+from streamdr.data.labelled.opening import Labelled, windows_of
 
 
 @dataclass(frozen=True)

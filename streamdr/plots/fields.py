@@ -200,7 +200,7 @@ def _label(axes: Any, grid: MapGrid, is_left: bool, is_lowest: bool) -> None:
 
 
 def _position(axes: FeatureAxes, grid: MapGrid, row: int) -> str:
-    """Return the position of a row of maps along the other dimensions: `sst`, or `level 500 hPa`."""
+    """Return the position of a row of maps along the other dimensions, each on a line: `level 500 hPa`."""
     lengths = [axes.shape[axes.dims.index(dim)] for dim in grid.leading]
     parts = []
     for dim, at in zip(grid.leading, np.unravel_index(row, lengths), strict=True):
@@ -213,7 +213,7 @@ def _position(axes: FeatureAxes, grid: MapGrid, row: int) -> str:
             units = found.attributes.get("units")
             ending = f" {shortened(units, 12)}" if isinstance(units, str) else ""
             parts.append(f"{shortened(dim, 20)} {found.values[at]:g}{ending}")
-    return plain(", ".join(parts))
+    return "\n".join(map(plain, parts))
 
 
 def _draw_lines(drawn: MappedField) -> Figure:

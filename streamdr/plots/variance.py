@@ -23,8 +23,23 @@ class Variances(Protocol):
         """The share of each component in the total variance."""
 
 
+@runtime_checkable
+class VarianceErrors(Variances, Protocol):
+    """A model that knows the standard errors of these variances."""
+
+    @property
+    def total_variance(self) -> float:
+        """The sum of all variances."""
+
+    @property
+    def explained_variance_error(self) -> Array | None:
+        """The standard error of the variance of each component; None if it is not known."""
+
+
 def explained_variance(model: Variances, path: Path | str | None = None) -> Figure:
     """Draw the share of the variance that each component explains, and the cumulative share.
+
+    Error bars are standard errors, if the model has them. Components whose bars overlap are not separated.
 
     Parameters
     ----------
@@ -51,6 +66,10 @@ def explained_variance(model: Variances, path: Path | str | None = None) -> Figu
     each = figure.add_subplot()
     width = 0.8 if len(ratio) <= 60 else 1.0
     each.bar(np.arange(1, len(ratio) + 1), 100 * ratio, width=width, color=BLUE, label="each component")
+    if isinstance(model, VarianceErrors) and model.explained_variance_error is not None:
+        bars = 100 * np.asarray(model.explained_variance_error) / model.total_variance
+        number = np.arange(1, len(ratio) + 1)
+        each.errorbar(number, 100 * ratio, bars, fmt="none", ecolor="black", elinewidth=1, label="error")
     each.set_ylabel("explained variance (%)")
     number_components(each, len(ratio))
     draw_cumulative(each, ratio)

@@ -124,11 +124,19 @@ def create_array(
 
 
 def stored_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
-    """Return attributes as xarray writes them in zarr v3, where the fill value of floats is base64."""
+    """Return attributes as xarray writes them in zarr v3, where the fill value of floats is base64.
+
+    Text has no fill value. JSON has no NaN, which stands for missing values in any case.
+    """
+    finite = {
+        name: value for name, value in attributes.items() if not (isinstance(value, float) and value != value)
+    }
     fill = attributes.get("_FillValue")
-    if dtype.kind != "f" or not isinstance(fill, int | float):
-        return dict(attributes)
-    return {**attributes, "_FillValue": base64.b64encode(struct.pack("<d", fill)).decode("ascii")}
+    if dtype.kind == "U":
+        finite.pop("_FillValue", None)
+    elif dtype.kind == "f" and isinstance(fill, int | float):
+        finite["_FillValue"] = base64.b64encode(struct.pack("<d", fill)).decode("ascii")
+    return finite
 
 
 def can_store(dtype: np.dtype[Any]) -> bool:

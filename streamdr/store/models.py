@@ -97,7 +97,7 @@ def labelled_fields(
 
     def arrays() -> Iterator[LabelledArray]:
         labelled = None if axes is None else LabelledAxes.of(axes, _fields(type(model)))
-        units = {} if axes is None or axes.weighted else axes.data_attributes
+        units = {} if axes is None or axes.weighted else dict(axes.attributes)
         lengths: dict[str, int] = {}
         for field, value in values.items():
             if field.name in scalars:

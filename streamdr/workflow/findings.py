@@ -19,6 +19,8 @@ class ModelInspection:
     method: str
     parameters: Mapping[str, Any]
     n_features: int
+    n_left_out: int
+    """The number of features that the model leaves out."""
     n_outputs: int
     summary: Mapping[str, Any]
     """The summary of the model, for programs."""
@@ -38,6 +40,7 @@ class ModelInspection:
             "method": self.method,
             "parameters": dict(self.parameters),
             "n_features": self.n_features,
+            "n_left_out": self.n_left_out,
             "n_outputs": self.n_outputs,
             "summary": dict(self.summary),
             "input": self.input,

@@ -59,14 +59,15 @@ def _model(output: store.Backend) -> ModelInspection:
         path=str(output),
         method=saved.method,
         parameters=dict(saved.parameters),
-        n_features=saved.model.n_features,
+        n_features=saved.model.n_features if saved.axes is None else saved.axes.n_features,
+        n_left_out=0 if saved.axes is None else saved.axes.n_left_out,
         n_outputs=saved.model.n_outputs,
         summary=saved.model.summary(),
         input=saved.record["extra"].get("input"),
         n_rows=saved.n_rows,
         created=saved.record["created"],
         version=saved.record["version"],
-        facts=saved.model.facts(),
+        facts=(*(() if saved.axes is None else saved.axes.facts()), *saved.model.facts()),
         tables=saved.model.tables(),
     )
 
@@ -106,7 +107,7 @@ def _store(place: Location, node: Node, record: Mapping[str, Any]) -> StoreInspe
 def _origin(record: Mapping[str, Any]) -> str | None:
     if record.get("kind") == "ingested":
         return f"ingested from {record.get('source')}"
-    made = {"synthetic": "synthetic data", "example": "an example of scikit-learn"}
+    made = {"synthetic": "synthetic data", "example": "example data"}
     return made.get(record.get("kind", ""))
 
 

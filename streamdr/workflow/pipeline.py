@@ -150,7 +150,7 @@ def dry_run(context: RunContext, allowed: RunContext | None = None) -> PlanRepor
         chosen = planner.plan(context.run.method, opened.features, context.execution())
         stages = _stages(allowed or context, opened, state)
     opened.source.validate(opened.snapshot)
-    return PlanReport(fit_plan(opened.source, chosen), output_plans(transforms), state.fresh, stages)
+    return PlanReport(fit_plan(opened.features, chosen), output_plans(transforms), state.fresh, stages)
 
 
 @add_error_positions
@@ -178,8 +178,9 @@ def _fit(context: RunContext, opened: OpenedInput, planned: Planned, fence: Fenc
             progress=context.progress,
             stop=context.stop,
             fresh=context.fresh,
-            planned=lambda chosen: planned(fit_plan(source, chosen)),
+            planned=lambda features, chosen: planned(fit_plan(features, chosen)),
             start=state.start,
+            start_axes=state.start_axes,
             seen=opened.snapshot,
         )
     context.model.save_model(
@@ -400,6 +401,7 @@ def _stages(context: RunContext, opened: OpenedInput, model: ModelState) -> tupl
             context.execution(),
             fresh=context.fresh,
             start=model.start,
+            start_axes=model.start_axes,
             seen=opened.snapshot,
         )
     stages = [stage_state(context, "fit", context.model, model, to_fit)]

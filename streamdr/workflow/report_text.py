@@ -53,11 +53,16 @@ def plan(fit: FitPlan, transforms: Mapping[str, OutputPlan] = MappingProxyType({
     if fallback:
         further = f"{fallback.solver}, at most {fallback.passes} more passes"
         missing = [("if missing", f"{further}, {format_seconds(fallback.seconds)}")]
+    if fit.counting_passes:
+        passes = f"1 pass that counts observed values, then {passes}"
+    used = fit.n_cols - fit.n_left_out
+    features = f"{used:,} of {fit.n_cols:,}, {fit.n_left_out:,} left out" if fit.n_left_out else None
     parts = [(name, format_bytes(size)) for name, size in fit.parts.items() if size]
     return _listing(
         "plan",
         [
             ("input", f"{fit.input}, {fit.n_rows:,} x {fit.n_cols:,} {fit.dtype}"),
+            ("features", features),
             ("solver", fit.reason),
             ("work", f"{passes} over the {fit.axis}, {_count(fit.workers, 'worker')}"),
             ("time", f"{format_seconds(fit.seconds)}, by nominal speeds of reading and arithmetic"),

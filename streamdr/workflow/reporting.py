@@ -8,6 +8,7 @@ from typing import cast
 
 from streamdr.core.row_outputs import RowOutput, RowView
 from streamdr.data import Source
+from streamdr.data.feature_subset import FeatureSubset
 from streamdr.engine import planner
 from streamdr.engine.fitting import Fitted, ReadEstimate
 from streamdr.engine.planner import Plan, TransformPlan
@@ -47,10 +48,12 @@ def fit_report(
     """Return the report of a fit that was just done, or of a saved model that is up to date."""
     if state.fresh:
         context.progress.message(f"{context.run.output.model} is up to date")
-    model = cast(SavedModel, state.saved).model if fitted is None else fitted.model
+    made = cast(SavedModel, state.saved) if fitted is None else fitted
+    model, axes = made.model, made.axes
     return FitReport(
         n_rows=source.spec.n_rows,
         n_cols=source.spec.n_cols,
+        n_left_out=0 if axes is None else axes.n_left_out,
         method=context.run.method.name,
         summary=model.summary(),
         bytes_read=0 if fitted is None else fitted.bytes_read,
@@ -60,7 +63,7 @@ def fit_report(
         reused=state.fresh,
         because=state.reason,
         planned=None if fitted is None else _planned(fitted.plan),
-        facts=model.facts(),
+        facts=(*(() if axes is None else axes.facts()), *model.facts()),
         tables=model.tables(),
     )
 
@@ -103,18 +106,22 @@ def run_report(context: RunContext, fit: FitReport, transform: TransformReport |
 
 
 def fit_plan(source: Source, chosen: Plan) -> FitPlan:
-    """Return what a fit will do, with its time and memory."""
+    """Return what a fit to the features that a method sees will do, with its time and memory."""
     data, partition = source.spec, chosen.blocks
+    whole = source.whole if isinstance(source, FeatureSubset) else source
+    counts = isinstance(source, FeatureSubset) and source.counting is not None
     lines = min(partition.block, partition.length)
     by_rows = partition.axis == "rows"
     return FitPlan(
         input=source.name,
         n_rows=data.n_rows,
-        n_cols=data.n_cols,
-        dtype=str(data.dtype),
+        n_cols=whole.spec.n_cols,
+        n_left_out=whole.spec.n_cols - data.n_cols,
+        dtype=str(whole.spec.dtype),
         solver=chosen.route.name,
         reason=chosen.reason,
         workers=chosen.workers,
+        counting_passes=int(counts),
         passes=chosen.route.passes,
         seconds=chosen.usual_seconds,
         if_values_are_missing=_fallback(chosen),

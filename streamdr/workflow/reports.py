@@ -79,10 +79,14 @@ class FitPlan:
     input: str
     n_rows: int
     n_cols: int
+    n_left_out: int
+    """The number of columns that are left out. If all rows must be read to know, as in the first rows."""
     dtype: str
     solver: str
     reason: str
     workers: int
+    counting_passes: int
+    """The passes that count observed values, before the features are chosen: 0 or 1."""
     passes: int
     seconds: float
     if_values_are_missing: Fallback | None
@@ -148,6 +152,8 @@ class FitReport:
 
     n_rows: int
     n_cols: int
+    n_left_out: int
+    """The number of columns that the model leaves out."""
     method: str
     summary: Mapping[str, Any]
     """The summary of the model, for programs."""
@@ -169,6 +175,7 @@ class FitReport:
             "command": "fit",
             "n_rows": self.n_rows,
             "n_cols": self.n_cols,
+            "n_left_out": self.n_left_out,
             "method": self.method,
             "summary": dict(self.summary),
             "bytes_read": self.bytes_read,

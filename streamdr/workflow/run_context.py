@@ -20,7 +20,7 @@ from streamdr.core.row_outputs import EMBEDDING, ROW_OUTPUTS, RowOutput
 from streamdr.data import Source, expand, open_source, require_exists
 from streamdr.data.examples import datasets, synthetic
 from streamdr.data.snapshot import Snapshot, unlabelled
-from streamdr.engine import fitting
+from streamdr.engine.narrowing import narrowed
 from streamdr.errors import ConfigError, DataError, OverlapError, ParameterError, StoreError
 from streamdr.store import Backend, Fence, OutputKind, open_backend
 from streamdr.workflow.staleness import OpenedInput, State
@@ -100,7 +100,7 @@ class RunContext:
         return self._opened(source.unlabelled(), lambda: unlabelled(snapshot))
 
     def _opened(self, source: Source, take_snapshot: Callable[[], Snapshot]) -> OpenedInput:
-        narrow = partial(fitting.narrowed, self.run.method, execution=self.execution())
+        narrow = partial(narrowed, self.run.method, execution=self.execution(), fresh=self.fresh)
         return OpenedInput(self.run, source, take_snapshot, narrow)
 
     def open(self) -> Source:

@@ -14,6 +14,7 @@ import numpy as np
 from streamdr import store
 from streamdr.config import Run
 from streamdr.core.addresses import parse_location
+from streamdr.core.axes import FeatureAxes
 from streamdr.core.digests import array_digest, json_digest
 from streamdr.core.method import Method
 from streamdr.core.row_outputs import RowOutput
@@ -45,8 +46,8 @@ class OpenedInput:
     source: Source
     take_snapshot: Callable[[], Snapshot]
     """Takes the snapshot, or returns the one that was taken already."""
-    narrow: Callable[[Source], Source]
-    """Returns the features of a source that the method sees. It may read the first rows."""
+    narrow: Callable[..., Source]
+    """Returns the features of a source, of which a snapshot is `seen`, that the method will see."""
 
     @cached_property
     def snapshot(self) -> Snapshot:
@@ -55,8 +56,8 @@ class OpenedInput:
 
     @cached_property
     def features(self) -> Source:
-        """The source as the method sees it: features that are never observed are left out."""
-        return self.narrow(self.source)
+        """The source as the method will see it: features that are never observed are left out."""
+        return self.source if self.source.axes is None else self.narrow(self.source, seen=self.snapshot)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -131,6 +132,8 @@ class ModelState(State):
     saved: SavedModel | None = None
     start: Any = None
     """The saved model, if rows were appended since: an iterative fit may start from it."""
+    start_axes: FeatureAxes | None = None
+    """The axes of its features."""
 
 
 def model_state(opened: OpenedInput, output: Backend, *, fresh: bool = False) -> ModelState:
@@ -153,7 +156,7 @@ def model_state(opened: OpenedInput, output: Backend, *, fresh: bool = False) ->
         return ModelState(False, _changes(recipe, opened.recipe, _added(opened.run.method)))
     _require_comparable(facts, opened, str(output))
     start = saved.model if _unchanged_rows(facts, opened.snapshot, opened.source) else None
-    return ModelState(False, _input_change(facts, opened), ours=True, start=start)
+    return ModelState(False, _input_change(facts, opened), ours=True, start=start, start_axes=saved.axes)
 
 
 def rows_state(

@@ -58,7 +58,7 @@ def verify(context: RunContext) -> VerifyReport:
     fingerprint = opened.fingerprint
     fitting.require_features(saved.model, opened.source, saved.axes)
     source = for_model(opened.source, saved.axes)
-    checks = {"model": f"every file has its sha256; {saved.model.n_features:,} features, like the input"}
+    checks = {"model": f"every file has its sha256; {opened.source.spec.n_cols:,} features, like the input"}
 
     outputs = [
         _WrittenRows.check(kind, output, saved, source, fingerprint) for kind, output in context.rows.items()

@@ -371,7 +371,7 @@ def test_problems_in_what_an_override_replaced_are_gone():
 
 
 COUNT = "expected a whole number of at least 1 and of at most 1024 or null"
-COMPONENTS = "expected a whole number, a fraction, 'mle' or null"
+COMPONENTS = "expected a whole number, a fraction, 'mle', 'parallel', 'broken_stick' or null"
 MISSING = "expected a whole number, a fraction, 'fill_value' or null"
 SCHEDULER = (
     "is not 'threads', 'processes', an address such as 'tcp://host:8786' "

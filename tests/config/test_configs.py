@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from command_line import SCRIPT, succeed
 from narrowing import checked, present, values_of
@@ -26,6 +27,7 @@ from sklearn.model_selection import KFold
 from streamdr.config import comparison_schema, load, schema
 from streamdr.config.problems import SourcePosition
 from streamdr.config.yaml_source import parse_yaml
+from streamdr.data.examples import sea_surface
 from streamdr.methods import pca
 from streamdr.methods.kernel_pca import KernelPCA
 from streamdr.methods.kernel_pca.model import KernelPCAModel
@@ -42,6 +44,7 @@ KERNELS = ("kernel_pca", "kernel_search", "kernel_denoise", "sparse_kernel_pca")
 SELECTION = ("select_correlation", "select_f_score", "select_forward", "select_mutual_info")
 WITH_LABELS = ("lda", *SELECTION)  # which have tests of their own
 UNITS = ("som",)
+GRIDS = ("climate", "climate_nightly")
 
 
 def exact_pca(values: np.ndarray, k: int, *, scale: bool) -> tuple[np.ndarray, np.ndarray, float]:
@@ -61,14 +64,14 @@ def exact_pca(values: np.ndarray, k: int, *, scale: bool) -> tuple[np.ndarray, n
 def run(name: str, place: Path) -> PCAModel:
     """What the configuration makes of its data, checked against the same in memory."""
     configuration = load(CONFIGS / f"{name}.yaml")
-    values = np.asarray(zarr.open_array(place / configuration.input.path / "X", mode="r")[:])
+    values = np.asarray(zarr.open_array(place / checked(str, configuration.input.path) / "X", mode="r")[:])
     model = load_model(place / configuration.output.model).model
     scale = checked(pca.PCA, configuration.method).scale
     variances, components, total = exact_pca(values, model.n_components, scale=scale)
-    np.testing.assert_allclose(model.explained_variance, variances, rtol=1e-5)
+    np.testing.assert_allclose(model.principal.explained_variance, variances, rtol=1e-5)
     assert model.total_variance == pytest.approx(total, rel=1e-5)
     # The two bases span the same subspace when all cosines of the angles between them are one.
-    cosines = np.linalg.svd(model.components @ components.T, compute_uv=False)
+    cosines = np.linalg.svd(model.principal.components @ components.T, compute_uv=False)
     np.testing.assert_allclose(cosines, 1, atol=1e-5)
     embedding = open_embedding(place / present(configuration.output.embedding))[:]
     np.testing.assert_allclose(embedding, model.transform(values), rtol=1e-5, atol=1e-5)
@@ -95,7 +98,7 @@ def test_the_quickstart_runs_as_the_readme_says(place):
     [
         name
         for name in NAMES
-        if name not in ("quickstart", *WITH_MISSING, *KERNELS, *WITH_LABELS, *MAPS, *UNITS)
+        if name not in ("quickstart", *WITH_MISSING, *KERNELS, *WITH_LABELS, *MAPS, *UNITS, *GRIDS)
     ],
 )
 def test_an_example_runs_and_is_right(name, place):
@@ -115,6 +118,10 @@ def test_an_example_runs_and_is_right(name, place):
         values = np.asarray(zarr.open_array(place / "data" / "whiten_zca.zarr" / "X", mode="r")[:])
         crossed = np.corrcoef(embedding.T, values.T)[:32, 32:]
         assert np.array_equal(np.argmax(np.abs(crossed), axis=0), np.arange(32))
+    elif name == "rotation":
+        spread = np.diag(model.explained_variance)
+        np.testing.assert_allclose(np.cov(embedding.T), spread, atol=1e-9 * spread[0, 0])
+        assert not np.allclose(model.components @ model.components.T, np.eye(10), atol=1e-2)
     elif name == "cluster":
         words = ["--set", "execution.cluster=null", "--set", "output.model=out/threads/model.zarr"]
         succeed("fit", f"configs/{name}.yaml", *words, cwd=place)
@@ -163,9 +170,9 @@ def run_kernels(name: str, place: Path) -> tuple[dict[str, Any], KernelPCAModel,
     """The report, the model, the data and the scores, which are what the model makes of the data."""
     report = succeed("run", f"configs/{name}.yaml", "--json", cwd=place).report
     configuration = load(CONFIGS / f"{name}.yaml")
-    values = np.asarray(zarr.open_array(place / configuration.input.path / "X", mode="r")[:]).astype(
-        np.float64
-    )
+    values = np.asarray(
+        zarr.open_array(place / checked(str, configuration.input.path) / "X", mode="r")[:]
+    ).astype(np.float64)
     model = load_model(place / configuration.output.model).model
     scores = open_embedding(place / present(configuration.output.embedding))[:]
     np.testing.assert_allclose(scores, model.transform(values), rtol=1e-3, atol=1e-4)
@@ -261,7 +268,7 @@ def test_columns_are_selected_and_copied(name, place):
 def test_an_example_writes_only_where_git_does_not_look(name):
     configuration = load(CONFIGS / f"{name}.yaml")
     output = configuration.output
-    assert configuration.input.path.startswith("data/")
+    assert checked(str, configuration.input.path).startswith("data/")
     assert output.model.startswith("out/")
     assert present(output.embedding).startswith("out/")
 
@@ -299,6 +306,35 @@ def test_maps_show_distances_as_well_as_they_say(place, name):
         wanted = IsotonicRegression().fit_transform(wanted.round(10), reached)
     stress = np.sqrt(np.sum((wanted - reached) ** 2) / np.sum(reached**2))
     assert model.stress == pytest.approx(stress, rel=0.03)  # of sampled pairs where there are many
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_components_of_a_grid_are_maps(place, name):
+    if name == "climate_nightly":
+        for _ in range(3):
+            sea_surface.deliver(place / "data" / "days", initial=400)
+    report = succeed("run", f"configs/{name}.yaml", "--json", cwd=place).report
+    configuration = load(CONFIGS / f"{name}.yaml")
+    stores = sorted(place.glob(checked(str, configuration.input.path)))
+    given = xr.concat([xr.open_zarr(store, consolidated=False) for store in stores], "time").sst.load()
+    chosen = (configuration.input.select or {"lat": [-90, 90]})["lat"]
+    given = given.sel(lat=slice(*checked(list, chosen)))
+    rows = given.stack(cell=("lat", "lon")).dropna("cell")
+    weights = np.sqrt(np.cos(np.deg2rad(rows.lat.values)))
+    centred = (rows.values.astype(np.float64) - rows.values.mean(axis=0, dtype=np.float64)) * weights
+    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
+    model = xr.open_zarr(place / configuration.output.model, consolidated=False)
+    np.testing.assert_allclose(model.explained_variance, sizes[:4] ** 2 / (len(rows) - 1), rtol=1e-5)
+    assert model.components.dims == ("component", "lat", "lon")
+    np.testing.assert_array_equal(model.lat, given.lat)
+    np.testing.assert_array_equal(np.isnan(model.components[0]), np.isnan(given[0]))
+    found = model.components.stack(cell=("lat", "lon")).dropna("cell").values
+    np.testing.assert_allclose(np.abs(np.sum(found * axes[:4], axis=1)), 1, atol=1e-5)
+    scores = xr.open_zarr(place / present(configuration.output.embedding), consolidated=False)
+    np.testing.assert_array_equal(scores.time, given.time)
+    np.testing.assert_allclose(scores.embedding, centred @ found.T, atol=1e-3)
+    assert (report["n_rows"], len(scores.time)) == (len(rows), len(rows))
+    assert "up to date" in succeed("run", f"configs/{name}.yaml", cwd=place).err
 
 
 @pytest.mark.parametrize("name", UNITS)

@@ -128,4 +128,4 @@ def test_a_configuration_shows_addresses_without_credentials_and_opens_them_with
     for text in (repr(run), str(run), f"{run.input.path}", json.dumps(run.to_dict())):
         assert "cret" not in text
     for copied in (run.input, pickle.loads(pickle.dumps(run.input))):
-        assert dict(remote(copied.path).options)["secret_access_key"] == "cret"
+        assert dict(remote(copied.paths[0]).options)["secret_access_key"] == "cret"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,24 @@ import xarray
 import zarr
 from distributed import Client, LocalCluster
 from fits import StopAfter, bits
-from grids import AREA, LAND, LAT, LON, open_grid, sst, write_grid
+from grids import AREA, LAND, LAT, LON, labelled, open_grid, sst, write_grid
+from zarr.storage import ObjectStore
 
 from streamdr import store
+from streamdr.core.addresses import Location, parse_location
 from streamdr.core.axes import FeatureAxes, named_features
 from streamdr.core.blocks import Span
 from streamdr.core.execution import Execution
-from streamdr.core.method import Method
+from streamdr.core.method import Method, in_memory
 from streamdr.core.row_outputs import ROW_OUTPUTS, RowKind
 from streamdr.data import open_source
 from streamdr.data.in_memory import ArraySource
+from streamdr.data.labels import LabelColumnSource
+from streamdr.data.missing_values import MissingValuesSource
 from streamdr.data.source import SampleCoordinate, Source
 from streamdr.engine import coordinates, fitting, planner
 from streamdr.errors import DataError, Interrupted
+from streamdr.methods.lda import LDA
 from streamdr.methods.pca import PCA
 from streamdr.methods.ppca import PPCA
 from streamdr.store.local import LocalBackend
@@ -44,7 +50,7 @@ THREADS = {
 
 
 def write(
-    place: Path, fitted: fitting.Fitted, source: Source, kind: RowKind, **given: Any
+    place: Location, fitted: fitting.Fitted, source: Source, kind: RowKind, **given: Any
 ) -> fitting.Transformed:
     execution = given.pop("execution", Execution(workers=2))
     return fitting.transform(
@@ -82,6 +88,22 @@ def test_an_embedding_has_the_times_of_its_rows(grid, tmp_path):
     assert dataset.embedding.attrs == {}, "scores have no units"
     one = dataset.embedding.sel(time="2000-01-02T06", component=1)
     assert one.item() == store.open_embedding(tmp_path / "z.zarr")[5, 1]
+
+
+def test_outputs_in_a_bucket_have_their_coordinates(grid, bucket):
+    fitted = fit(PCA(2), open_grid(grid))
+    places = {kind: parse_location(f"{bucket.url}/{kind}.zarr") for kind in ("embedding", "denoised")}
+    for kind, place in places.items():
+        write(place, fitted, open_grid(grid), KINDS[kind].name)
+        dataset = xarray.open_zarr(ObjectStore(bucket.below(f"{kind}.zarr"), read_only=True)).load()
+        np.testing.assert_array_equal(dataset.time, TIMES)
+        np.testing.assert_array_equal(dataset[kind], store.open_rows(place, KINDS[kind].name)[:])
+    np.testing.assert_array_equal(dataset.lat, LAT)
+    place = places["embedding"]
+    kept = fitting.Kept(place, ROWS, store.open_embedding(place).chunks[0])
+    again = write(place, fitted, open_grid(grid), "embedding", kept=kept, overwrite=True)
+    assert again.bytes_read == 0
+    assert store.open_backend(place).open_coordinates("embedding").keys() == {"time", "season", "level"}
 
 
 def test_samples_along_two_dimensions_have_both_as_coordinates(grid, tmp_path):
@@ -163,7 +185,7 @@ def test_a_component_of_a_saved_model_is_a_map_that_xarray_plots(grid, tmp_path)
     one = model.components.sel(component=0)
     assert one.dims == ("lat", "lon")
     np.testing.assert_array_equal(np.isnan(one), LAND)
-    np.testing.assert_array_equal(one.values[SEA], fitted.model.components[0])
+    np.testing.assert_array_equal(one.values[SEA], vars(fitted.model)["components"][0])
     assert model["mean"].attrs == {"units": "K", "long_name": "sea surface temperature"}
     assert model.components.attrs == {}
     np.testing.assert_array_equal(model.feature_kept, SEA)
@@ -226,6 +248,28 @@ def test_a_coordinate_of_another_length_is_an_error(grid, tmp_path):
     assert not (tmp_path / "z.zarr").exists()
 
 
+def test_sources_around_a_labelled_one_keep_its_coordinates(tmp_path):
+    values = np.nan_to_num(sst(ROWS), nan=-9)
+    around = MissingValuesSource(labelled(open_source(values)), missing_value=np.float32(-9))
+    write(tmp_path / "z.zarr", fit(PPCA(2, max_iter=5), around), around, "imputed")
+    maps = opened(tmp_path / "z.zarr").imputed
+    assert (maps.dims, maps.attrs["units"]) == (("time", "lat", "lon"), "K")
+    np.testing.assert_array_equal(np.isnan(maps[0]), LAND)
+
+    table = labelled(open_source(sst(ROWS)[:, SEA]))
+    table.axes, table.labels = None, open_source(np.arange(ROWS)[:, None] % 3)
+    table.spec = replace(table.spec, labels=np.dtype("i8"))
+    selected = fit(SelectFScore(k=2), table)
+    write(tmp_path / "selected.zarr", selected, table.unlabelled(), "embedding")
+    np.testing.assert_array_equal(opened(tmp_path / "selected.zarr").time, TIMES)
+
+    rows = labelled(open_source(np.column_stack([sst(ROWS)[:, SEA][:, :4], np.arange(ROWS) % 3])))
+    rows.axes = None
+    classes = LabelColumnSource(rows, 4)
+    write(tmp_path / "predicted.zarr", fit(LDA(1), classes), classes, "predicted")
+    np.testing.assert_array_equal(opened(tmp_path / "predicted.zarr").predicted.time, TIMES)
+
+
 # Memory
 
 
@@ -250,6 +294,22 @@ def test_coordinates_of_samples_are_read_and_written_in_chunks(grid, tmp_path, m
     np.testing.assert_array_equal(opened(tmp_path / "z.zarr").time, np.arange(ROWS))
 
 
+@pytest.mark.parametrize(("stored", "together"), [(1, 64), (30, 60), (100, 100), (300, 300), (2000, 64)])
+def test_whole_chunks_of_a_coordinate_are_read_unless_they_are_large(tmp_path, monkeypatch, stored, together):
+    monkeypatch.setattr(coordinates, "_CHUNK_BYTES", 8 * 64)
+    time = zarr.create_array(tmp_path / "time", shape=(2100,), chunks=(stored,), dtype="i8")
+    time[...] = np.arange(2100)
+    source = open_source(np.zeros((2100, 2)))
+    source.sample_dims = ("time",)
+    source.sample_coords = (SampleCoordinate("time", open_source(time)),)
+    frame = coordinates.row_frame(
+        KINDS["embedding"].of(in_memory(PCA(1, solver="covariance"), np.eye(2))), source
+    )
+    (coordinate,) = frame.coordinates
+    assert coordinate.layout.chunks == (together,)
+    np.testing.assert_array_equal(coordinate.read(Span(50, 70)), np.arange(50, 70))
+
+
 # Resuming, and rows that are kept
 
 
@@ -272,7 +332,8 @@ def test_a_transform_that_was_killed_while_it_wrote_coordinates_reads_nothing_ag
     grid, tmp_path, monkeypatch, failing
 ):
     fitted = fit(PCA(2), open_grid(grid))
-    write_coordinate, done = LocalBackend.write_coordinate, []
+    write_coordinate = LocalBackend.write_coordinate
+    done: list[str] = []
 
     def kill(self, coordinate):
         if len(done) == failing:
@@ -339,7 +400,7 @@ def test_a_cluster_writes_the_bits_of_threads(tmp_path, cluster, weights):
             written = []
             for kind in kinds:
                 target, source = tmp_path / f"{method.name} {kind} {name}", open_grid(path, weights=weights)
-                write(target, fitted, source, kind, execution=execution)
-                written.append(store.open_rows(target, kind)[:].tobytes())
+                write(target, fitted, source, KINDS[kind].name, execution=execution)
+                written.append(store.open_rows(target, KINDS[kind].name)[:].tobytes())
             found.add((*written, *map(str, bits(fitted.model).values())))
         assert len(found) == 1

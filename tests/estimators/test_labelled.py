@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,7 +86,11 @@ def test_pca_of_a_data_array_is_numpys(grids, hold, tmp_path):
 @pytest.mark.parametrize("hold", HOLDS)
 def test_variables_of_a_data_set_are_features_side_by_side(grids, hold, tmp_path):
     given = held(grids, hold, tmp_path)
-    how = {"variable": ["sst", "ice"], "sample_dims": ("time", "member"), "select": {"lat": [-40, 40]}}
+    how: dict[str, Any] = {
+        "variable": ["sst", "ice"],
+        "sample_dims": ("time", "member"),
+        "select": {"lat": [-40, 40]},
+    }
     pca = streamdr.PCA(2).fit(given, **how)
     part = grids.sel(lat=slice(40, -40))
     rows = np.stack([part.sst.values, part.ice.values], axis=2).reshape(TIMES * MEMBERS, -1)
@@ -99,7 +104,11 @@ def test_variables_of_a_data_set_are_features_side_by_side(grids, hold, tmp_path
 
 
 def test_a_saved_model_opens_rows_as_its_fit_did(grids, tmp_path):
-    how = {"variable": "sst", "sample_dims": ["time", "member"], "select": {"time": ["1990", "1991"]}}
+    how: dict[str, Any] = {
+        "variable": "sst",
+        "sample_dims": ["time", "member"],
+        "select": {"time": ["1990", "1991"]},
+    }
     pca = streamdr.PCA(2).fit(grids, **how)
     pca.save(tmp_path / "model.zarr")
     for other in (streamdr.load_model(tmp_path / "model.zarr"), pickle.loads(pickle.dumps(pca))):
@@ -113,7 +122,7 @@ def test_ppca_fills_cells_that_are_missing_in_some_steps(grids):
     rng = np.random.default_rng(0)
     gaps = rng.random(data.shape) < 0.1
     data.values[gaps] = np.nan
-    how = {"sample_dims": ["time", "member"], "min_observed": 0.5}
+    how: dict[str, Any] = {"sample_dims": ["time", "member"], "min_observed": 0.5}
     ppca = streamdr.PPCA(4).fit(data, **how)
     filled = ppca.impute(data)
     assert filled.dims == data.dims

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import zarr
 from command_line import succeed, write_config, write_store
 from killing import Survived, chunks, harass, timed, tree
@@ -83,8 +84,19 @@ def changed(place: Path) -> None:
     succeed("reprocess", "configs", "--set", "method.whiten=pca", cwd=place)
 
 
+def named(place: Path, rows: int = 350) -> None:
+    """Write a table with missing values, whose outputs have the names of its columns as a coordinate."""
+    values = correlated(rows, 6)
+    values[::7, 2] = np.nan
+    names = {"feature_names": ["wind", "rain", "snow", "größe", "e", "f"]}
+    write_store(place / "x.zarr", values, chunks=(100, 6), attributes=names)
+    method = {"name": "ppca", "n_components": 2, "max_iter": 5}
+    write_config(place, input={"path": "x.zarr"}, method=method, output={"imputed": "out/filled.zarr"})
+
+
 PUBLISHING: dict[str, tuple[list[str], Make]] = {
     "small": (["run", "config.yaml"], small),
     "grown": (["run", "config.yaml"], grown),
     "changed": (["reprocess", "configs"], changed),
+    "named": (["run", "config.yaml"], named),
 }

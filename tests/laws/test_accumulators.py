@@ -44,7 +44,9 @@ from streamdr.statistics.composite import Composite
 from streamdr.statistics.gram import Gram, Loadings, Scores
 from streamdr.statistics.joint import JointMoments, JointSums
 from streamdr.statistics.moments import Moments
+from streamdr.statistics.observed import Observed
 from streamdr.statistics.products import Products
+from streamdr.statistics.row_blocks import BlockProducts
 from streamdr.statistics.sample import Sample
 from streamdr.statistics.splits import ByFold
 from streamdr.testing import HOSTILE, MISSING, check_accumulator, check_bounded, check_passes, hostile_data
@@ -53,6 +55,7 @@ N, D, K = 37, 6, 3
 AXES: dict[str, Axis] = {
     "moments": "rows",
     "products": "rows",
+    "block_products": "rows",
     "gram": "columns",
     "loadings": "columns",
     "scores": "columns",
@@ -75,6 +78,7 @@ AXES: dict[str, Axis] = {
     "submatrix": "rows",
     "picked_distances": "rows",
     "survey": "rows",
+    "observed": "rows",
 }
 DISTANCES_ONLY = ("survey",)
 """Accumulators of distance matrices only: they have separate tests."""
@@ -95,7 +99,7 @@ LABELLED = (
     "by_fold",
 )
 """Accumulators that use labels."""
-ALLOW_NAN = ("pairwise", "visible", "latent", "sample", "several")
+ALLOW_NAN = ("pairwise", "visible", "latent", "sample", "several", "observed")
 HOLDOUT = Holdout(0.2, seed=4)
 
 
@@ -147,6 +151,7 @@ def examples(kind: str, data: np.ndarray) -> Sequence[Accumulator]:
             Latent([one, two, three], np.array([0.5, 0.2, 0.3])),
             Latent([one], holdout=HOLDOUT),
         ],
+        "observed": lambda: [Observed(D), Observed(D, moments=True)],
         "sample": lambda: [Sample(D, 5), Sample(D, 5, seed=1), Sample(D, 2 * N)],
         "several": lambda: [
             Composite([Pairwise(D), Latent([one]), Latent([two], holdout=HOLDOUT), Sample(D, 4)]),
@@ -170,6 +175,11 @@ def examples(kind: str, data: np.ndarray) -> Sequence[Accumulator]:
             histograms(data, target=np.array([0.5, 1.5]), n_folds=2),
         ],
         "by_fold": lambda: [ByFold(ClassMoments(D), 3), ByFold(JointMoments(D + 1), 4, seed=1)],
+        "block_products": lambda: [
+            BlockProducts(tall, 5),
+            BlockProducts(tall, 1, double=True),
+            BlockProducts(tall, 2 * N),
+        ],
         "class_lengths": lambda: [lengths(data, LABELS["numbers"])],
         "distance_products": lambda: [
             DistanceProducts(PointDistances(metric, data.astype(float)), wide)

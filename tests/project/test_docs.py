@@ -168,7 +168,7 @@ def test_the_code_and_the_commands_of_every_guide_run(path, stores, tmp_path, mo
                     succeed(*words)
         elif language == "yaml" and not re.search("^methods:", code, re.M):
             run = config.parse(code)
-            if Path(run.input.path).exists() and not (run.execution.cluster or run.execution.scheduler):
+            if Path(run.input.paths[0]).exists() and not (run.execution.cluster or run.execution.scheduler):
                 Path("guide.yaml").write_text(code)
                 succeed("streamdr", "run", "guide.yaml", "--set", "output.overwrite=true")
 

@@ -69,8 +69,8 @@ def test_everything_public_has_the_sections_that_it_needs(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_help_and_dir_have_the_same_fitted_attributes(name):
     for method in METHODS[name].examples():
-        labels = {"y": LABELS} if isinstance(method, Supervised) else {}
-        fitted = ESTIMATORS[name](**vars(method)).fit(ROWS, **labels)
+        labels = LABELS if isinstance(method, Supervised) else None
+        fitted = ESTIMATORS[name](**vars(method)).fit(ROWS, labels)
         listed = {each for each in dir(fitted) if each.endswith("_") and not each.startswith("_")}
         described = entries(sections(type(fitted).__doc__ or "")["Attributes"])
         assert listed - described.keys() == set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import re
 import secrets
@@ -584,6 +585,24 @@ def test_coordinates_are_read_by_xarray_as_they_were_written(home, output):
     assert opened.embedding.attrs == {"units": "K"}
     assert output.read_group("embedding").record["coordinates"] == ["time", "season", "level"]
     assert np.array_equal(output.open_embedding()[:], ROWS)
+
+
+def test_fill_values_are_written_as_xarray_reads_them(home, output):
+    numbers = np.where(DAYS % 5, DAYS, -9)
+    coordinates = (
+        coordinate("f", numbers.astype("f4"), _FillValue=-9.0, missing_value=math.nan),
+        coordinate("g", np.where(DAYS % 5, DAYS, math.nan), _FillValue=math.nan),
+        coordinate("i", numbers.astype("i2"), _FillValue=-9, scale_factor=0.5),
+        coordinate("t", SEASONS, _FillValue=""),
+    )
+    embed_labelled(output, coordinates)
+    opened = xarray.open_zarr(home.zarr_store("out/result.zarr"))
+    known = np.where(DAYS % 5, DAYS, np.nan)
+    for name, factor in {"f": 1, "g": 1, "i": 0.5}.items():
+        assert np.array_equal(opened[name], known * factor, equal_nan=True)
+    assert opened.t.values.tolist() == SEASONS.tolist()
+    assert np.array_equal(output.open_embedding()[:], ROWS)
+    embed_labelled(output, coordinates, overwrite=True)
 
 
 def test_coordinates_have_the_same_bytes_in_every_backend(home, output, tmp_path):

@@ -12,11 +12,11 @@ import zarr
 from command_line import succeed, write_config, write_store
 
 PLAN = """
-    command input n_rows n_cols dtype solver reason workers passes seconds if_values_are_missing axis
-    block_rows block_columns block_bytes segments peak limit parts fits transforms up_to_date stages
+    command input n_rows n_cols n_left_out dtype solver reason workers counting_passes passes seconds
+    if_values_are_missing axis block_rows block_columns block_bytes segments peak limit parts fits transforms up_to_date stages
 """
 STAGE = "name state reason bytes_to_read least_bytes_to_read in_the_way"
-FIT = "command n_rows n_cols method summary bytes_read seconds peak_rss model reused because"
+FIT = "command n_rows n_cols n_left_out method summary bytes_read seconds peak_rss model reused because"
 FITTED = f"{FIT} workers planned_peak memory_limit reason"
 TRANSFORM = "command n_rows bytes_read seconds peak_rss model embedding reused outputs"
 EMBEDDED = (
@@ -34,7 +34,7 @@ COMPARED = """
     name method parameters n_outputs trustworthiness stress accuracy seconds bytes_read peak_rss model
     embedding reused
 """
-MODEL = "kind path method parameters n_features n_outputs summary input n_rows created version"
+MODEL = "kind path method parameters n_features n_left_out n_outputs summary input n_rows created version"
 FOUND_ROWS = "kind path n_rows n_outputs shape dims dtype chunks stored_bytes model method created version"
 STORE = "kind path origin arrays"
 ARRAY = """

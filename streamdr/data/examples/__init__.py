@@ -1,1 +1,1 @@
-"""Example data: synthetic data, and data sets that ship with scikit-learn."""
+"""Example data: synthetic data, data sets that ship with scikit-learn, and a small globe."""

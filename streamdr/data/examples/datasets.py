@@ -1,6 +1,8 @@
-"""Data sets that ship with scikit-learn, with missing values to impute and noise to remove.
+"""Example data: data sets that ship with scikit-learn, and temperatures of the sea.
 
-A store contains the data as `X`, the data without missing values and noise as `complete`, and labels as `y`.
+The store of a data set of scikit-learn contains the data as `X`, the data without missing values and noise
+as `complete`, and labels as `y`. That of the temperatures has the variables `sst` and `ice`, with named
+dimensions.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from streamdr.core.blocks import Array
+from streamdr.data.examples import sea_surface
 from streamdr.errors import DataError, ParameterError
 from streamdr.methods.mds.distances import point_distances
 from streamdr.store.matrix import NAME, create_matrix, plan_layout
@@ -27,12 +30,13 @@ _CHUNK_ROWS = 256
 
 @dataclass(frozen=True)
 class Example:
-    """A data set that ships with scikit-learn, for trying things out.
+    """A data set for trying things out: one that ships with scikit-learn, or temperatures of the sea.
 
     Parameters
     ----------
-    dataset : "digits", "iris", "wine", "breast_cancer" or "diabetes"
-        The name of the data set.
+    dataset : "digits", "iris", "wine", "breast_cancer", "diabetes" or "sea_surface"
+        The name of the data set. `sea_surface` is made: daily temperatures (`sst`) and sea ice (`ice`) on a
+        small grid of latitudes and longitudes.
     missing : float
         The fraction of its values that are removed at random, so that there is something to impute. The
         store keeps the complete data as the array `complete`, and the error of filling is reported.
@@ -41,14 +45,17 @@ class Example:
         the array `complete`, and the error of denoising is reported.
     distances : "euclidean", "cityblock", "cosine" or None
         Store the square matrix of distances between rows instead of the rows, for multidimensional scaling.
+    days : int or None
+        The number of days of `sea_surface`; None for two years.
     seed : int
         The same seed makes the same missing values and the same noise.
     """
 
-    dataset: Literal["digits", "iris", "wine", "breast_cancer", "diabetes"]
+    dataset: Literal["digits", "iris", "wine", "breast_cancer", "diabetes", "sea_surface"]
     missing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     noise: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     distances: Literal["euclidean", "cityblock", "cosine"] | None = None
+    days: Annotated[int, Field(ge=1, le=100_000)] | None = None
     seed: Annotated[int, Field(ge=0)] = 0
 
     def __post_init__(self) -> None:
@@ -60,6 +67,12 @@ class Example:
             raise ParameterError(
                 "distances", "are computed from the original rows; leave out missing and noise"
             )
+        made = self.dataset == sea_surface.NAME
+        if self.days is not None and not made:
+            raise ParameterError("days", f"{self.dataset} has no days; only {sea_surface.NAME} has")
+        for name in ("missing", "noise", "distances"):
+            if made and getattr(self, name):
+                raise ParameterError(name, f"is not possible for {sea_surface.NAME}; leave it out")
 
 
 @dataclass(frozen=True)
@@ -128,7 +141,7 @@ def ensure(path: Path, example: Example) -> None:
         return
     record = draft(path)
     recipe = None if record is None or record.get("kind") != "example" else record.get("recipe")
-    if not isinstance(recipe, dict) or {"distances": None, **recipe} != asdict(example):
+    if not isinstance(recipe, dict) or {"distances": None, "days": None, **recipe} != asdict(example):
         raise DataError(f"{path}: exists, but is not this example; delete it, or choose another path")
 
 
@@ -180,6 +193,10 @@ def denoising_errors(example: Example, denoised: Array, n_components: int) -> De
 
 def _create(path: Path, example: Example) -> None:
     """Write the data, the complete data and the labels of an example to a new store."""
+    if example.dataset == sea_surface.NAME:
+        surface = sea_surface.SeaSurface(example.seed)
+        sea_surface.write(path, surface, asdict(example), 0, example.days or sea_surface.DAYS)
+        return
     complete, labels = _loaded(example)
     with Staging(path, kind="example", overwrite=False) as staging:
         given = _corrupted(example, complete)

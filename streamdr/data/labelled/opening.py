@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdr.core.axes import Coordinate, FeatureAxes
+from streamdr.core.axes import VARIABLE, Coordinate, FeatureAxes
 from streamdr.core.blocks import Array, Span
 from streamdr.data.labelled.container import Container
 from streamdr.data.labelled.conventions import plain_attributes
@@ -22,8 +22,6 @@ from streamdr.data.labelled.weights import along_dims
 from streamdr.data.source import SampleCoordinate, Source
 from streamdr.errors import DataError, ParameterError
 
-VARIABLE = "variable"
-"""The dimension of several variables, before those of their features."""
 _MAX_LISTED = 12
 
 

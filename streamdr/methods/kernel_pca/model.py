@@ -45,7 +45,7 @@ class KernelPCAModel(AlignedArrays):
     """The name of the kernel."""
     approximation: Literal["exact", "nystrom", "random_features", "sparse"]
     """The approximation of the kernel matrix."""
-    origin: Array = field(metadata=_FEATURE)
+    origin: Array = field(metadata={**_FEATURE, "data_units": True})
     """A point near the mean of the rows, from which distances are computed."""
     coefficients: Array = field(metadata={"dims": ("landmark", "component")})
     """Each component as a combination of the landmarks' images, or of the random features."""

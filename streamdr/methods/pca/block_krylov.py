@@ -23,6 +23,8 @@ class Eigenpairs(NamedTuple):
     values: Array
     vectors: Array
     residuals: Array
+    further: Array
+    """More vectors, after the leading k."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class BlockKrylov:
     max_passes: int
     tol: float
     rounding: float
+    n_further: int = 0
 
     def iterate(
         self, basis: Array, images: Array, product: Product
@@ -54,4 +57,7 @@ class BlockKrylov:
             newest = yield from product(block, f"block Krylov {number}, residual {worst:.1e}")
             basis, images = np.hstack([basis, block]), np.hstack([images, newest])
             ritz, residuals = ritz_residuals(basis, images, self.k)
-        return Eigenpairs(*nystrom_eigh(basis, images, self.k, self.rounding), residuals)
+        further = np.zeros((len(basis), 0))
+        if self.n_further:
+            further = nystrom_eigh(basis, images, self.k + self.n_further, self.rounding)[1][:, self.k :]
+        return Eigenpairs(*nystrom_eigh(basis, images, self.k, self.rounding), residuals, further)

@@ -9,14 +9,24 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, widen
-from streamdr.core.facts import Fact, Table, explained_variances, notes
+from streamdr.core.facts import Column, Fact, Table, explained_variances, notes
 from streamdr.core.linalg import slabs
 from streamdr.core.outline import unallocated
 from streamdr.errors import DataError
+from streamdr.methods.pca.rotation import Rotation, score_rotation
+from streamdr.methods.pca.significance import (
+    CRITERIA,
+    Comparison,
+    comparison_table,
+    errors_table,
+    multiplets,
+    sampling_errors,
+)
 from streamdr.statistics.gram import Scores
 
 _FEATURE = {"dims": ("feature",)}
 _COMPONENT = {"dims": ("component",)}
+_BOOTSTRAPPED = {"dims": ("bootstrapped",)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +66,34 @@ class PCAModel(AlignedArrays):
     """Whether the mean was subtracted. If not, `mean` is zero, and variances are mean squares about zero."""
     var: Array | None = field(default=None, metadata=_FEATURE)
     """The variance of each feature about its mean, over n. Models of earlier versions have none."""
+    rotation: str | None = None
+    """How the leading components are rotated: by varimax or promax; None where they are principal axes."""
+    rotation_matrix: Array | None = field(default=None, metadata={"dims": ("principal", "rotated")})
+    """R of the rotated loadings, A R. Loadings are components times the roots of their variances."""
+    principal_components: Array | None = field(default=None, metadata={"dims": ("principal", "feature")})
+    """The principal axes that were rotated, one per row."""
+    principal_variance: Array | None = field(default=None, metadata={"dims": ("principal",)})
+    """The variance along each of these axes."""
+    n_effective: float | None = None
+    """The number of independent rows, where it is not the number of rows."""
+    criterion: str | None = None
+    """How the number of components was chosen: by comparison with noise, or None."""
+    candidate_variance_ratio: Array | None = field(default=None, metadata={"dims": ("candidate",)})
+    """The share of the total variance of each component that was compared, kept or not."""
+    noise_variance_ratio: Array | None = field(default=None, metadata={"dims": ("candidate",)})
+    """The shares that noise reaches. The leading components with more than this are kept."""
+    n_bootstrap: int | None = None
+    """How many times blocks of rows were drawn; None without a bootstrap."""
+    n_bootstrap_blocks: int | None = None
+    """The number of blocks."""
+    bootstrap_error: Array | None = field(default=None, metadata=_BOOTSTRAPPED)
+    """The standard deviation of the variance of each component over the draws."""
+    bootstrap_interval: Array | None = field(default=None, metadata={"dims": ("bound", "bootstrapped")})
+    """The percentiles 2.5 and 97.5 of the variance of each component over the draws."""
+    bootstrap_congruence: Array | None = field(default=None, metadata=_BOOTSTRAPPED)
+    """The mean absolute cosine of each component with that of the same number in a draw."""
+    bootstrap_sign: Array | None = field(default=None, metadata=_BOOTSTRAPPED)
+    """The share of draws in which the largest entry of each component has the same sign."""
 
     @property
     def n_features(self) -> int:
@@ -89,9 +127,11 @@ class PCAModel(AlignedArrays):
 
     def summary(self) -> dict[str, Any]:
         """The number of components, the solver, and the explained variance."""
+        rotated = {} if self.rotation is None else {"rotation": self.rotation}
         return {
             "solver": self.solver,
             "n_components": self.n_components,
+            **rotated,
             "rank": self.rank,
             "explained_variance_ratio": [float(ratio) for ratio in self.explained_variance_ratio[:1000]],
             "reconstruction_error": self.reconstruction_error,
@@ -100,25 +140,114 @@ class PCAModel(AlignedArrays):
 
     def facts(self) -> tuple[Fact, ...]:
         """The number of components, the solver, and the explained variance."""
-        found = (
-            Fact("solver", self.solver),
-            Fact("components", self.n_components),
-            Fact("explained", float(self.explained_variance_ratio.sum()), "% of the variance"),
+        found: tuple[Fact, ...] = (Fact("solver", self.solver), Fact("components", self.n_components))
+        if self.rotation_matrix is not None:
+            found += (Fact("rotation", f"{self.rotation} of {len(self.rotation_matrix)} components"),)
+        share = 1.0 - self.reconstruction_error / self.total_variance
+        together = Fact("explained together", share, "% of the variance")
+        alone = Fact("explained", float(self.explained_variance_ratio.sum()), "% of the variance")
+        found += (
+            together if self._shares_overlap else alone,
             Fact("variance left out", self.reconstruction_error),
             Fact("total variance", self.total_variance),
         )
-        if self.rank >= self.n_components:
-            return found
-        return (*found, Fact("rank", self.rank), *notes(["the data has no variance in the other directions"]))
+        if self.multiplets:
+            mixed = ", ".join(f"{run.start + 1}-{run.stop}" for run in self.multiplets)
+            found += (Fact("not separated", mixed),)
+        if self.n_bootstrap is not None:
+            found += (Fact("bootstrap", f"{self.n_bootstrap} draws of {self.n_bootstrap_blocks} blocks"),)
+        if self._comparison is not None:
+            found += (Fact("chosen by", CRITERIA[str(self.criterion)]),)
+            if self._comparison.n_above == 0:
+                found += notes(["no component explains more than noise; the first one is kept"])
+        if self.rank < self.n_components:
+            found += (Fact("rank", self.rank), *notes(["the data has no variance in the other directions"]))
+        return found
 
     def tables(self) -> tuple[Table, ...]:
-        """The variance that each component explains."""
-        return explained_variances(self.explained_variance_ratio, self.total_variance)
+        """The variance that each component explains, its error, and what noise would explain."""
+        ratios, compared, errors = (
+            self.explained_variance_ratio,
+            self._comparison,
+            self.explained_variance_error,
+        )
+        found = explained_variances(ratios, self.total_variance, overlapping=self._shares_overlap)
+        if errors is not None:
+            found += (errors_table(self.explained_variance, errors),)
+        if compared is not None:
+            found += (comparison_table(str(self.criterion), compared, self.n_components),)
+        if (table := self._bootstrap_table()) is not None:
+            found += (table,)
+        return found
+
+    def _bootstrap_table(self) -> Table | None:
+        """What the bootstrap says of each component; None without one."""
+        interval, draws = self.bootstrap_interval, self.n_bootstrap
+        error, congruence, sign = self.bootstrap_error, self.bootstrap_congruence, self.bootstrap_sign
+        if interval is None or error is None or congruence is None or sign is None:
+            return None
+        columns = (
+            Column("component"),
+            *(Column(name) for name in ("variance", "error", "from", "to")),
+            *(Column(name, "%") for name in ("congruence", "same sign")),
+        )
+        values = (self.explained_variance, error, *interval, congruence, sign)
+        return Table(
+            "bootstrap",
+            columns,
+            tuple((n, *map(float, row)) for n, row in enumerate(zip(*values, strict=False), 1)),
+            about=f"Errors and 95 % intervals of {draws} draws of {self.n_bootstrap_blocks} blocks of rows, "
+            "the mean cosine of a component with that of a draw, and how often its largest entry keeps its "
+            "sign.",
+        )
+
+    @property
+    def explained_variance_error(self) -> Array | None:
+        """The standard error of each variance by North's rule; None for rotated components."""
+        if self.rotation is not None:
+            return None
+        return sampling_errors(self.explained_variance, self.n_effective or self.n_samples)
+
+    @property
+    def multiplets(self) -> list[range]:
+        """Runs of neighbouring components whose error bars overlap: their directions are arbitrary."""
+        errors = self.explained_variance_error
+        return [] if errors is None else multiplets(self.explained_variance, errors)
+
+    @property
+    def _comparison(self) -> Comparison | None:
+        """The comparison with noise, if it has chosen the number of components."""
+        shares, noise = self.candidate_variance_ratio, self.noise_variance_ratio
+        if self.criterion not in CRITERIA or shares is None or noise is None:
+            return None
+        return Comparison(shares, noise)
+
+    @property
+    def score_correlation(self) -> Array | None:
+        """The correlation of the scores of rotated components; None where there is no rotation."""
+        if self.rotation_matrix is None:
+            return None
+        inverse: Array = np.linalg.inv(self.rotation_matrix)
+        return inverse @ inverse.T
+
+    @property
+    def _before_rotation(self) -> Rotation | None:
+        """The principal axes that were rotated, their variances, and the matrix; None without rotation."""
+        axes, variances, matrix = self.principal_components, self.principal_variance, self.rotation_matrix
+        if axes is None or variances is None or matrix is None:
+            return None
+        return Rotation(axes, variances, matrix)
+
+    @property
+    def _shares_overlap(self) -> bool:
+        """Whether scores are correlated, so that the shares of components do not add up."""
+        return self.rotation == "promax"
 
     def get_covariance(self) -> Array:
         """The covariance that the model describes: its components, and its noise in every other direction."""
-        excess = np.maximum(self.explained_variance - self.noise_variance, 0.0)
-        covariance = (self.components.T * excess) @ self.components
+        axes, variances = self.principal.components, self.principal.explained_variance
+        excess = np.maximum(variances - self.noise_variance, 0.0)
+        covariance = (axes.T * excess) @ axes
         covariance.flat[:: self.n_features + 1] += self.noise_variance
         if self.scale is not None:
             covariance *= np.outer(self.scale, self.scale)
@@ -128,7 +257,8 @@ class PCAModel(AlignedArrays):
         """The inverse of the covariance that the model describes."""
         along, noise = self._levels()
         across = 1.0 / noise if noise else 0.0
-        precision = (self.components.T * (1.0 / along - across)) @ self.components
+        axes = self.principal.components
+        precision = (axes.T * (1.0 / along - across)) @ axes
         precision.flat[:: self.n_features + 1] += across
         if self.scale is not None:
             precision /= np.outer(self.scale, self.scale)
@@ -136,7 +266,7 @@ class PCAModel(AlignedArrays):
 
     def score_samples(self, values: Array) -> Array:
         """The log-likelihood of each row, in nats, under a normal distribution with that covariance."""
-        along, noise = self._levels()
+        (along, noise), axes = self._levels(), self.principal.components
         spare = self.n_features - self.n_components
         level = self.n_features * np.log(2 * np.pi) + float(np.log(along).sum())
         if noise:
@@ -148,10 +278,10 @@ class PCAModel(AlignedArrays):
             rows = values[slab] - self.mean
             if self.scale is not None:
                 rows /= self.scale
-            scores = rows @ self.components.T
+            scores = rows @ axes.T
             found[slab] = scores**2 @ (1.0 / along)
             if noise:
-                rows -= scores @ self.components
+                rows -= scores @ axes
                 found[slab] += np.einsum("ij,ij->i", rows, rows) / noise
         found += level
         found *= -0.5
@@ -159,7 +289,7 @@ class PCAModel(AlignedArrays):
 
     def _levels(self) -> tuple[Array, float]:
         """The model's variances along its components and, where there are more directions, across them."""
-        along: Array = np.maximum(self.explained_variance, self.noise_variance)
+        along: Array = np.maximum(self.principal.explained_variance, self.noise_variance)
         noise = self.noise_variance if self.n_components < self.n_features else 0.0
         rounding = self.n_features * float(np.finfo(np.float64).eps) * float(along[0])
         if self.n_components > self.rank or (noise <= rounding and self.n_components < self.n_features):
@@ -173,6 +303,10 @@ class PCAModel(AlignedArrays):
     def projection(self) -> Array:
         """The features x components matrix that takes centred rows to (whitened) scores."""
         matrix = self.components.T
+        if (before := self._before_rotation) is not None:
+            rotated = len(before.variances)
+            weights = score_rotation(before.matrix, before.variances, self.explained_variance[:rotated])
+            matrix = np.hstack([before.components.T @ weights, matrix[:, rotated:]])
         if self.scale is not None:
             matrix = matrix / self.scale[:, None]
         if self.whiten is not None:
@@ -202,7 +336,7 @@ class PCAModel(AlignedArrays):
 
     def denoise(self, values: Array) -> Array:
         """The reconstruction of rows from their components, in the units and floating type of the rows."""
-        plain = self._unwhitened
+        plain = self.principal
         return plain.inverse_transform(plain.transform(values))
 
     def squared_errors(self, values: Array) -> Array:
@@ -210,7 +344,8 @@ class PCAModel(AlignedArrays):
         rows = values - self.mean
         if self.scale is not None:
             rows /= self.scale
-        rows -= (rows @ self.components.T) @ self.components
+        axes = self.principal.components
+        rows -= (rows @ axes.T) @ axes
         errors: Array = np.einsum("ij,ij->i", rows, rows)
         return errors
 
@@ -235,8 +370,22 @@ class PCAModel(AlignedArrays):
         return cache[dtype]
 
     @cached_property
-    def _unwhitened(self) -> PCAModel:
-        return self if self.whiten is None else replace(self, whiten=None)
+    def principal(self) -> PCAModel:
+        """The same model without rotation and whitening. Its reconstructions and likelihoods are the same."""
+        before = self._before_rotation
+        if before is None:
+            return self if self.whiten is None else replace(self, whiten=None)
+        rotated = len(before.variances)
+        return replace(
+            self,
+            components=np.vstack([before.components, self.components[rotated:]]),
+            explained_variance=np.append(before.variances, self.explained_variance[rotated:]),
+            whiten=None,
+            rotation=None,
+            rotation_matrix=None,
+            principal_components=None,
+            principal_variance=None,
+        )
 
     def _components_as(self, dtype: np.dtype[Any]) -> Array:
         return self.components.astype(dtype, copy=False)
@@ -246,8 +395,8 @@ class PCAModel(AlignedArrays):
         return {}
 
 
-def pca_outline(data: MatrixSpec, k: int, whiten: str | None, *, scale: bool) -> PCAModel:
-    """An outline of a model with k principal axes."""
+def pca_outline(data: MatrixSpec, k: int, whiten: str | None, *, scale: bool, rotated: int = 0) -> PCAModel:
+    """An outline of a model with k components, of which some are rotated."""
     return PCAModel(
         mean=unallocated(data.n_cols),
         components=unallocated(k, data.n_cols),
@@ -263,4 +412,7 @@ def pca_outline(data: MatrixSpec, k: int, whiten: str | None, *, scale: bool) ->
         scale=unallocated(data.n_cols) if scale else None,
         residuals=unallocated(k),
         var=unallocated(data.n_cols),
+        rotation_matrix=unallocated(rotated, rotated) if rotated else None,
+        principal_components=unallocated(rotated, data.n_cols) if rotated else None,
+        principal_variance=unallocated(rotated) if rotated else None,
     )

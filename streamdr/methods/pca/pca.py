@@ -25,8 +25,17 @@ from streamdr.core.method import Model, Pass, Passes, Route, Tags
 from streamdr.core.parameters import require_types
 from streamdr.errors import DataError, ParameterError
 from streamdr.methods.pca.block_krylov import BlockKrylov
+from streamdr.methods.pca.bootstrap import (
+    MOST_COMPONENTS,
+    check_bootstrap,
+    require_blocks,
+    with_block_bootstrap,
+    with_row_bootstrap,
+)
 from streamdr.methods.pca.model import PCAModel, pca_outline
+from streamdr.methods.pca.rotation import check_rotation, require_loadings, require_rotatable, rotate
 from streamdr.methods.pca.routes import ROUTES
+from streamdr.methods.pca.significance import CRITERIA, Comparison, compare
 from streamdr.statistics.gram import Gram, Loadings
 from streamdr.statistics.moments import Moments
 from streamdr.statistics.products import Products
@@ -54,9 +63,11 @@ class PCA:
 
     Parameters
     ----------
-    n_components : int, float, "mle" or None
+    n_components : int, float, "mle", "parallel", "broken_stick" or None
         How many components to keep: a number, the fraction of variance to explain (more than 0 and less
-        than 1), `"mle"` for Minka's evidence, or None (or 1.0) for all that have any variance.
+        than 1), `"mle"` for Minka's evidence, `"parallel"` for those that explain more than noise of the
+        same shape does, `"broken_stick"` for those that explain more than the pieces of a stick broken at
+        random, or None (or 1.0) for all that have any variance.
     whiten : "pca", "zca", bool or None
         Scale scores to unit variance; `"zca"` also rotates them back to the features, the whitening closest
         to the data. True means `"pca"`, False means None.
@@ -78,11 +89,26 @@ class PCA:
         `"mixed"` computes products of float32 data in float32 and sums them in float64; `"double"` computes
         them in float64.
     n_oversamples : int
-        Extra vectors that `"krylov"` iterates in addition to `n_components`.
+        Extra vectors that `"krylov"` iterates, and that a bootstrap follows, in addition to `n_components`.
     max_passes : int
         The largest number of passes of `"krylov"` over the data.
     tol : float
         `"krylov"` stops early when each residual |S u - lambda u| is below tol times its lambda.
+    rotation : "varimax", "promax" or None
+        Rotate the components towards few large loadings each, by an orthogonal matrix or an oblique one.
+        Nothing more is read.
+    n_rotated : int or None
+        How many of the leading components to rotate; None for all of them.
+    rotation_power : float
+        The power of `"promax"`, more than 1: components are more correlated the larger it is.
+    n_effective : float or None
+        The number of independent rows, for the errors of variances and for `"parallel"`, where successive
+        rows are similar; None for the number of rows, or the sum of their weights.
+    n_bootstrap : int
+        How many times blocks of rows are drawn, to estimate the errors of variances and how stable components
+        are; 0 for no bootstrap. It takes one more pass, with `"gram"` none.
+    bootstrap_rows : int or None
+        The number of consecutive rows in a block, longer than rows are similar; None for about 64 blocks.
 
     See Also
     --------
@@ -93,6 +119,7 @@ class PCA:
     ----------
     Halko, Martinsson and Tropp, Finding structure with randomness, SIAM Review 53 (2011).
     Minka, Automatic choice of dimensionality for PCA, NIPS 13 (2000).
+    Horn, A rationale and test for the number of factors in factor analysis, Psychometrika 30 (1965).
 
     Examples
     --------
@@ -114,10 +141,18 @@ class PCA:
         {"n_components": 2},
         {"as": "pca_whitened", "n_components": 2, "whiten": "pca"},
     )
-    added_parameters: ClassVar[Mapping[str, Any]] = {"center": True}
+    added_parameters: ClassVar[Mapping[str, Any]] = {
+        "center": True,
+        "rotation": None,
+        "n_rotated": None,
+        "rotation_power": 4.0,
+        "n_effective": None,
+        "n_bootstrap": 0,
+        "bootstrap_rows": None,
+    }
     """Parameters that earlier versions lacked, with the equivalent values: their outputs stay up to date."""
 
-    n_components: int | float | Literal["mle"] | None = None
+    n_components: int | float | Literal["mle", "parallel", "broken_stick"] | None = None
     _: KW_ONLY
     whiten: Literal["pca", "zca"] | bool | None = None
     scale: bool = False
@@ -129,18 +164,25 @@ class PCA:
     n_oversamples: int = 10
     max_passes: int = 5
     tol: float = 1e-4
+    rotation: Literal["varimax", "promax"] | None = None
+    n_rotated: int | None = None
+    rotation_power: float = 4.0
+    n_effective: float | None = None
+    n_bootstrap: int = 0
+    bootstrap_rows: int | None = None
 
     @classmethod
     def examples(cls) -> Sequence[Self]:
         """Small examples, for the laws."""
-        return [cls(3), cls(0.9), cls("mle"), cls(3, scale=True)]
+        return [cls(3), cls(0.9), cls("mle"), cls("parallel"), cls("broken_stick"), cls(3, scale=True)]
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
         require_types(self)
         wanted: object = self.n_components
         if isinstance(wanted, str):
-            require(wanted == "mle", "n_components", f"{wanted!r} is not 'mle', the only text allowed")
+            known = wanted in ("mle", *CRITERIA)
+            require(known, "n_components", f"{wanted!r} is not 'mle', 'parallel' or 'broken_stick'")
         elif self.wanted is not None:
             require(self.wanted >= 1, "n_components", f"{wanted} is not at least 1")
         elif wanted is not None:
@@ -170,6 +212,10 @@ class PCA:
         require(self.n_oversamples >= 0, "n_oversamples", f"{self.n_oversamples} is negative")
         require(self.max_passes >= 1, "max_passes", f"{self.max_passes} is not at least 1")
         require(self.tol >= 0, "tol", f"{self.tol} is negative")
+        effective = self.n_effective
+        require(effective is None or effective > 1, "n_effective", f"{effective} is not more than 1")
+        check_rotation(self)
+        check_bootstrap(self)
 
     def using(self, route: str) -> Self:
         """The same PCA with its solver fixed."""
@@ -189,6 +235,7 @@ class PCA:
                 f"{self.wanted} components need at least as many rows and columns, and the data is "
                 f"{data.n_rows} x {data.n_cols}: set it to {limit} or fewer",
             )
+        require_blocks(self, data.n_rows)
         if self.solver != "auto":
             return [ROUTES[self.solver](self, data)]
         if self.n_components == "mle":
@@ -200,17 +247,43 @@ class PCA:
     def outlines(self, data: MatrixSpec) -> Sequence[Model]:
         """A model with the largest possible number of components."""
         k = min(self.wanted or data.n_rows, data.n_rows, data.n_cols)
-        return [pca_outline(data, k, self.whitening, scale=self.scale)]
+        scaled = self.scale or data.feature_weights is not None
+        rotated = 0 if self.rotation is None else min(self.n_rotated or k, k)
+        return [pca_outline(data, k, self.whitening, scale=scaled, rotated=rotated)]
 
     def passes(self, data: MatrixSpec, start: PCAModel | None = None) -> Passes:
-        """The passes of the chosen solver."""
+        """The passes of the chosen solver, and one of the bootstrap where it needs one."""
         if self.solver == "covariance":
-            return self._covariance(data)
+            return self._bootstrapped(data, self._covariance(data))
         if self.solver == "gram":
             return self._gram(data)
         if self.solver == "krylov":
-            return self._krylov(data)
+            return self._bootstrapped(data, self._krylov(data))
         raise ParameterError("solver", "'auto' is not a route: choose one with `using` first")
+
+    def _bootstrapped(
+        self, data: MatrixSpec, solve: Generator[Pass, Accumulator, tuple[PCAModel, Array | None]]
+    ) -> Passes:
+        """The passes of a solver, and one of the bootstrap if it is requested."""
+        model, axes = yield from solve
+        if axes is None:
+            return model
+        return (yield from with_block_bootstrap(self, data, model, axes))
+
+    def _axes(self, model: PCAModel, further: Array) -> Array | None:
+        """The directions of a bootstrap: the components and the vectors after them; None without one."""
+        return np.vstack([model.components[:MOST_COMPONENTS], further.T]) if self.n_bootstrap else None
+
+    def _further(self, matrix: Array, values: Array, vectors: Array, k: int) -> tuple[Array, Array]:
+        """The eigenpairs after the leading k that a bootstrap follows too.
+
+        They are computed on their own, so that the model is the same bits with a bootstrap and without.
+        """
+        k = min(k, MOST_COMPONENTS)
+        width = min(k + self.n_oversamples, len(matrix)) if self.n_bootstrap else k
+        if vectors.shape[1] < width:
+            values, vectors = eigh_descending(matrix, width)
+        return values[k:width], vectors[:, k:width]
 
     @property
     def wanted(self) -> int | None:
@@ -236,7 +309,7 @@ class PCA:
         """The number of vectors of a block Krylov step."""
         return min(cast(int, self.wanted) + self.n_oversamples, data.n_rows, data.n_cols)
 
-    def _covariance(self, data: MatrixSpec) -> Passes:
+    def _covariance(self, data: MatrixSpec) -> Generator[Pass, Accumulator, tuple[PCAModel, Array | None]]:
         """One pass for the moments, and the eigenvectors of the covariance."""
         moments = cast(Moments, (yield Pass(Moments(data.n_cols, double=self.double), label="moments")))
         freedom = self._freedom(moments.weight, moments.count)
@@ -252,12 +325,18 @@ class PCA:
         values, vectors = eigh_descending(covariance, self.wanted)
         variance_of_columns = np.diag(moments.scatter) / moments.weight
         rows = _Rows(moments.weight, moments.count, moments.mean, variance_of_columns)
-        k = self._n_kept(values, rows, data)
-        return self._model(data, rows, deviation, total, values, vectors[:, :k].T.copy())
+        k, compared = self._n_kept(values, total, rows, data)
+        model = self._model(data, rows, deviation, total, values, vectors[:, :k].T.copy())
+        model = _with_comparison(model, self.n_components, compared)
+        return model, self._axes(model, self._further(covariance, values, vectors, k)[1])
 
     def _gram(self, data: MatrixSpec) -> Passes:
         """One pass over columns for the products of rows, and one for the components."""
-        weights = data.feature_weights
+        # Weights are divided by a power of two, which is exact: products of single precision would overflow.
+        weights, level = data.feature_weights, 1.0
+        if weights is not None:
+            level = 2.0 ** np.floor(np.log2(weights.max()))
+            weights = weights / level
         empty = Gram(
             data.n_rows,
             scale=self.scale,
@@ -270,15 +349,15 @@ class PCA:
         freedom = self._freedom(gram.weight, gram.count)
         require_products(gram.raw)
         if gram.constant >= 0:
-            raise self._constant(gram.constant)
+            raise self._constant(data.stored_number(gram.constant))
         products = gram.products()
-        products /= freedom
+        products /= freedom / level**2
         total = float(np.trace(products))
         if total <= 0.0:
             raise self._no_variance()
         values, vectors = eigh_descending(products, self.wanted)
         rows = _Rows(gram.weight, gram.count, np.zeros(0), np.zeros(0))
-        k = self._n_kept(values, rows, data)
+        k, compared = self._n_kept(values, total, rows, data)
         # The component of v is A'v, normalised. Directions without variance are completed at random.
         n_varying = min(k, self._rank(values, rows, data))
         top = np.ascontiguousarray(vectors[:, :n_varying])
@@ -298,13 +377,26 @@ class PCA:
             components = np.vstack([components, orthonormal(fill, against=components.T).T])
         rows = replace(rows, mean=mean, variance=variance_of_columns)
         scaled = self.scale or weights is not None
-        return self._model(data, rows, deviation if scaled else None, total, values, components)
+        flipped = np.array([row[np.abs(row).argmax()] < 0 for row in components])  # by `fix_signs`, below
+        model = self._model(data, rows, deviation / level if scaled else None, total, values, components)
+        model = _with_comparison(model, self.n_components, compared)
+        if not self.n_bootstrap:
+            return model
+        n_first = min(k, MOST_COMPONENTS)
+        later_values, later = self._further(products, values, vectors, k)
+        first = vectors[:, :n_first] * np.where(flipped[:n_first], -1.0, 1.0)
+        spread = np.sqrt(np.append(values[:n_first], later_values) * freedom)
+        products *= freedom
+        return with_row_bootstrap(self, data, model, gram.roots, products, np.hstack([first, later]) * spread)
 
-    def _krylov(self, data: MatrixSpec) -> Passes:
+    def _krylov(self, data: MatrixSpec) -> Generator[Pass, Accumulator, tuple[PCAModel, Array | None]]:
         """Block Krylov iteration, with one pass per step."""
         rng = np.random.default_rng(self.random_state)
         start = orthonormal(rng.standard_normal((data.n_cols, self.krylov_width(data))))
-        first = cast(Products, (yield Pass(Products(start, double=self.double), label="block Krylov 1")))
+        weights = None if data.feature_weights is None else data.feature_weights[:, None]
+        # Weights are known before the first pass, so it multiplies by them; deviations are not known yet.
+        given = start if weights is None else start * weights
+        first = cast(Products, (yield Pass(Products(given, double=self.double), label="block Krylov 1")))
         centre = first.centre
         freedom = self._freedom(centre.weight, centre.count)
         require_products(first.products)
@@ -317,14 +409,19 @@ class PCA:
         deviation = self._deviations(variance, mean, data)
         basis, newest, inverse = start, self._image(first, freedom, share), np.ones(1)
         if deviation is not None:
-            # C = D^-1 S D^-1 applied to D G is D^-1 S G. So the first pass, which had no deviations yet,
-            # was a product of C with the start D G.
             inverse = (1 / deviation)[:, None]
-            basis, triangle = np.linalg.qr(start * deviation[:, None])
-            newest = np.linalg.solve(triangle.T, (newest * inverse).T).T
+            newest = newest * inverse
+        if deviation is not None and self.scale:
+            # C = D^-1 S D^-1 applied to D G is D^-1 S G. So the first pass, which had no deviations yet,
+            # was a product of C with the start D G. It had the weights, which are in D too.
+            own = deviation[:, None] if weights is None else deviation[:, None] * weights
+            basis, triangle = np.linalg.qr(start * own)
+            newest = np.linalg.solve(triangle.T, newest.T).T
         total = self._total(variance, data)
         rounding = product_rounding(data.n_cols, self.product_dtype(data))
-        iteration = BlockKrylov(cast(int, self.wanted), self.max_passes, self.tol, rounding)
+        k = cast(int, self.wanted)
+        n_further = start.shape[1] - k if self.n_bootstrap else 0
+        iteration = BlockKrylov(k, self.max_passes, self.tol, rounding, n_further)
 
         def product(block: Array, label: str) -> Generator[Pass, Accumulator, Array]:
             request = Products(block * inverse, squares=False, double=self.double)
@@ -332,8 +429,11 @@ class PCA:
             return self._image(cast(Products, full), freedom, share) * inverse
 
         pairs = yield from iteration.iterate(basis, newest, product)
-        return self._model(
+        model = self._model(
             data, rows, deviation, total, pairs.values, pairs.vectors.T.copy(), pairs.residuals
+        )
+        return model, self._axes(
+            model, np.hstack([pairs.vectors, pairs.further])[:, min(k, MOST_COMPONENTS) :]
         )
 
     def _image(self, full: Products, freedom: float, share: Array) -> Array:
@@ -366,7 +466,7 @@ class PCA:
         dimensions = min(data.n_rows, data.n_cols)
         all_computed = len(values) >= dimensions
         discarded = float(values[k:].sum()) if all_computed else max(total - float(explained.sum()), 0.0)
-        return PCAModel(
+        model = PCAModel(
             mean=rows.mean if self.center else np.zeros_like(rows.mean),
             components=fix_signs(components),
             explained_variance=explained,
@@ -382,6 +482,30 @@ class PCA:
             residuals=residuals,
             center=self.center,
             var=rows.variance,
+            n_effective=self.n_effective,
+        )
+        return self._rotated(model)
+
+    def _rotated(self, model: PCAModel) -> PCAModel:
+        """The model with its leading components rotated, unless there is only one."""
+        if self.rotation is None:
+            return model
+        number = model.n_components if self.n_rotated is None else self.n_rotated
+        require_rotatable(number, model.n_components)
+        if number == 1:
+            return model
+        require_loadings(number, model.rank)
+        axes, variances = model.components[:number], model.explained_variance[:number]
+        power = self.rotation_power if self.rotation == "promax" else None
+        found = rotate(axes, variances, power)
+        return replace(
+            model,
+            components=np.vstack([found.components, model.components[number:]]),
+            explained_variance=np.append(found.variances, model.explained_variance[number:]),
+            rotation=self.rotation,
+            rotation_matrix=found.matrix,
+            principal_components=axes,
+            principal_variance=variances,
         )
 
     def _freedom(self, weight: float, count: int) -> float:
@@ -401,7 +525,7 @@ class PCA:
         if not self.scale:
             return None if weights is None else 1.0 / weights
         if len(constant):
-            raise self._constant(int(constant[0]))
+            raise self._constant(data.stored_number(int(constant[0])))
         return np.sqrt(variance) if weights is None else np.sqrt(variance) / weights
 
     def _total(self, variance: Array, data: MatrixSpec) -> float:
@@ -411,21 +535,28 @@ class PCA:
             return float(data.n_cols) if squares is None else float(squares.sum())
         return float(variance.sum()) if squares is None else float(variance @ squares)
 
-    def _n_kept(self, values: Array, rows: _Rows, data: MatrixSpec) -> int:
-        """The number of components to keep."""
+    def _n_kept(
+        self, values: Array, total: float, rows: _Rows, data: MatrixSpec
+    ) -> tuple[int, Comparison | None]:
+        """The number of components to keep, and the comparison with noise that has chosen it."""
         if self.wanted is not None:
-            return self.wanted
+            return self.wanted, None
         if self.n_components == "mle":
-            return minka_dimension(values, rows.weight)
+            return minka_dimension(values, rows.weight), None
         rank = self._rank(values, rows, data)
+        if isinstance(self.n_components, str):
+            freedom = (self.n_effective or rows.weight) - self.center
+            shares = values[: self._most(rows)] / total
+            compared = compare(self.n_components, shares, data.n_cols, freedom, self.random_state)
+            return min(max(compared.n_above, 1), rank), compared
         if self.n_components is None or self.n_components == 1.0:
             if self.whitening is not None and rank < min(self._most(rows), data.n_cols):
                 raise _rank_deficient(min(data.n_rows, data.n_cols), rank)
-            return rank
+            return rank, None
         reached = np.cumsum(values / values.sum())
         # More than the fraction, as in scikit-learn: a fraction reached up to rounding is not exceeded.
         share = self.n_components * (1 + 64 * np.finfo(self.product_dtype(data)).eps)
-        return min(int(np.searchsorted(reached, share, side="right")) + 1, rank)
+        return min(int(np.searchsorted(reached, share, side="right")) + 1, rank), None
 
     def _rank(self, values: Array, rows: _Rows, data: MatrixSpec) -> int:
         """The numerical rank of the covariance."""
@@ -445,6 +576,18 @@ class PCA:
     def _no_variance(self) -> DataError:
         kind = "constant" if self.center else "zero"
         return DataError(f"every column is {kind}: there is no variance to explain")
+
+
+def _with_comparison(model: PCAModel, criterion: object, compared: Comparison | None) -> PCAModel:
+    """The model with what was compared to choose its number of components."""
+    if compared is None:
+        return model
+    return replace(
+        model,
+        criterion=str(criterion),
+        candidate_variance_ratio=compared.shares,
+        noise_variance_ratio=compared.noise,
+    )
 
 
 def _rank_deficient(k: int, rank: int) -> ParameterError:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.method import Phase, Route
 from streamdr.errors import ParameterError
+from streamdr.methods.pca.bootstrap import block_phase
 
 if TYPE_CHECKING:
     from streamdr.methods.pca.pca import PCA
@@ -25,16 +26,18 @@ def covariance(pca: PCA, data: MatrixSpec) -> Route:
         method=pca.using("covariance"),
         name="covariance",
         exact=True,
-        passes=1,
+        passes=1 + bool(pca.n_bootstrap),
         flops=float(n) * d * d + (2 if partial else 9) * float(d) ** 3,
         phases=(
             Phase(
                 square,
                 scratch_bytes=d * d * pca.product_dtype(data).itemsize,
                 scratch_per_block=_copies(pca, data),
-                solve_bytes=3 * square if partial else 5 * square,
+                solve_bytes=(3 * square if partial else 5 * square) + _rotation_bytes(pca, data),
             ),
+            *_bootstrap(pca, data, k or min(n, d)),
         ),
+        advice=_advice(pca),
     )
 
 
@@ -64,8 +67,11 @@ def gram(pca: PCA, data: MatrixSpec) -> Route:
                 axis="columns",
                 scratch_per_block=_copies(pca, data) + k / n,
                 gathered_bytes=loadings,
-                held_bytes=square + 2 * 8 * n * k,
-                solve_bytes=8 * d * (k + 8) + (32 << 20),
+                held_bytes=square + 2 * 8 * n * k + (2 * square if pca.n_bootstrap else 0),
+                solve_bytes=8 * d * (k + 8)
+                + (32 << 20)
+                + _rotation_bytes(pca, data)
+                + (3 * square if pca.n_bootstrap else 0),
             ),
         ),
     )
@@ -80,7 +86,7 @@ def krylov(pca: PCA, data: MatrixSpec) -> Route:
         method=pca.using("krylov"),
         name="krylov",
         exact=False,
-        passes=pca.max_passes,
+        passes=pca.max_passes + bool(pca.n_bootstrap),
         # Thin products run at about half the speed of square ones.
         flops=2 * 4.0 * n * d * width * pca.max_passes + 20.0 * d * (width * pca.max_passes) ** 2,
         phases=(
@@ -90,9 +96,11 @@ def krylov(pca: PCA, data: MatrixSpec) -> Route:
                 scratch_per_block=_copies(pca, data) + width / d,
                 # Basis and images, old and new; then their sum, factor, copy and singular vectors.
                 held_bytes=2 * whole,
-                solve_bytes=5 * whole + 6 * block,
+                solve_bytes=5 * whole + 6 * block + _rotation_bytes(pca, data),
             ),
+            *_bootstrap(pca, data, pca.krylov_width(data)),
         ),
+        advice=_advice(pca),
     )
 
 
@@ -102,3 +110,21 @@ ROUTES = {"covariance": covariance, "gram": gram, "krylov": krylov}
 def _copies(pca: PCA, data: MatrixSpec) -> float:
     """Copies of a block during an update: one centred; more if it is widened to double precision."""
     return 1.0 if pca.product_dtype(data) == data.working else 4.0
+
+
+def _bootstrap(pca: PCA, data: MatrixSpec, k: int) -> tuple[Phase, ...]:
+    """The pass of a bootstrap, during which the model is held."""
+    return (block_phase(pca, data, 8 * data.n_cols * (k + 4)),) if pca.n_bootstrap else ()
+
+
+def _advice(pca: PCA) -> str:
+    """What to try where a bootstrap does not fit into memory."""
+    return "set bootstrap_rows to longer blocks, or n_bootstrap to 0" if pca.n_bootstrap else ""
+
+
+def _rotation_bytes(pca: PCA, data: MatrixSpec) -> int:
+    """Loadings before and after rotation, those of unit length, their cubes, and the rotated components."""
+    if pca.rotation is None:
+        return 0
+    k = pca.wanted or min(data.n_rows, data.n_cols)
+    return 6 * 8 * data.n_cols * (pca.n_rotated or k)

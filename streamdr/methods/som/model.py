@@ -28,13 +28,13 @@ class SOMModel(AlignedArrays):
     pictures: ClassVar[tuple[Picture, ...]] = (U_MATRIX, COMPONENT_PLANES, HITS, QUANTIZATION)
     allow_nan: ClassVar[bool] = False
 
-    codebook: Array = field(metadata={"dims": ("unit", "feature")})
+    codebook: Array = field(metadata={"dims": ("unit", "feature"), "data_units": True})
     """The codebook vector of each unit. Units are numbered row by row."""
     coordinates: Array = field(metadata={"dims": ("unit", "component")})
     """The coordinates (x, y) of each unit on the map."""
     hits: Array = field(metadata=_UNIT)
     """The weight of the rows whose best matching unit is this one."""
-    origin: Array = field(metadata={"dims": ("feature",)})
+    origin: Array = field(metadata={"dims": ("feature",), "data_units": True})
     """A point near the mean of the rows; distances are computed about it."""
     quantization_error: float
     """The mean distance of a row from its best matching unit, over all rows."""
