@@ -6,7 +6,7 @@ import copy
 import hashlib
 import pickle
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -204,7 +204,8 @@ class ConcatenatedSnapshot:
 
     def digest(self, rows: int) -> str:
         """Return a digest of the parts that contain these rows, the last one up to the last row."""
-        number = bisect_right(self.ends, rows)
+        # The part that contains the last row, also if it ends there: it may grow.
+        number = min(bisect_left(self.ends, rows), len(self.ends) - 1)
         start = self.ends[number - 1] if number else 0
         last = self._of_part(number, rows - start) if rows > start else ""
         return _digest(self._before[number], last, str(rows))

@@ -9,7 +9,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py._objects import phil
 
 from streamdr.core.blocks import Array, MatrixSpec, Span
 from streamdr.core.buffers import scratch
@@ -233,23 +232,20 @@ class Hdf5Source(GridSource):
         """Read one part of a chunk."""
         start = tuple(edge.start for edge in bounds)
         limit = encoded_limit(self._chunk_bytes) if self._decoder is None else self._decoder.limits[-1]
-        with phil:  # what HDF5 does for itself is locked in any case
-            stored = dataset.id.get_chunk_info_by_coord(start)
-            missing = stored.byte_offset is None
-            if missing and not self._allow_missing:
-                raise DataError(f"{self.name}: {self._missing(piece.coords)}")
-            if stored.size > limit:
-                raise ValueError(f"its {self._chunk_bytes:,} bytes are stored in {stored.size:,}")
-            data = None
-            if not missing and self._decoder is not None:
-                skipped, data = dataset.id.read_direct_chunk(start)
+        stored = dataset.id.get_chunk_info_by_coord(start)
+        missing = stored.byte_offset is None
+        if missing and not self._allow_missing:
+            raise DataError(f"{self.name}: {self._missing(piece.coords)}")
+        if stored.size > limit:
+            raise ValueError(f"its {self._chunk_bytes:,} bytes are stored in {stored.size:,}")
         if missing:
             target[...] = self._fill_value
-        elif self._decoder is None or data is None:
+        elif self._decoder is None:
             starts = zip(bounds, piece.within, strict=True)
             within = tuple(slice(a.start + b.start, a.start + b.stop) for a, b in starts)
             self._fill_by_hdf5(dataset, within, target)
         else:
+            skipped, data = dataset.id.read_direct_chunk(start)
             self._decoder.decode(skipped, data, piece.within, target)
 
     def _fill_by_hdf5(self, dataset: h5py.Dataset, within: Region, target: Array) -> None:
