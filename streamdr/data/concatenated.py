@@ -216,8 +216,8 @@ class ConcatenatedSnapshot:
 
     @cached_property
     def _before(self) -> list[str]:
-        """The digest of all parts before each part, and of all of them."""
-        lengths = np.diff((0, *self.ends)).tolist()
+        """The digest of all parts before each part."""
+        lengths = np.diff((0, *self.ends[:-1])).tolist()
         whole = [self._of_part(number, length) for number, length in enumerate(lengths)]
         return list(accumulate(whole, _digest, initial=_digest(self.meaning)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def write(tmp_path, kind):
         if kind == "zarr":
             data.to_zarr(place, encoding={"sst": {"chunks": (20, *GRID)}, **units}, consolidated=False)
         else:
-            encoding = {"sst": {"chunksizes": (20, *GRID), "zlib": True}, **units}
+            encoding: dict[str, dict[str, Any]] = {"sst": {"chunksizes": (20, *GRID), "zlib": True}, **units}
             data.to_netcdf(place, engine="h5netcdf", encoding=encoding)
         return place
 
