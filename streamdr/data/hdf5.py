@@ -22,6 +22,7 @@ from streamdr.data.hdf5_file import (
     arrays_in,
     attributes_of,
     opened,
+    require_same_file,
     require_values_within,
 )
 from streamdr.data.labelled.container import Container
@@ -148,6 +149,7 @@ class Hdf5Source(GridSource):
         with opened(path) as file:
             dataset = file[info.key]
             require_values_within(path, dataset)
+            require_same_file(path, file, dataset)
             self._chunk = dataset.chunks
             if self._chunk is not None:
                 self._require_decodable(dataset)
@@ -226,6 +228,7 @@ class Hdf5Source(GridSource):
                 f"{self.name}: has changed since it was opened; run again when nothing writes to it"
             )
         require_values_within(self._path, dataset)
+        require_same_file(self._path, file, dataset)
         return dataset
 
     def _fill_chunk(self, dataset: h5py.Dataset, piece: Overlap, bounds: Region, target: Array) -> None:
