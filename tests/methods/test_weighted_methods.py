@@ -6,8 +6,6 @@ same bits, so what remains to check is the way back to the units of the data.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from fits import bits, fit
