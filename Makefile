@@ -36,7 +36,7 @@ format: install ## Mend what can be mended mechanically
 bench: $(BENCH_VENV)/.installed ## Measure against the peers: takes a while, and some 20 GB of disk
 	$(BENCH_VENV)/bin/python -m benchmarks
 
-docs-images: demo ## Draw the README's pictures from the demo's outputs
+docs-images: demo ## Draw the pictures of README.md and docs/CLIMATE.md
 	$(BIN)/python docs/images/draw.py
 
 gallery: install ## Draw the pictures of kernel PCA, docs/KERNEL_PCA_GALLERY.md

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -281,6 +282,12 @@ def _feature_weights(given: Any, axes: FeatureAxes, source: Source, data: Any, h
         container = _container(_first_place(data), how)
         if container is not None and given in container.names():
             return checked_weights(features_beside(container, how.labelled, given, axes), axes, given)
+        if container is not None and re.fullmatch(r"\w+", given) and not os.path.lexists(given):
+            raise ParameterError(
+                WEIGHTS_KEY,
+                f"{given!r} is neither {COSLAT}, nor a file, nor an array of {container.name}, which has "
+                f"{', '.join(container.names())}",
+            )
     if isinstance(given, str | os.PathLike | Address):
         opened = _open(given, None, 0, False, WEIGHTS_KEY)
         values = opened.read(Span(0, opened.spec.n_rows), Span(0, opened.spec.n_cols))

@@ -53,25 +53,52 @@ def test_temperatures_are_those_of_a_sea(path):
     assert found.ice.where(found.sst > 5, drop=True).max() == 0
 
 
-def test_patterns_are_orthogonal_by_area_and_vary_independently():
+def patterns() -> np.ndarray:
+    """The patterns without land, as cells count by their area."""
     weight = np.sqrt(np.cos(np.deg2rad(GLOBE.lat)))[:, None]
-    flat = (GLOBE.patterns * weight)[:, ~GLOBE.land]
-    np.testing.assert_allclose(flat @ flat.T, np.diag(GLOBE.variances), atol=1e-9 * GLOBE.variances[0])
-    assert (np.diff(GLOBE.variances) < 0).all()
+    return (GLOBE.patterns * weight)[:, ~GLOBE.land]
+
+
+def cosines(components: np.ndarray, with_patterns: np.ndarray) -> np.ndarray:
+    found = components[:, np.isfinite(components).all(axis=0)]
+    return np.abs(found @ (with_patterns / np.linalg.norm(with_patterns, axis=1, keepdims=True)).T)
+
+
+def test_patterns_are_orthogonal_by_area_and_two_of_them_vary_together():
+    gram = patterns() @ patterns().T
+    np.testing.assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-9 * gram[0, 0])
     series = GLOBE.series(np.arange(DAYS))
     np.testing.assert_allclose(series.mean(axis=0), 0, atol=1e-12)
-    np.testing.assert_allclose(series.T @ series / DAYS, np.eye(4), atol=1e-12)
+    correlations = np.eye(4)
+    correlations[2, 3] = correlations[3, 2] = GLOBE.correlation
+    np.testing.assert_allclose(series.T @ series / DAYS, correlations, atol=1e-12)
+    signal = series @ patterns()
+    sizes = np.linalg.svd(signal, compute_uv=False)[:4]
+    np.testing.assert_allclose(GLOBE.variances, sizes**2 / DAYS, rtol=1e-10)
 
 
-def test_a_fit_finds_the_patterns_that_were_put_in(path):
-    pca = PCA(n_components=4).fit(path, variable="sst", sample_dims="time", feature_weights="coslat")
+def test_a_fit_finds_the_variances_and_the_patterns_that_were_put_in(path):
+    how = {"variable": "sst", "sample_dims": "time", "feature_weights": "coslat"}
+    pca = PCA(n_components=4).fit(path, **how)
     # Noise adds to the variances, and turns the components: little where a variance is far from the noise.
     np.testing.assert_allclose(pca.explained_variance_, GLOBE.variances * DAYS / (DAYS - 1), rtol=0.02)
-    weight = np.sqrt(np.cos(np.deg2rad(GLOBE.lat)))[:, None]
-    flat = (GLOBE.patterns * weight)[:, ~GLOBE.land]
-    found = pca.components_[:, np.isfinite(pca.components_).all(axis=0)]
-    cosines = np.abs(np.sum(found * flat, axis=1)) / np.linalg.norm(flat, axis=1)
-    assert (cosines > 0.99).all()
+    found = cosines(pca.components_, patterns())
+    assert (np.diag(found)[:2] > 0.99).all()
+    assert (found[2:, 2:] < 0.95).all(), "the last two are mixed, because they vary together"
+    np.testing.assert_allclose(np.linalg.norm(found, axis=0), 1, atol=0.02)
+
+
+def test_a_rotation_of_anomalies_separates_what_varies_together(path):
+    sst = opened(path).sst
+    anomalies = sst.groupby("time.month") - sst.groupby("time.month").mean()
+    how = {"sample_dims": "time", "feature_weights": "coslat"}
+    principal = PCA(n_components=3).fit(anomalies, **how)
+    assert (cosines(principal.components_, patterns()[2:]) < 0.9).all()
+    rotated = PCA(n_components=3, rotation="promax").fit(anomalies, **how)
+    found = cosines(rotated.components_, patterns()[1:])
+    # Far from the regions there is noise only, of which every cell counts like one in a region.
+    assert (found.max(axis=0) > 0.95).all()
+    assert sorted(found.argmax(axis=0)) == [0, 1, 2]
 
 
 def test_days_depend_on_their_number_and_on_the_seed_only():

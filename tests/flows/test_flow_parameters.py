@@ -20,6 +20,7 @@ from secret_addresses import ADDRESSES, SECRET
 from streamdr.config import load
 from streamdr.config.keys import keys_of
 from streamdr.config.sections import ExecutionSection, Input, Output
+from streamdr.flows.append_day import append_day
 from streamdr.flows.fit_transform import fit_transform
 from streamdr.flows.parameters import _WITHOUT_SECRETS, Configuration
 from streamdr.flows.reprocess import reprocess
@@ -93,12 +94,18 @@ def test_the_deployments_have_parameters_that_their_flows_take():
     from prefect_server import FLOWS
 
     deployments = yaml.safe_load((FLOWS.parent / "prefect.yaml").read_text())["deployments"]
-    taken: dict[str, Flow[..., Any]] = {"nightly": fit_transform, "reprocess": reprocess}
+    taken: dict[str, Flow[..., Any]] = {
+        "nightly": fit_transform,
+        "reprocess": reprocess,
+        "append-day": append_day,
+    }
     assert {each["name"] for each in deployments} == set(taken)
     for each in deployments:
         taken[each["name"]].validate_parameters(each["parameters"])
         assert each["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
     shown = load(FLOWS.parent / "configs" / "quickstart.yaml")
+    nightly = load(FLOWS.parent / "configs" / "climate_nightly.yaml")
+    assert deployments[2]["parameters"]["config"] == nightly.document.data
     assert Configuration(deployments[0]["parameters"]["config"]).root["output"]["model"] == shown.output.model
 
 

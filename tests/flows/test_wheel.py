@@ -21,7 +21,7 @@ import sys
 from prefect.flows import load_flow_from_entrypoint
 import streamdr.flows
 
-names = ("fit", "transform", "fit_transform", "reprocess", "compare")
+names = ("fit", "transform", "fit_transform", "reprocess", "compare", "append_day")
 flows = [load_flow_from_entrypoint(f"streamdr.flows.{name}.{name}") for name in names]
 print(streamdr.flows.__file__, *(flow.name for flow in flows))
 """
@@ -78,4 +78,4 @@ def test_a_flow_runs_from_a_wheel(installed, server, tmp_path):
 def test_flows_are_found_by_their_modules(installed, server, tmp_path):
     where, *names = run(installed, tmp_path, server, "-c", LOADED).split()
     assert Path(where).is_relative_to(installed)
-    assert names == ["fit", "transform", "fit-transform", "reprocess", "compare"]
+    assert names == ["fit", "transform", "fit-transform", "reprocess", "compare", "append-day"]

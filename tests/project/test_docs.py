@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import glob
 import json
 import os
 import re
@@ -45,6 +46,8 @@ SECTIONS = {
 
 
 GUIDES = [*ROOT.glob("docs/*.md")]
+BLOCK = r"(?:`(\w+\.yaml)`:\n\n)?^( *)```(\S*)\n(.*?)^\2```$"
+"""A block of code, with its indentation, and the name of the file if a line before it gives one."""
 LANGUAGES = {"python", "py", "sh", "yaml", "ini", "text", ""}
 """`py` is for code that needs what is not here, such as a bucket or a server."""
 
@@ -156,7 +159,7 @@ def test_the_code_and_the_commands_of_every_guide_run(path, stores, tmp_path, mo
     """
     shutil.copytree(stores, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    for _, language, code in re.findall(r"^( *)```(\S*)\n(.*?)^\1```$", path.read_text(), re.M | re.S):
+    for name, _, language, code in re.findall(BLOCK, path.read_text(), re.M | re.S):
         assert language in LANGUAGES
         if language == "python":
             succeed(sys.executable, "-c", code)
@@ -168,9 +171,10 @@ def test_the_code_and_the_commands_of_every_guide_run(path, stores, tmp_path, mo
                     succeed(*words)
         elif language == "yaml" and not re.search("^methods:", code, re.M):
             run = config.parse(code)
-            if Path(run.input.paths[0]).exists() and not (run.execution.cluster or run.execution.scheduler):
-                Path("guide.yaml").write_text(code)
-                succeed("streamdr", "run", "guide.yaml", "--set", "output.overwrite=true")
+            there = all(glob.glob(path) for path in run.input.paths)
+            if there and not (run.execution.cluster or run.execution.scheduler):
+                Path(name or "guide.yaml").write_text(code)
+                succeed("streamdr", "run", name or "guide.yaml", "--set", "output.overwrite=true")
 
 
 def succeed(*words: str) -> None:

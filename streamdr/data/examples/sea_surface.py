@@ -2,8 +2,9 @@
 
 The anomaly at time t and place x is  sum_k z_k(t) p_k(x) + noise e(t, x). The patterns p_k are orthogonal
 when cells count by their area. The z_k are sums of cosines: over the 730 days of `DAYS` they have mean 0 and
-variance 1, and are uncorrelated. So the covariance without the noise is known exactly. A day follows from its
-number, so more days can be made later.
+variance 1, and their correlations are known exactly. So the covariance without the noise is known. The last
+two patterns are correlated: principal components mix them, and a rotation separates them. A day follows from
+its number, so more days can be made later.
 """
 
 from __future__ import annotations
@@ -74,10 +75,12 @@ class SeaSurface:
     seed: int = 0
 
     names: ClassVar[tuple[str, ...]] = ("season", "tropics", "north", "south")
-    """What the patterns are, in the order of their variances."""
+    """What the patterns are: the season, the tropical and the North Pacific, the Southern Ocean."""
+    correlation: ClassVar[float] = 0.3
+    """The correlation of the last two patterns."""
     lat: ClassVar[Array] = np.arange(24) * 7.5 - 86.25
     lon: ClassVar[Array] = np.arange(48) * 7.5
-    _sd: ClassVar[Array] = np.array([1.5, 1.6, 1.5, 0.8])
+    _sd: ClassVar[Array] = np.array([1.0, 2.0, 1.5, 0.93])
     _frequencies: ClassVar[tuple[tuple[int, ...], ...]] = (
         (2,),
         (1, 3, 4, 5, 7),
@@ -117,13 +120,16 @@ class SeaSurface:
 
     @cached_property
     def variances(self) -> Array:
-        """The variance of each pattern over `DAYS`, where cells count by their area, without the noise.
+        """The variances of the principal components over `DAYS`, without the noise; the largest first.
 
-        These are the leading eigenvalues of the covariance (with the divisor n) of the features times the
-        square root of the cosine of their latitude.
+        These are the eigenvalues of the covariance (with the divisor n) of the features times the square
+        root of the cosine of their latitude. The patterns are orthogonal, so this is a matrix of 4 x 4.
         """
         area = np.cos(np.deg2rad(self.lat))[:, None]
-        return np.asarray(np.nansum(self.patterns**2 * area, axis=(1, 2)))
+        lengths = np.sqrt(np.nansum(self.patterns**2 * area, axis=(1, 2)))
+        correlations = np.eye(len(lengths))
+        correlations[2, 3] = correlations[3, 2] = self.correlation
+        return np.linalg.eigvalsh(np.outer(lengths, lengths) * correlations)[::-1]
 
     def series(self, days: Array) -> Array:
         """Return how the patterns vary (days x 4), with mean 0 and variance 1 over `DAYS`."""
@@ -135,6 +141,7 @@ class SeaSurface:
                 turns = np.array([-_SEASON_PEAK / 365])
             angles = np.outer(days, frequencies) / DAYS + turns
             found[:, number] = np.cos(2 * math.pi * angles).sum(axis=1) * math.sqrt(2 / len(frequencies))
+        found[:, 3] = self.correlation * found[:, 2] + math.sqrt(1 - self.correlation**2) * found[:, 3]
         return found
 
     def temperatures(self, first: int, days: int) -> Array:

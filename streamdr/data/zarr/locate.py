@@ -58,8 +58,8 @@ def locate(node: Node, array: str | None, key: str = "path") -> Located:
                 raise InputError(key, f"{node.name}: {_listed(names)}; {advice}")
             raise InputError(
                 "array",
-                f"{node.name}: {_listed(names)}; say which with `array`, or in Python give that array, "
-                f"as in zarr.open_group(path)[{example!r}]",
+                f"{node.name}: {_listed(names)}; say which with `variable`, if its dimensions have names, or "
+                f"with `array`; in Python you can also give it, as in zarr.open_group(path)[{example!r}]",
             )
         return _named(node, names[0])
     except OSError as error:
