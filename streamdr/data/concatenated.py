@@ -6,7 +6,7 @@ import copy
 import hashlib
 import pickle
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -181,7 +181,10 @@ class ConcatenatedSource(Source):
     def _snapshot(self) -> Snapshot:
         meaning = f"{self.spec.dtype.str} {self.sample_shape} {self.spec.n_cols}"
         snapshots = in_parallel(Source.snapshot, self._parts, workers=8)
-        return ConcatenatedSnapshot(meaning, tuple(snapshots), tuple(end for _, end in self.part_ends))
+        ends = tuple(end for _, end in self.part_ends)
+        return ConcatenatedSnapshot(
+            meaning, tuple(part.identity for part in self._parts), tuple(snapshots), ends
+        )
 
     def _column(self, column: int) -> str:
         return self._parts[0]._column(column)
@@ -193,24 +196,29 @@ class ConcatenatedSnapshot:
 
     meaning: str
     """What the parts have in common: type and features."""
+    identities: tuple[str, ...]
+    """What each part is: two variables of one store may have been written at the same time."""
     parts: tuple[Snapshot, ...]
     ends: tuple[int, ...]
     """The number of rows up to the end of each part."""
 
     def digest(self, rows: int) -> str:
         """Return a digest of the parts that contain these rows, the last one up to the last row."""
-        number = bisect_right(self.ends, rows)
+        # The part that contains the last row, also if it ends there: it may grow.
+        number = min(bisect_left(self.ends, rows), len(self.ends) - 1)
         start = self.ends[number - 1] if number else 0
-        last = self.parts[number].digest(rows - start) if rows > start else ""
+        last = self._of_part(number, rows - start) if rows > start else ""
         return _digest(self._before[number], last, str(rows))
+
+    def _of_part(self, number: int, rows: int) -> str:
+        """Return what a part is, and a digest of its first rows."""
+        return f"{self.identities[number]} {self.parts[number].digest(rows)}"
 
     @cached_property
     def _before(self) -> list[str]:
-        """The digest of all parts before each part, and of all of them."""
-        starts = (0, *self.ends)
-        whole = [
-            part.digest(end - start) for part, start, end in zip(self.parts, starts, self.ends, strict=False)
-        ]
+        """The digest of all parts before each part."""
+        lengths = np.diff((0, *self.ends[:-1])).tolist()
+        whole = [self._of_part(number, length) for number, length in enumerate(lengths)]
         return list(accumulate(whole, _digest, initial=_digest(self.meaning)))
 
     def require_chunks(self) -> None:

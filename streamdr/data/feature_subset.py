@@ -45,6 +45,9 @@ class FeatureSubset(Source):
         The memory of the pass over the whole source that comes first, if there is one.
     """
 
+    counting: Phase | None = None
+    """The memory of the pass over the whole source that comes first, if there is one."""
+
     def __init__(
         self,
         whole: Source,
@@ -225,6 +228,14 @@ class FeatureSubset(Source):
 
     def _region(self, rows: Span, cols: Span) -> str:
         return f"rows {rows.start}-{rows.stop - 1}"
+
+
+def first_rows_bytes(source: Source) -> int:
+    """Return the memory that `unobserved_features` needs."""
+    rows = Span(0, min(_FIRST_ROWS, source.spec.n_rows))
+    some_rows, cols = next(source._pieces_to_check(rows, Span(0, source.spec.n_cols)))
+    shape = len(some_rows), len(cols)
+    return source.overhead(*shape) + 2 * shape[0] * shape[1] * source.spec.working.itemsize
 
 
 def unobserved_features(source: Source) -> Array | None:

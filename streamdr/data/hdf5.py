@@ -9,7 +9,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py._objects import phil
 
 from streamdr.core.blocks import Array, MatrixSpec, Span
 from streamdr.core.buffers import scratch
@@ -23,6 +22,7 @@ from streamdr.data.hdf5_file import (
     arrays_in,
     attributes_of,
     opened,
+    require_same_file,
     require_values_within,
 )
 from streamdr.data.labelled.container import Container
@@ -150,6 +150,7 @@ class Hdf5Source(GridSource):
         with opened(path) as file:
             dataset = file[info.key]
             require_values_within(path, dataset)
+            require_same_file(path, file, dataset)
             self._chunk = dataset.chunks
             if self._chunk is not None:
                 self._require_decodable(dataset)
@@ -228,29 +229,27 @@ class Hdf5Source(GridSource):
                 f"{self.name}: has changed since it was opened; run again when nothing writes to it"
             )
         require_values_within(self._path, dataset)
+        require_same_file(self._path, file, dataset)
         return dataset
 
     def _fill_chunk(self, dataset: h5py.Dataset, piece: Overlap, bounds: Region, target: Array) -> None:
         """Read one part of a chunk."""
         start = tuple(edge.start for edge in bounds)
         limit = encoded_limit(self._chunk_bytes) if self._decoder is None else self._decoder.limits[-1]
-        with phil:  # what HDF5 does for itself is locked in any case
-            stored = dataset.id.get_chunk_info_by_coord(start)
-            missing = stored.byte_offset is None
-            if missing and not self._allow_missing:
-                raise DataError(f"{self.name}: {self._missing(piece.coords)}")
-            if stored.size > limit:
-                raise ValueError(f"its {self._chunk_bytes:,} bytes are stored in {stored.size:,}")
-            data = None
-            if not missing and self._decoder is not None:
-                skipped, data = dataset.id.read_direct_chunk(start)
+        stored = dataset.id.get_chunk_info_by_coord(start)
+        missing = stored.byte_offset is None
+        if missing and not self._allow_missing:
+            raise DataError(f"{self.name}: {self._missing(piece.coords)}")
+        if stored.size > limit:
+            raise ValueError(f"its {self._chunk_bytes:,} bytes are stored in {stored.size:,}")
         if missing:
             target[...] = self._fill_value
-        elif self._decoder is None or data is None:
+        elif self._decoder is None:
             starts = zip(bounds, piece.within, strict=True)
             within = tuple(slice(a.start + b.start, a.start + b.stop) for a, b in starts)
             self._fill_by_hdf5(dataset, within, target)
         else:
+            skipped, data = dataset.id.read_direct_chunk(start)
             self._decoder.decode(skipped, data, piece.within, target)
 
     def _fill_by_hdf5(self, dataset: h5py.Dataset, within: Region, target: Array) -> None:
@@ -279,7 +278,8 @@ class Hdf5Source(GridSource):
     def overhead(self, n_rows: int, n_cols: int) -> int:
         """Return the bytes of one chunk being decoded, and of columns that are read with those requested."""
         excess = n_rows * self.layout.excess(n_cols) * self.spec.dtype.itemsize
-        decoding = 2 * self._chunk_bytes if self._decoder is None else self._decoder.overhead
+        # HDF5 holds a chunk as it is stored and after each of two filters, and returns another copy.
+        decoding = 4 * self._chunk_bytes if self._decoder is None else self._decoder.overhead
         return super().overhead(n_rows, n_cols) + decoding + excess
 
     def _require_chunks(self) -> None:

@@ -62,6 +62,12 @@ def require_values_within(path: Path, dataset: h5py.Dataset) -> None:
         )
 
 
+def require_same_file(path: Path, file: h5py.File, dataset: h5py.Dataset) -> None:
+    """Raise an error if a link to another file was followed, which may be newer than the list of arrays."""
+    if h5py.h5o.get_info(dataset.id).fileno != h5py.h5o.get_info(file.id).fileno:
+        raise DataError(f"{path}: dataset {dataset.name!r} is a link to another file; give that file instead")
+
+
 @dataclass(frozen=True)
 class ArrayInfo:
     """What the metadata of a file says of an array."""

@@ -15,6 +15,7 @@ from streamdr.core.blocks import Array, MatrixSpec, Span
 from streamdr.core.buffers import scratch
 from streamdr.data.ingest.table import listed
 from streamdr.data.parquet_file import (
+    READ_BUFFER,
     fill,
     index_columns,
     is_number,
@@ -100,9 +101,9 @@ class ParquetColumns(Source):
         self._metadata = file.metadata
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
-        """Return the bytes of a row group that is decoded, and of a batch as it is converted."""
+        """Return the bytes of a row group that is decoded, of a batch as it is converted, and of buffers."""
         group: int = self._group_bytes * n_cols // self.spec.n_cols
-        return super().overhead(n_rows, n_cols) + group + 2 * _BATCH_BYTES
+        return super().overhead(n_rows, n_cols) + group + 2 * _BATCH_BYTES + n_cols * READ_BUFFER
 
     def _snapshot(self) -> FileSnapshot:
         """Return a digest of the path, size and modification time of the file."""

@@ -17,7 +17,8 @@ from streamdr.core.blocks import Array
 from streamdr.core.files import require_regular
 from streamdr.errors import DataError
 
-_READ_BUFFER = 2**16
+READ_BUFFER = 2**16
+"""The bytes that each column is read ahead."""
 _DAMAGED = (pa.ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError)
 """The exceptions that pyarrow raises for damaged files, depending on the call."""
 
@@ -28,7 +29,7 @@ def opened(path: Path, metadata: pq.FileMetaData | None = None) -> Iterator[pq.P
     try:
         require_regular(path)
         # Buffered, so that a large row group is not read at once.
-        with pq.ParquetFile(path, metadata=metadata, buffer_size=_READ_BUFFER, pre_buffer=False) as file:
+        with pq.ParquetFile(path, metadata=metadata, buffer_size=READ_BUFFER, pre_buffer=False) as file:
             yield file
     except DataError:
         raise

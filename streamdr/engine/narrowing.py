@@ -19,7 +19,7 @@ from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
 from streamdr.engine.executors import Threads, open_executor
 from streamdr.engine.ledger import Ledger
-from streamdr.engine.planner import give_back, plan_counting
+from streamdr.engine.planner import give_back, plan_counting, require_first_rows
 from streamdr.engine.runner import Runner
 from streamdr.statistics.observed import Observed
 from streamdr.store.remote.key_value_folder import open_folder
@@ -35,6 +35,7 @@ def select_features(
     seen: Snapshot | None,
 ) -> tuple[Source, Runner | None]:
     """Return the features that a method sees, and the runner of the pass over the rows, if it took one."""
+    require_first_rows(source, execution)
     request = observation_pass(method, source)
     if request is None:
         return features_for(method, source), None
@@ -65,8 +66,9 @@ def narrowed(
     Where that needs statistics of all rows that are not in the ledger, these are the features that it will
     probably see.
     """
-    if isinstance(source, FeatureSubset):
+    if isinstance(source, FeatureSubset) or source.axes is None:
         return source
+    require_first_rows(source, execution)
     request = observation_pass(method, source)
     if request is None:
         return features_for(method, source)

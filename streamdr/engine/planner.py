@@ -26,7 +26,7 @@ from streamdr.core.method import HasOutlines, Method, Model, Phase, Route, Selec
 from streamdr.core.row_outputs import RowOutput, RowView
 from streamdr.core.system import available_cores, available_memory
 from streamdr.data.column_subset import ColumnSubset
-from streamdr.data.feature_subset import FeatureSubset
+from streamdr.data.feature_subset import FeatureSubset, first_rows_bytes
 from streamdr.data.features import for_model
 from streamdr.data.row_subset import RowSubset
 from streamdr.data.source import Source
@@ -91,6 +91,19 @@ def plan(method: Method, source: Source, execution: Execution) -> Plan:
         raise _refusal(drafts, source, limit)
     best = min(fitting, key=_preference)
     return replace(best, reason=_reason(best, drafts))
+
+
+def require_first_rows(source: Source, execution: Execution) -> None:
+    """Refuse a source whose first rows do not fit into memory. They are read before a fit is planned."""
+    limit = execution.memory_limit or _default_limit()
+    peak = max(BASELINE, resident()) + first_rows_bytes(source)
+    if peak > limit:
+        raise MemoryLimitError(
+            f"{source.name}: reading the first rows takes {format_bytes(peak)}, and the memory limit is "
+            f"{format_bytes(limit)}",
+            _advised(peak),
+            _smaller_chunks(source),
+        )
 
 
 def plan_counting(method: Method, source: Source, phase: Phase, execution: Execution) -> Plan:

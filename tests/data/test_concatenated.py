@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
-from fits import bits, fit, stored
+from fits import bits, fit, grown, stored
 
 from streamdr.core.axes import Coordinate, FeatureAxes
 from streamdr.core.blocks import Part, Span
@@ -158,6 +159,25 @@ def test_files_that_are_added_do_not_change_the_digest_of_the_rows_before(tmp_pa
     ends = (1, 10, 50, 100, 105, 137, 138)
     assert [few.digest(rows) for rows in ends] == [all_.digest(rows) for rows in ends]
     assert len({all_.digest(rows) for rows in range(282)}) == 282
+
+
+def test_rows_that_are_appended_to_the_last_file_do_not_change_the_digest_of_those_before(tmp_path):
+    places = written(tmp_path, values_of(60), [30, 20, 10])
+    before = joined(places).snapshot()
+    grown(places[2], np.concatenate([values_of(60)[50:], values_of(15, seed=1)]))
+    after = joined(places).snapshot()
+    assert [before.digest(rows) for rows in (30, 35, 60)] == [after.digest(rows) for rows in (30, 35, 60)]
+
+
+def test_two_variables_that_were_written_at_the_same_time_have_other_digests(tmp_path):
+    snapshots = []
+    for name in ("a", "b"):
+        place = stored(tmp_path / "x.zarr" / name, values_of(20), (10, 12))
+        for file in place.rglob("*"):
+            os.utime(file, (0, 0))
+        snapshots.append(joined([place]).snapshot())
+    assert snapshots[0].parts[0].digest(20) == snapshots[1].parts[0].digest(20), "as it is for one store"
+    assert snapshots[0].digest(20) != snapshots[1].digest(20)
 
 
 @pytest.mark.parametrize("change", ["another order", "removed", "touched"])

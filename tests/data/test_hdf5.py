@@ -326,6 +326,15 @@ def test_links_to_other_files_are_not_followed(tmp_path):
         Hdf5File(tmp_path / "x.h5").only("x")
 
 
+def test_a_link_that_replaces_an_array_is_not_followed(tmp_path):
+    source = opened(written(tmp_path / "x.h5"))
+    written(tmp_path / "other.h5")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = h5py.ExternalLink("other.h5", "x")
+    with pytest.raises(DataError, match=r"x.h5: dataset '/x' is a link to another file; give that file"):
+        everything(source)
+
+
 def test_a_filter_that_is_not_installed_is_named(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

@@ -122,6 +122,13 @@ def test_the_fingerprint_is_that_of_the_snapshot(repository, path):
     assert open_source(path).fingerprint() != before
 
 
+def test_arrays_of_one_snapshot_have_other_fingerprints(repository, path):
+    with repository.changing() as group:
+        for name in ("a", "b"):
+            group.create_array(name, shape=(20, 6), chunks=(10, 6), dtype="f4")[...] = 1
+    assert open_source(path, array="a").fingerprint() != open_source(path, array="b").fingerprint()
+
+
 def test_appended_rows_keep_the_digests_of_the_rows_before(repository, path):
     digests = [open_source(path).snapshot()]
     for start in range(300, 400, 20):

@@ -5,7 +5,10 @@ import subprocess
 import sys
 import warnings
 
+import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zarr
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ZstdCodec
@@ -56,8 +59,8 @@ def write(path, *, shape=(8192, 512), chunks=(2048, 512), dtype="f4", filters=No
     return path
 
 
-def measure(tmp_path, data, start, stop, axis="rows"):
-    tiny = write(tmp_path / "tiny.zarr", shape=(8, 4), chunks=(4, 4))
+def measure(tmp_path, data, start, stop, axis="rows", tiny=None):
+    tiny = tiny or write(tmp_path / "tiny.zarr", shape=(8, 4), chunks=(4, 4))
     command = [sys.executable, "-c", MEASURE, str(data), str(tiny), str(start), str(stop), axis]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(result.stdout)
@@ -76,4 +79,44 @@ def test_reading_a_mapped_file(tmp_path, start, stop, axis):
     np.save(tmp_path / "x.npy", np.ones((8192, 2048), "f4"))
     cost = measure(tmp_path, tmp_path / "x.npy", start, stop, axis)
     # The system may allocate an extra huge page of 2 MiB.
+    assert cost["measured"] <= cost["promised"] + 3 * 2**20
+
+
+def write_hdf5(path, shape=(4096, 512), chunks=(2048, 512), **options):
+    values = np.random.default_rng(0).integers(0, 200, shape).astype("f4")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=values, chunks=chunks, **options)
+    return path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"compression": "gzip", "shuffle": True, "fletcher32": True}, {"compression": "lzf"}, {"chunks": None}],
+    ids=["gzip", "lzf", "contiguous"],
+)
+def test_reading_hdf5(tmp_path, options):
+    tiny = write_hdf5(tmp_path / "tiny.h5", (8, 4), (4, 4))
+    cost = measure(tmp_path, write_hdf5(tmp_path / "x.h5", **options), 0, 4096, tiny=tiny)
+    assert cost["measured"] <= cost["promised"] + 3 * 2**20
+
+
+def write_parquet(path, shape=(4096, 512), **options):
+    values = np.random.default_rng(0).integers(0, 200, shape).astype("f4")
+    table = pa.table({f"c{i}": values[:, i] for i in range(shape[1])})
+    pq.write_table(table, path, row_group_size=2048, **options)
+    return path
+
+
+@pytest.mark.parametrize("options", [{}, {"use_dictionary": False, "compression": "zstd"}])
+def test_reading_parquet(tmp_path, options):
+    tiny = write_parquet(tmp_path / "tiny.parquet", (8, 4))
+    cost = measure(tmp_path, write_parquet(tmp_path / "x.parquet", **options), 0, 4096, tiny=tiny)
+    assert cost["measured"] <= cost["promised"] + 3 * 2**20
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 2048), (1000, 4000)], ids=["one store", "several stores"])
+def test_reading_several_stores(tmp_path, start, stop):
+    for number, length in enumerate((2100, 500, 2048)):
+        write(tmp_path / f"x_{number}.zarr", shape=(length, 512), compressors=BLOSC)
+    cost = measure(tmp_path, tmp_path / "x_*.zarr", start, stop)
     assert cost["measured"] <= cost["promised"] + 3 * 2**20

@@ -24,7 +24,7 @@ from streamdr.core.axes import FeatureAxes, named_features
 from streamdr.core.blocks import Span
 from streamdr.core.execution import Execution
 from streamdr.core.method import Method, in_memory
-from streamdr.core.row_outputs import ROW_OUTPUTS, RowKind
+from streamdr.core.row_outputs import ROW_OUTPUTS, RowKind, RowOutput
 from streamdr.data import open_source
 from streamdr.data.in_memory import ArraySource
 from streamdr.data.labels import LabelColumnSource
@@ -41,7 +41,7 @@ from streamdr.store.local import LocalBackend
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
-KINDS = {kind.name: kind for kind in ROW_OUTPUTS}
+KINDS: dict[str, RowOutput] = {kind.name: kind for kind in ROW_OUTPUTS}
 ROWS = 300
 FIRST = np.datetime64("2000-01-01", "ns")
 TIMES = FIRST + np.arange(ROWS) * np.timedelta64(6, "h")

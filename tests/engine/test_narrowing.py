@@ -7,17 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from distributed import Client, LocalCluster
 from fits import StopAfter, bits, fit, grown, stored
 from labelled import Grid, labelled
+from narrowing import checked, present
 from sklearn import decomposition
 
 from streamdr.core.execution import Execution
 from streamdr.core.progress import PassStart, Silent
 from streamdr.data import open_source
+from streamdr.data.feature_subset import FeatureSubset
 from streamdr.engine import fitting, planner
 from streamdr.errors import DataError, Interrupted, MemoryLimitError, MissingValuesError, ParameterError
 from streamdr.methods.pca import PCA
+from streamdr.methods.pca.model import PCAModel
 from streamdr.methods.ppca import PPCA
 
 
@@ -39,6 +43,10 @@ def gappy(seed: int = 0, n_rows: int = 300) -> tuple[Grid, np.ndarray]:
     return grid, np.isfinite(grid.values).mean(axis=0)
 
 
+def pca_of(found: fitting.Fitted) -> PCAModel:
+    return checked(PCAModel, found.model)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.94, 0.95, 0.96, 1.0])
 def test_features_that_are_observed_less_often_are_left_out(share):
     grid, shares = gappy()
@@ -53,9 +61,7 @@ def test_what_is_left_is_fitted(tmp_path):
     kept = shares >= 0.96
     rows = (grid.values[:, kept] - grid.values[:, kept].mean(axis=0)) * grid.weights[kept]
     expected = decomposition.PCA(3).fit(rows)
-    np.testing.assert_allclose(
-        vars(found.model)["explained_variance"], expected.explained_variance_, rtol=1e-10
-    )
+    np.testing.assert_allclose(pca_of(found).explained_variance, expected.explained_variance_, rtol=1e-10)
 
 
 def test_a_feature_that_is_kept_and_missing_in_some_rows_is_refused_by_pca():
@@ -125,10 +131,8 @@ def test_balanced_variables_have_the_same_total_variance(solver, weighted):
         rows[:, variable] /= np.sqrt(np.nansum(np.var(rows[:, variable], axis=0)))
     kept = np.isfinite(values[0])
     expected = decomposition.PCA(3).fit(rows[:, kept])
-    np.testing.assert_allclose(
-        vars(found.model)["explained_variance"], expected.explained_variance_, rtol=1e-8
-    )
-    np.testing.assert_allclose(vars(found.model)["total_variance"], 2 * 200 / 199, rtol=1e-10)
+    np.testing.assert_allclose(pca_of(found).explained_variance, expected.explained_variance_, rtol=1e-8)
+    np.testing.assert_allclose(pca_of(found).total_variance, 2 * 200 / 199, rtol=1e-10)
     assert found.axes is not None
     assert found.axes.weights is not None
     factors = found.axes.weights / weights
@@ -151,7 +155,7 @@ def test_a_constant_variable_keeps_its_weights():
     assert found.axes is not None
     assert found.axes.weights is not None
     assert (found.axes.weights[6:] == 1e-170).all()
-    np.testing.assert_allclose(vars(found.model)["total_variance"], 200 / 199, rtol=1e-9)
+    np.testing.assert_allclose(pca_of(found).total_variance, 200 / 199, rtol=1e-9)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -239,15 +243,15 @@ def test_the_plan_has_the_memory_of_the_pass_that_counts(tmp_path):
     counted = labelled(wide, balanced=True)
     narrow = fitting.narrowed(PCA(1, solver="gram"), counted, Execution())
     with_count = planner.plan(PCA(1, solver="gram"), narrow, Execution(workers=1))
-    assert narrow.counting is not None  # type: ignore[attr-defined]
-    alone = planner.plan_counting(PCA(1), counted, narrow.counting, Execution(workers=1))  # type: ignore[attr-defined]
+    phase = present(checked(FeatureSubset, narrow).counting)
+    alone = planner.plan_counting(PCA(1), counted, phase, Execution(workers=1))
     assert with_count.peak >= alone.peak
 
 
 def test_rows_that_do_not_fit_are_not_counted():
     source = labelled(np.zeros((4, 2_000_000), np.float32), balanced=True)
     with pytest.raises(MemoryLimitError, match="observed values"):
-        fit(PCA(1, solver="gram"), source, memory_limit=150 << 20)
+        fit(PCA(1, solver="gram"), source, memory_limit=planner.resident() + (60 << 20))
 
 
 def test_impossible_parameters_are_refused_before_values_are_counted():
@@ -280,3 +284,16 @@ def test_a_stop_while_counting(tmp_path):
     stop.set()
     with pytest.raises(Interrupted):
         fit(PCA(2), labelled(grid.store(tmp_path), (3, 4), min_observed=0.9), stop=stop)
+
+
+def test_first_rows_that_do_not_fit_are_not_read(tmp_path):
+    """A chunk may be declared far larger than memory."""
+    path = tmp_path / "x.zarr"
+    zarr.create_array(path, shape=(70_000, 70_000), chunks=(70_000, 70_000), dtype="f4", compressors=None)
+    source = labelled(open_source(path, allow_missing_chunks=True))
+    for attempt in (
+        lambda: fit(PCA(2, solver="krylov"), source, memory_limit=1 << 30),
+        lambda: fitting.narrowed(PCA(2), source, Execution(memory_limit=1 << 30)),
+    ):
+        with pytest.raises(MemoryLimitError, match=r"x\.zarr: reading the first rows takes 3\d\.\d+ GiB"):
+            attempt()

@@ -38,8 +38,8 @@ def main(request: dict) -> dict:
             continue
         planner.give_back()
         planner.forget_peak()
-        view, seen = planner.view_and_source(fitted.model, source, kind)
-        output = view.stored(None, seen.spec)
+        view, seen = planner.view_and_source(fitted.model, source, kind, fitted.axes)
+        output = planner.stored_type(view, seen, None)
         planned = planner.plan_transform(view, seen, execution, output, process_bytes=before)
         fitting.transform(
             fitted.model,
@@ -49,6 +49,7 @@ def main(request: dict) -> dict:
             kind=kind,
             attributes={},
             process_bytes=before,
+            axes=fitted.axes,
         )
         stages[kind.name] = {"planned": planned.peak, "peak": planner.peak_resident()}
     return stages

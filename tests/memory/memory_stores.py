@@ -23,6 +23,8 @@ class Layout:
     pairs: Literal["distances", "products"] | None = None
     """Whether it holds the distances between points, or their products."""
     shards: tuple[int, int] | None = None
+    land: bool = False
+    """Whether every third column is never observed; the others have weights."""
     rank: int = 8
     """The number of directions in which values vary more than the noise."""
 
@@ -46,6 +48,9 @@ STORES = {
     "both half missing": Layout((8_000, 2_500), (500, 2_500), "f2", missing=True),
     "tall shards": Layout((120_000, 96), (1_000, 32), "i2", shards=(40_000, 96)),
     "both shards": Layout((12_000, 2_000), (250, 100), "f2", shards=(3_000, 1_000)),
+    "tall land": Layout((120_000, 256), (8192, 256), land=True),
+    "wide land": Layout((300, 120_000), (300, 4096), "f2", land=True),
+    "both land": Layout((12_000, 3_000), (1000, 500), land=True),
     "few": Layout((2_500, 1_000), (500, 250), "f4"),
     "few bytes": Layout((2_500, 2_000), (2_500, 100), "u1"),
     "few wide": Layout((1_200, 20_000), (300, 5_000), "f2"),
@@ -119,6 +124,8 @@ def make(path, name: str):
         piece = np.clip(np.rint(12 * piece + (50 if layout.missing else 60)), 0, 127)
     if layout.missing:
         piece[rng.random((rows, cols)) < 0.1] = np.nan if layout.dtype[0] == "f" else -1
+    if layout.land:
+        piece[:, ::3] = np.nan
     piece = piece.astype(layout.dtype)
     for row in range(0, layout.shape[0], rows):
         for column in range(0, layout.shape[1], cols):
@@ -126,6 +133,13 @@ def make(path, name: str):
             array[row : row + rows, column : column + cols] = turned[
                 : layout.shape[0] - row, : layout.shape[1] - column
             ]
+    return path
+
+
+def make_feature_weights(path, n_cols: int):
+    """Write one weight per column."""
+    array = zarr.create_array(path, shape=(n_cols,), chunks=(n_cols,), dtype="f8")
+    array[:] = np.linspace(0.1, 1.0, n_cols)
     return path
 
 

@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 from memory_cases import CASES, Case
 from memory_limits import LIMITED, SLOW
-from memory_stores import STORES, make, make_labels, options
+from memory_stores import STORES, make, make_feature_weights, make_labels, options
 
 from streamdr.core.execution import Execution
 from streamdr.core.method import ConditionalOutputs, HasOutlines
 from streamdr.core.row_outputs import ROW_OUTPUTS, RowOutput
 from streamdr.data import open_source
 from streamdr.engine import fitting, planner
+from streamdr.engine.narrowing import narrowed
 from streamdr.errors import MemoryLimitError
 from streamdr.methods import METHODS, mds
 
@@ -49,6 +50,11 @@ def stores(tmp_path_factory):
             if not beside.exists():
                 make_labels(beside, STORES[case.store].shape[0], kind)
             given[what] = str(beside)
+        if STORES[case.store].land:
+            beside = root / f"{path.name}-feature-weights"
+            if not beside.exists():
+                make_feature_weights(beside, STORES[case.store].shape[1])
+            given["feature_weights"] = str(beside)
         return path, given
 
     return opened
@@ -86,7 +92,8 @@ def least(method, source) -> int:
 def check_limit(case: Case, factor: float, stores, tmp_path, table) -> None:
     path, given = stores(case)
     method = METHODS[case.method](**case.parameters)
-    limit = int(factor * least(method, open_source(path, **given)))
+    seen = narrowed(method, open_source(path, **given), Execution())
+    limit = int(factor * least(method, seen))
     kinds = [kind.name for kind in outputs(method)]
     check_stages(case, limit, kinds, measured(case, limit, kinds, stores, tmp_path), table)
 

@@ -6,8 +6,6 @@ same bits, so what remains to check is the way back to the units of the data.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from fits import bits, fit
@@ -16,6 +14,7 @@ from sklearn import decomposition, discriminant_analysis
 
 import streamdr
 from streamdr.core.blocks import Span
+from streamdr.core.method import Method
 from streamdr.core.row_outputs import ROW_OUTPUTS, RowOutput
 from streamdr.data import open_source
 from streamdr.data.source import Source
@@ -27,7 +26,7 @@ from streamdr.methods.ppca import PPCA, PPCAMixture
 from streamdr.methods.som import SOM
 
 OUTPUTS = {kind.name: kind for kind in ROW_OUTPUTS}
-METHODS: dict[str, Any] = {
+METHODS: dict[str, Method] = {
     "ppca": PPCA(2),
     "ppca em": PPCA(2, method="em", max_iter=30),
     "mixture": PPCAMixture(1, n_mixtures=2),

@@ -13,8 +13,8 @@ from command_line import succeed, write_config, write_store
 
 PLAN = """
     command input n_rows n_cols n_left_out dtype solver reason workers counting_passes passes seconds
-    if_values_are_missing axis block_rows block_columns block_bytes segments peak limit parts fits transforms
-    up_to_date stages
+    if_values_are_missing axis block_rows block_columns block_bytes segments peak limit parts fits
+    transforms up_to_date stages
 """
 STAGE = "name state reason bytes_to_read least_bytes_to_read in_the_way"
 FIT = "command n_rows n_cols n_left_out method summary bytes_read seconds peak_rss model reused because"

@@ -1,4 +1,4 @@
-"""Runs over grids with land: what plan, run, verify and inspect say; outputs have all features."""
+"""Runs over grids with land: plan, run, verify and inspect say what is left out; maps have all features."""
 
 from __future__ import annotations
 

@@ -113,7 +113,9 @@ class IcechunkNode(StoreNode):
     def stamp(self, key: str) -> tuple[int, int]:
         """Return two numbers for the snapshot that wrote a chunk."""
         coords = tuple(int(part) for part in key.split("/") if part.isdecimal())
-        digest = blake2b(self._written.get(coords, "").encode(), digest_size=14).digest()
+        # With the name of the array: others may have been written by the same snapshot.
+        written = f"{self.path} {self._written.get(coords, '')}"
+        digest = blake2b(written.encode(), digest_size=14).digest()
         return int.from_bytes(digest[:7]), int.from_bytes(digest[7:])
 
     @property
