@@ -124,7 +124,8 @@ class Hdf5File(Container):
         if len(names) != 1:
             raise InputError(
                 "array",
-                f"{self.name}: the file has the arrays {', '.join(names) or 'none'}; say which with `array`",
+                f"{self.name}: the file has the arrays {', '.join(names) or 'none'}; say which with "
+                "`variable`, if its dimensions have names, or with `array`",
             )
         return names[0]
 

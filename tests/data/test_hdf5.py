@@ -186,7 +186,7 @@ def test_the_only_array_of_a_file_needs_no_name(tmp_path, netcdf):
     assert Hdf5File(written(tmp_path / "x.h5")).only(None) == "x"
     file = Hdf5File(netcdf)
     assert file.only("/sst") == "sst"
-    with pytest.raises(InputError, match=r"the file has the arrays .*sst.*; say which with `array`"):
+    with pytest.raises(InputError, match=r"the file has the arrays .*sst.*; say which with `variable`"):
         file.only(None)
     with pytest.raises(InputError, match=r"x.nc: no array 'sea'; it has .*sst"):
         file.only("sea")

@@ -256,6 +256,11 @@ BAD: dict[str, tuple[Any, str]] = {
         "the weight of member=run 0, lat=-75.0, lon=0.0 is -1.0",
     ),
     "weights of zero": ({"variable": "sst", "feature_weights": np.zeros(231)}, "every weight is 0"),
+    "a misspelt way to weigh": (
+        {"variable": "sst", "feature_weights": "cos_lat"},
+        "'cos_lat' is neither coslat, nor a file, nor an array of ",
+    ),
+    "no variable of a group": ({}, "say which with `variable`, if its dimensions have names"),
     "weights along samples": ({"variable": "sst", "feature_weights": "season"}, "has the dimensions time"),
     "one variable to balance": ({"variable": "sst", "balance_variables": True}, "needs several variables"),
     "a share above 1": ({"variable": "sst", "min_observed": 1.5}, "1.5 is not a share"),
