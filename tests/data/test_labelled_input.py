@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from command_line import succeed
 
 import streamdr
 from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Span
 from streamdr.data.source import Source
 from streamdr.errors import DataError, ParameterError, StreamdrError
+from streamdr.store import load_model
 
 TIMES, MEMBERS, LATS, LONS = 25, 3, 7, 11
 
@@ -329,3 +331,22 @@ def test_chunks_of_land_need_not_be_written(tmp_path, sharded, packed):
     lost.unlink()
     with pytest.raises(DataError, match=re.escape("chunk c/1/1/0 is missing")):
         open_source(path, variable="sst").validate()
+
+
+def test_what_is_selected_is_resolved_once_and_recorded(tmp_path):
+    data = data_set().isel(member=0).drop_vars("member")
+    path = stored(tmp_path, data)
+    (tmp_path / "run.yaml").write_text(
+        f"""
+        input: {{path: {path}, variable: sst, select: {{lat: [-30, 30], time: ["1991", null]}}}}
+        method: {{name: pca, n_components: 2}}
+        output: {{model: {tmp_path / "model.zarr"}}}
+        """
+    )
+    succeed("fit", str(tmp_path / "run.yaml"))
+    recorded = load_model(tmp_path / "model.zarr").record["extra"]
+    assert recorded["selected"] == {"lat": [2, 5], "time": [11, None]}
+    assert recorded["labelled"] == {
+        "variable": "sst",
+        "select": {"lat": [-30, 30], "time": ["1991", None]},
+    }

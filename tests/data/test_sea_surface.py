@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def test_patterns_are_orthogonal_by_area_and_two_of_them_vary_together():
 
 
 def test_a_fit_finds_the_variances_and_the_patterns_that_were_put_in(path):
-    how = {"variable": "sst", "sample_dims": "time", "feature_weights": "coslat"}
+    how: dict[str, Any] = {"variable": "sst", "sample_dims": "time", "feature_weights": "coslat"}
     pca = PCA(n_components=4).fit(path, **how)
     # Noise adds to the variances, and turns the components: little where a variance is far from the noise.
     np.testing.assert_allclose(pca.explained_variance_, GLOBE.variances * DAYS / (DAYS - 1), rtol=0.02)
@@ -91,7 +92,7 @@ def test_a_fit_finds_the_variances_and_the_patterns_that_were_put_in(path):
 def test_a_rotation_of_anomalies_separates_what_varies_together(path):
     sst = opened(path).sst
     anomalies = sst.groupby("time.month") - sst.groupby("time.month").mean()
-    how = {"sample_dims": "time", "feature_weights": "coslat"}
+    how: dict[str, Any] = {"sample_dims": "time", "feature_weights": "coslat"}
     principal = PCA(n_components=3).fit(anomalies, **how)
     assert (cosines(principal.components_, patterns()[2:]) < 0.9).all()
     rotated = PCA(n_components=3, rotation="promax").fit(anomalies, **how)
