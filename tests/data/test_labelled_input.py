@@ -343,7 +343,7 @@ def test_what_is_selected_is_resolved_once_and_recorded(tmp_path):
         output: {{model: {tmp_path / "model.zarr"}}}
         """
     )
-    succeed("fit", str(tmp_path / "run.yaml"))
+    succeed("fit", "run.yaml", cwd=tmp_path)
     recorded = load_model(tmp_path / "model.zarr").record["extra"]
     assert recorded["selected"] == {"lat": [2, 5], "time": [11, None]}
     assert recorded["labelled"] == {
