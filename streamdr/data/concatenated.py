@@ -68,6 +68,7 @@ class ConcatenatedSource(Source):
         self.sample_shape, self.dims = first.sample_shape, first.dims
         self.layout = MatrixLayout((self.spec.n_rows, *(first.sample_shape or (self.spec.n_cols,))), 0)
         self.sample_dims = first.sample_dims
+        self.selected = {dim: ends for dim, ends in first.selected.items() if dim not in first.sample_dims}
         self.sample_coords = _joined_coordinates(parts, name)
         self.cost_factor = first.cost_factor
         self.client = next((part.client for part in parts if part.client is not None), None)

@@ -162,6 +162,12 @@ class _How:
         """Whether variables with named dimensions were asked for."""
         return any(getattr(self.labelled, field.name) is not None for field in fields(self.labelled))
 
+    @property
+    def suffix(self) -> str:
+        """What follows the names of several stores: two variables of the same stores are two inputs."""
+        names = self.labelled.variable
+        return "" if names is None else f"/{names if isinstance(names, str) else ','.join(names)}"
+
     def require_consistent(self) -> None:
         """Refuse arguments that exclude each other."""
         if not self.is_labelled:
@@ -195,9 +201,7 @@ def _open_all(data: Any, how: _How) -> Source:
         raise EmptySelectionError(
             "select", f"{name}: nothing is selected of any of {len(empty)} files; {empty[-1]}"
         )
-    return (
-        parts[0] if len(parts) == 1 == len(data) else ConcatenatedSource(ordered(parts, how.order_by), name)
-    )
+    return ConcatenatedSource(ordered(parts, how.order_by), f"{name}{how.suffix}")
 
 
 def _is_several(data: Any) -> TypeGuard[str | Sequence[str]]:

@@ -65,6 +65,8 @@ class Source(ABC):
     """The names of the dimensions of the samples, if they have names; rows go through them in C order."""
     sample_coords: tuple[SampleCoordinate, ...] = ()
     """The coordinates of the samples. They are read block by block, like the rows."""
+    selected: Mapping[str, tuple[int, int | None]] = {}
+    """The positions that are read of dimensions of which a part was selected; None for up to the end."""
     part_ends: tuple[tuple[str, int], ...] = ()
     """The names of the files, and the row at which each ends, if the rows come from several files."""
     weights: Source | None = None
@@ -81,7 +83,7 @@ class Source(ABC):
     def take_samples(self, other: Source) -> None:
         """Take over the dimensions and coordinates of the rows of a source with the same rows."""
         self.sample_dims, self.sample_coords = other.sample_dims, other.sample_coords
-        self.part_ends = other.part_ends
+        self.part_ends, self.selected = other.part_ends, other.selected
 
     def take_labels(self, other: Source) -> None:
         """Take over the dimensions and coordinates of a source with the same rows and features."""

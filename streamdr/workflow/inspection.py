@@ -128,7 +128,7 @@ def _inspect_array(name: str, found: Located, stale: tuple[Any, ...] | None) -> 
     numbers = present_chunks(node, metadata)
     chunks = (metadata.grid.coords(number) for number in numbers.tolist())
     stored = sum(node.stamp(metadata.keys.key(coords))[0] for coords in chunks)
-    missing = find_missing(node, metadata, Present.of(numbers))
+    missing = find_missing(node, metadata, Present.of(numbers, metadata.grid))
     return ArrayInspection(
         name=name,
         shape=tuple(metadata.grid.shape),

@@ -191,7 +191,7 @@ def _fit(context: RunContext, opened: OpenedInput, planned: Planned, fence: Fenc
         input_fingerprint=opened.fingerprint,
         n_rows=source.spec.n_rows,
         overwrite=context.may_replace(state),
-        extra={**facts, "input": source.name, "reason": fitted.plan.reason, **_labelled(context)},
+        extra={**facts, "input": source.name, "reason": fitted.plan.reason, **_labelled(context, source)},
         axes=fitted.axes,
         fence=fence,
     )
@@ -235,11 +235,11 @@ def _transform_plans(
     return plans
 
 
-def _labelled(context: RunContext) -> dict[str, Any]:
-    """Return what is recorded with a model of labelled rows, to open those that it maps in Python."""
+def _labelled(context: RunContext, source: Source) -> dict[str, Any]:
+    """Return what is recorded with a model of labelled rows: how to open them, and the positions selected."""
     given = context.run.input
     how = Labelled(given.variable, given.sample_dims, given.select).record
-    return {"labelled": how} if how else {}
+    return {"labelled": how, "selected": dict(source.selected)} if how else {}
 
 
 def _transform_plans_within(

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from command_line import succeed
 
 import streamdr
 from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Span
 from streamdr.data.source import Source
 from streamdr.errors import DataError, ParameterError, StreamdrError
+from streamdr.store import load_model
 
 TIMES, MEMBERS, LATS, LONS = 25, 3, 7, 11
 
@@ -311,3 +313,50 @@ def test_arrays_without_names_of_dimensions(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((3, 2)))
     with pytest.raises(StreamdrError, match="has no named dimensions"):
         open_source(tmp_path / "x.npy", variable="a")
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+def test_chunks_of_land_need_not_be_written(tmp_path, sharded, packed):
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((20, 6, 8))
+    values[:, :3, 4:], values[:, 3, 2] = np.nan, np.nan
+    data = xr.Dataset({"sst": (("time", "lat", "lon"), values)}, coords={"lat": np.arange(6) * 10.0})
+    encoding: dict[str, Any] = {"chunks": (5, 3, 4), "write_empty_chunks": False}
+    encoding |= {"shards": (10, 3, 8)} if sharded else {}
+    if packed:
+        encoding |= {"dtype": "i2", "scale_factor": 0.001, "_FillValue": -32768, "fill_value": -32768}
+    path = tmp_path / "x.zarr"
+    data.to_zarr(path, encoding={"sst": encoding}, consolidated=False, zarr_format=3)
+    source = open_source(path, variable="sst")
+    source.validate()
+    source.validate(source.snapshot())
+    expected = xr.open_zarr(path, consolidated=False).sst.values.reshape(20, -1)
+    np.testing.assert_array_equal(everything(source), expected)
+    with pytest.raises(DataError, match="is missing"):
+        open_source(path, array="sst").validate()
+    fitted = streamdr.PCA(2).fit(path, variable="sst")
+    assert np.isnan(fitted.components_).sum() == 2 * 13
+    lost = path / "sst" / "c" / "1" / "1" / "0"
+    lost.unlink()
+    with pytest.raises(DataError, match=re.escape("chunk c/1/1/0 is missing")):
+        open_source(path, variable="sst").validate()
+
+
+def test_what_is_selected_is_resolved_once_and_recorded(tmp_path):
+    data = data_set().isel(member=0).drop_vars("member")
+    path = stored(tmp_path, data)
+    (tmp_path / "run.yaml").write_text(
+        f"""
+        input: {{path: {path}, variable: sst, select: {{lat: [-30, 30], time: ["1991", null]}}}}
+        method: {{name: pca, n_components: 2}}
+        output: {{model: {tmp_path / "model.zarr"}}}
+        """
+    )
+    succeed("fit", "run.yaml", cwd=tmp_path)
+    recorded = load_model(tmp_path / "model.zarr").record["extra"]
+    assert recorded["selected"] == {"lat": [2, 5], "time": [11, None]}
+    assert recorded["labelled"] == {
+        "variable": "sst",
+        "select": {"lat": [-30, 30], "time": ["1991", None]},
+    }

@@ -14,6 +14,7 @@ import numpy as np
 from streamdr.core.blocks import Array
 from streamdr.data.grid_source import GridSource
 from streamdr.data.in_memory import ArraySource
+from streamdr.data.labelled.packing import Packing
 from streamdr.data.lazy_arrays import DaskSource, XarraySource
 from streamdr.data.source import Source
 from streamdr.data.text_labels import TextArray, TextStore
@@ -132,16 +133,37 @@ class ZarrGroup(Container):
         return self._array(name).metadata.attributes
 
     def open(self, name: str, sample_axis: int = 0) -> GridSource:
-        """Open an array of numbers."""
-        return self._open(name, sample_axis, self._allow_missing)
+        """Open an array of numbers.
+
+        Where the fill value means missing, zarr writes no chunk that has no other value: those of land are
+        never written.
+        """
+        metadata = self._array(name).metadata
+        packing = Packing.of(
+            metadata.dtype, metadata.attributes, f"{self.name}/{name}", self.fill_value(name)
+        )
+        return self._open(name, sample_axis, self._allow_missing, self._fills_missing(name, packing))
+
+    def _fills_missing(self, name: str, packing: Packing | None) -> bool:
+        """Whether the fill value of an array stands for missing values."""
+        filled = declared_fill_value(self._array(name).metadata, f"{self.name}/{name}")
+        if isinstance(filled, float | np.floating) and np.isnan(filled):
+            return True
+        return packing is not None and filled is not None and filled in packing.missing
 
     def open_coordinate(self, name: str) -> GridSource:
         """Open a coordinate of numbers. zarr does not write chunks of fill values, such as 0."""
-        return self._open(name, 0, True)
+        return self._open(name, 0, True, False)
 
-    def _open(self, name: str, sample_axis: int, allow_missing: bool) -> GridSource:
+    def _open(self, name: str, sample_axis: int, allow_missing: bool, may_be_unwritten: bool) -> GridSource:
         found = self._array(name)
-        return ZarrSource(found.node, found.metadata, sample_axis=sample_axis, allow_missing=allow_missing)
+        return ZarrSource(
+            found.node,
+            found.metadata,
+            sample_axis=sample_axis,
+            allow_missing=allow_missing,
+            may_be_unwritten=may_be_unwritten,
+        )
 
     def is_text(self, name: str) -> bool:
         """Whether the values of an array are text."""

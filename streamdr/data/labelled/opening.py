@@ -125,6 +125,7 @@ class _Opening:
         source.sample_shape = source.axes.shape
         source.dims = (self._sample_dims[0], *source.axes.dims)
         source.sample_dims = self._sample_dims
+        source.selected = {dim: self._windows[dim].ends for dim in sorted(self._selection.dims)}
         source.sample_coords = tuple(self._sample_coords())
         return source
 

@@ -37,6 +37,11 @@ class Window:
     def __len__(self) -> int:
         return self.stop - self.start
 
+    @property
+    def ends(self) -> tuple[int, int | None]:
+        """The first position, and that after the last, if it stays where it is when positions are added."""
+        return self.start, None if self.is_open else self.stop
+
 
 class Selection:
     """The values of `select`: for some dimensions, a label, a range of labels, or positions."""

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamdr.core.blocks import Array, MatrixSpec, Span
 from streamdr.core.buffers import scratch
@@ -39,7 +40,19 @@ COMPANION_ADVICE = "write it again, with zarr's write_empty_chunks where all of 
 
 
 class ZarrSource(GridSource):
-    """A zarr array. Chunks are read one by one in the calling thread, and errors name the chunk."""
+    """A zarr array. Chunks are read one by one in the calling thread, and errors name the chunk.
+
+    Parameters
+    ----------
+    node, metadata
+        The array.
+    sample_axis : int or str
+        The axis, or the named dimension, of the samples.
+    allow_missing : bool
+        Whether a chunk that is not stored is read as the fill value. Otherwise it is an error.
+    may_be_unwritten : bool
+        Whether chunks of features of which no chunk is stored for any row are read as the fill value.
+    """
 
     private_buffers = True
     missing_advice = _MISSING_ADVICE
@@ -47,7 +60,13 @@ class ZarrSource(GridSource):
     _takes_text = False
 
     def __init__(
-        self, node: Node, metadata: ArrayMetadata, *, sample_axis: int | str, allow_missing: bool
+        self,
+        node: Node,
+        metadata: ArrayMetadata,
+        *,
+        sample_axis: int | str,
+        allow_missing: bool,
+        may_be_unwritten: bool = False,
     ) -> None:
         self.name = node.name
         if metadata.is_text and not self._takes_text:
@@ -67,7 +86,8 @@ class ZarrSource(GridSource):
         self._node = node
         self._metadata = metadata
         self._allow_missing = allow_missing
-        self._reader = chunk_reader(node, metadata, allow_missing=allow_missing)
+        self._unwritten_along = self.layout.sample_axis if may_be_unwritten else None
+        self._reader = chunk_reader(node, metadata, allow_missing=allow_missing or may_be_unwritten)
         self.attributes = metadata.attributes
         self.chunk_shape = metadata.grid.chunk
         whole = isinstance(self._reader, WholeReader)
@@ -114,10 +134,14 @@ class ZarrSource(GridSource):
         if self._allow_missing:
             return
         try:
-            present = Present.of(present_chunks(self._node, self._metadata))
+            present = self._present(present_chunks(self._node, self._metadata))
         except OSError as error:
             raise DataError(f"{self.name}: its chunks cannot be listed: {error}") from error
         self._require_complete(present)
+
+    def _present(self, numbers: NDArray[np.int64]) -> Present:
+        """Return which chunks are stored, from their numbers."""
+        return Present.of(numbers, self._metadata.grid, self._unwritten_along)
 
     def _require_complete(self, present: Present) -> None:
         """Raise an error if chunks are missing, unless that is allowed."""
@@ -150,7 +174,7 @@ class ZarrSource(GridSource):
         # One number per row is cheap to read. So chunks of weights need not end where chunks of the data end.
         contents = self._contents if self.spec.n_cols == 1 else None
         # Cached, because it reads the indexes of all shards.
-        require = cache(partial(self._require_complete, Present.of(numbers)))
+        require = cache(partial(self._require_complete, self._present(numbers)))
         return ChunkSnapshot(meaning, grid.chunk[axis], table[:, axis].copy(), table, require, contents)
 
     def _meaning(self) -> bytes:
