@@ -189,15 +189,19 @@ def _open_all(data: Any, how: _How) -> Source:
         if how.order_by is not None:
             raise ParameterError("order_by", "is for several stores, and this is one; leave it out")
         return _open_one(data, how)
-    parts, empty = [], None
+    parts: list[Source] = []
+    empty: list[str] = []
     for place in expand(data):
         try:
             parts.append(_open_one(place, how))
         except EmptySelectionError as error:  # such as the years before the first that is selected
-            empty = error
-    if not parts and empty is not None:
-        raise empty
-    return ConcatenatedSource(ordered(parts, how.order_by), f"{several_name(data)}{how.suffix}")
+            empty.append(f"{place}: {error.message}")
+    name = several_name(data)
+    if not parts:
+        raise EmptySelectionError(
+            "select", f"{name}: nothing is selected of any of {len(empty)} files; {empty[-1]}"
+        )
+    return ConcatenatedSource(ordered(parts, how.order_by), f"{name}{how.suffix}")
 
 
 def _is_several(data: Any) -> TypeGuard[str | Sequence[str]]:

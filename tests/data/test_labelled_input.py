@@ -277,6 +277,16 @@ def test_bad_requests(tmp_path, what):
         open_source(path, **given)
 
 
+def test_a_selection_that_is_in_none_of_several_files(tmp_path):
+    data = data_set()
+    for name, part in {"a": slice(0, 10), "b": slice(10, None)}.items():
+        data.isel(time=part).to_zarr(tmp_path / f"{name}.zarr", consolidated=False)
+    with pytest.raises(
+        ParameterError, match=r"selected of any of 2 files; .*b\.zarr: time: no label is from 2035 on"
+    ):
+        open_source(str(tmp_path / "*.zarr"), variable="sst", select={"time": ["2035", None]})
+
+
 def test_there_may_be_no_latitude(tmp_path):
     path = stored(tmp_path, data_set().rename(lat="y", lon="x").drop_vars(["x", "y"]))
     with pytest.raises(ParameterError, match=r"no latitude to weigh by.*\(basin\)"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -47,6 +48,8 @@ def test_a_day_is_delivered_and_only_it_is_read(reporting, nightly):
     run = reporting.runs(name="append-day")[0]
     stages = {"deliver", "plan", "fit", "transform", "verify", "summarise"}
     assert set(reporting.tasks(run["id"], expected=6)) == stages
+    page = reporting.artifacts(run["id"])["summary"]["data"]
+    assert {"![maps](data:image/png", "![series](data:image/png"} <= set(re.findall(r"!\[\w+\]\([^;]*", page))
 
     elsewhere = "output={model: all/model.zarr, embedding: all/scores.zarr}"
     succeed("run", CONFIG.name, "--set", elsewhere, cwd=nightly)
