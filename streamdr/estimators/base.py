@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -29,17 +29,17 @@ from sklearn.utils.validation import (
 from streamdr import store
 from streamdr.core.addresses import Address, Location, parse_location
 from streamdr.core.axes import FeatureAxes
-from streamdr.core.blocks import Array, Span, working_dtype
+from streamdr.core.blocks import Array, working_dtype
 from streamdr.core.execution import current
 from streamdr.core.method import Method, OnlineFit, Supervised
 from streamdr.data import Source, open_source
 from streamdr.data.expanding import is_path_list
 from streamdr.data.features import for_model
 from streamdr.data.frames import is_frame, require_numbers, single_matrix
-from streamdr.data.in_memory import ArraySource
 from streamdr.data.labelled.opening import UNLABELLED, Labelled
 from streamdr.engine import fitting
 from streamdr.errors import InputError, ParameterError
+from streamdr.estimators import all_features
 from streamdr.estimators.capabilities import KEPT_BYTES
 from streamdr.estimators.datasets import dataset_of
 from streamdr.estimators.fitted import fitted_attributes
@@ -308,20 +308,10 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 self.model_ = model
                 return self.model_
             if name.endswith("_") and _has_attribute(self._method_class.model, name[:-1]):
-                return self._along_features(name[:-1], getattr(self.model_, name[:-1]))
+                field = self._method_class.model.__dataclass_fields__.get(name[:-1])  # type: ignore[attr-defined]
+                value = getattr(self.model_, name[:-1])
+                return value if field is None else all_features.attribute(value, field.metadata, self._axes)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def _along_features(self, name: str, value: Any) -> Any:
-        """Return an attribute of the model: NaN where a feature is left out, means in units of the data."""
-        axes, field = self._axes, self._method_class.model.__dataclass_fields__.get(name)  # type: ignore[attr-defined]
-        if axes is None or not axes.selects or field is None or not isinstance(value, np.ndarray):
-            return value
-        units = bool(field.metadata.get("data_units"))
-        for at, dim in enumerate(field.metadata.get("dims", ())):
-            if dim in ("feature", "feature_too"):
-                moved = np.moveaxis(value, at, -1)
-                value = np.moveaxis(axes.expanded(axes.unweighted(moved) if units else moved), -1, at)
-        return value
 
     @property
     def _axes(self) -> FeatureAxes | None:
@@ -394,8 +384,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ) -> Any:
         """Map rows: data in memory at once, other data lazily."""
         like_rows = keep_features or function == self.model_.transform
-        checked = self._of_all_features(
-            partial(finite_map, function), power if keep_features else 0, like_rows=like_rows
+        checked = all_features.map_of_all(
+            partial(finite_map, function),
+            self._axes,
+            power if keep_features else 0,
+            like_rows=like_rows,
+            allow_nan=self._allows_nan,
         )
         left_out = self._axes is not None and self._axes.kept is not None
         if is_streamed(X) and not isinstance(X, np.memmap):
@@ -414,59 +408,11 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         with fitting.one_blas_thread():
             return in_blocks(checked, self._validated(X), len(names))
 
-    def _used_features(self, rows: Array) -> Array:
-        """Return the features of rows that the model uses."""
-        used = for_model(ArraySource(rows, name="X"), self._axes)
-        return used.read(Span(0, len(rows)), Span(0, used.spec.n_cols))
-
-    def _to_features(self, function: Callable[[Any], Array]) -> Callable[[Any], Array]:
-        """Return a map to all features, from a map to those that the model uses."""
-        axes = self._axes
-        if axes is None or not axes.selects:
-            return function
-
-        def mapped_rows(given: Any) -> Array:
-            rows = function(given)
-            return axes.expanded(axes.unweighted(rows).astype(rows.dtype, copy=False))
-
-        return mapped_rows
-
-    def _between_features(self, values: Array, power: int) -> Array:
-        """Return a matrix of the used features for all of them; `power` is that of its units."""
-        axes = self._axes
-        if axes is None or not axes.selects:
-            return values
-        for _ in range(2):
-            values = axes.expanded(axes.unweighted(values, power)).T
-        return values
-
-    def _of_all_features(self, function: RowMap, power: int, *, like_rows: bool) -> RowMap:
-        """Return a map of rows with all features, from a map of those that the model uses.
-
-        If the result is in (powers of) the units of the features, `power` is not 0. With `like_rows` it has
-        the floating type of the rows, also if the model sees weighted values in double precision.
-        """
-        axes, allow_nan = self._axes, self._allows_nan
-        if axes is None or not axes.selects:
-            return function
-
-        def mapped_rows(rows: Array) -> Array:
-            used = for_model(ArraySource(rows, name="X"), axes)
-            found = function(used.block(Span(0, len(rows)), allow_nan=allow_nan).values)
-            found = axes.unweighted(found, power) if power else found
-            found = found.astype(working_dtype(rows.dtype), copy=False) if like_rows else found
-            return axes.expanded(found) if power else found
-
-        return mapped_rows
-
     def _how(self, X: Any) -> Labelled:
         """Return how the fit opened labelled data, for data that may be labelled."""
         how: Labelled = vars(self).get("_labelled", UNLABELLED)
-        return (
-            how
-            if isinstance(X, str | os.PathLike | Address) or is_path_list(X) or is_labelled(X)
-            else UNLABELLED
-        )
+        is_place = isinstance(X, str | os.PathLike | Address) or is_path_list(X)
+        return how if is_place or is_labelled(X) else UNLABELLED
 
     def _source(
         self, X: Any, y: Any, sample_weight: Any, *, first: bool, features: Mapping[str, Any] | None = None

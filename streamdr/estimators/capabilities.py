@@ -19,6 +19,7 @@ from streamdr.data.labelled.opening import UNLABELLED, Labelled
 from streamdr.engine import fitting
 from streamdr.engine.incremental import OnePass
 from streamdr.errors import ParameterError
+from streamdr.estimators import all_features
 from streamdr.estimators.labelled import is_labelled
 from streamdr.estimators.lazy import is_streamed, mapped
 from streamdr.estimators.row_maps import as_column, finite_map, in_blocks, row_blocks
@@ -146,7 +147,7 @@ class InverseTransform(_Estimator):
         True
         """
         check_is_fitted(self)
-        back = self._to_features(partial(finite_map, self._from_scores))
+        back = all_features.map_to_all(partial(finite_map, self._from_scores), self._axes)
         if is_streamed(X) and not isinstance(X, np.memmap):
             # The rows of scores go along all dimensions but the last.
             labelled = Labelled(sample_dims=X.dims[:-1]) if is_labelled(X) else UNLABELLED
@@ -274,7 +275,7 @@ class LatentPosterior(_Estimator):
         ((6, 2), (6, 2, 2))
         """
         check_is_fitted(self)
-        moments: tuple[Array, Array] = self.model_.latent(self._used_features(self._validated(X)))
+        moments: tuple[Array, Array] = self.model_.latent(all_features.used(self._validated(X), self._axes))
         return moments
 
 
@@ -414,7 +415,7 @@ class Sampling(_Estimator):
         """
         check_is_fitted(self)
         rng = np.random.default_rng(random_state)
-        return self._to_features(lambda number: self.model_.sample(number, rng))(n_samples)
+        return all_features.map_to_all(lambda number: self.model_.sample(number, rng), self._axes)(n_samples)
 
 
 class Covariance(_Estimator):
@@ -436,7 +437,7 @@ class Covariance(_Estimator):
         array([ 4.67,  0.2 , -1.33])
         """
         check_is_fitted(self)
-        return self._between_features(self.model_.get_covariance(), 1)
+        return all_features.between(self.model_.get_covariance(), self._axes, 1)
 
 
 class Precision(_Estimator):
@@ -459,7 +460,7 @@ class Precision(_Estimator):
         True
         """
         check_is_fitted(self)
-        return self._between_features(self.model_.get_precision(), -1)
+        return all_features.between(self.model_.get_precision(), self._axes, -1)
 
 
 BY_OPERATION: dict[str, type] = {
