@@ -35,19 +35,20 @@ def is_several(paths: str | Sequence[str]) -> bool:
     return bool(_HAS_PATTERN.search(str(place))) and not os.path.lexists(place)
 
 
-def several_name(paths: str | Sequence[str]) -> str:
+def several_name(paths: str | Path | Sequence[str]) -> str:
     """Return the name of several files, in errors and keys. It does not change when files are added."""
-    if isinstance(paths, str):
+    if isinstance(paths, str | Path):
         return str(parse_location(paths))
     return f"{parse_location(paths[0])}, ..." if paths else "an empty list"
 
 
-def expand(paths: str | Sequence[str]) -> list[Location]:
+def expand(paths: str | Path | Sequence[str]) -> list[Location]:
     """Return the files and stores of a path, a pattern, or a list of them, in natural order of their names.
 
     `~` and `$NAME` have been expanded before. Hidden files are not matched: a store that is being written
     is one of them.
     """
+    paths = str(paths) if isinstance(paths, Path) else paths
     texts = [paths] if isinstance(paths, str) else list(paths)
     if not texts:
         raise InputError("path", "the list of paths is empty; give at least one")

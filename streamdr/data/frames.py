@@ -92,7 +92,7 @@ def _only_variable(data: Any) -> Any:
         raise DataError("the Dataset has no variables; give an array with rows in it")
     raise DataError(
         f"the Dataset has the variables {_listed(names)}; give one of them, as in data[{names[0]!r}], or "
-        f"combine them into one array, as in data.to_dataarray().transpose({next(iter(data.dims))!r}, ...)"
+        f"name one or several, as in fit(data, variable={names[0]!r})"
     )
 
 

@@ -12,6 +12,7 @@ from streamdr.core.addresses import Address, Location
 from streamdr.core.blocks import Axis
 from streamdr.core.row_outputs import ROW_OUTPUTS, RowKind
 from streamdr.data import Source, open_source
+from streamdr.data.expanding import expand, is_several
 from streamdr.data.in_memory import open_npy
 from streamdr.data.zarr.locate import Located, arrays_below, is_array, locate, stale_copy
 from streamdr.data.zarr.missing_chunks import Present, find_missing, present_chunks
@@ -36,6 +37,9 @@ _AXES: tuple[Axis, Axis] = ("rows", "columns")
 
 def inspect(place: Location) -> ModelInspection | RowsInspection | StoreInspection:
     """Return what is stored at a path or an address: shapes, types, chunks, and what made it."""
+    if is_several(str(place)):
+        found = expand(str(place))
+        raise DataError(f"{place}: is {len(found)} files; inspect one of them, such as {found[0]}")
     output = store.open_backend(place)
     record = output.draft() or {}
     if record.get("kind") == "model":

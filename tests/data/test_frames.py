@@ -178,7 +178,9 @@ def test_the_only_variable_of_a_data_set_is_used(rows, tmp_path):
 
 def test_a_data_set_of_several_variables_is_refused_with_their_names(rows):
     data = xr.Dataset({"t": (("time", "station"), rows), "u": (("time", "station"), rows)})
-    with pytest.raises(DataError, match=r"the variables 't', 'u'; give one of them, as in data\['t'\]"):
+    with pytest.raises(
+        DataError, match=r"the variables 't', 'u'; give one of them, as in data\['t'\], or name"
+    ):
         PCA(2).fit(data)
     with pytest.raises(DataError, match="no variables"):
         PCA(2).fit(xr.Dataset())

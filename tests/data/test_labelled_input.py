@@ -281,6 +281,7 @@ def test_a_selection_that_is_in_none_of_several_files(tmp_path):
     data = data_set()
     for name, part in {"a": slice(0, 10), "b": slice(10, None)}.items():
         data.isel(time=part).to_zarr(tmp_path / f"{name}.zarr", consolidated=False)
+    assert open_source(tmp_path / "*.zarr", variable="sst").spec.n_rows == TIMES
     with pytest.raises(
         ParameterError, match=r"selected of any of 2 files; .*b\.zarr: time: no label is from 2035 on"
     ):

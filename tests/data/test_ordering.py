@@ -144,6 +144,7 @@ def test_a_pattern_matches_files_in_natural_order(tmp_path, monkeypatch):
     for name in ("x_10.zarr", "x_9.zarr", ".x_1.zarr.partial", "y_1.zarr"):
         stored(tmp_path / name, np.ones((2, 2)), (2, 2))
     assert expand(str(tmp_path / "x_*.zarr")) == [tmp_path / "x_9.zarr", tmp_path / "x_10.zarr"]
+    assert expand(tmp_path / "x_*.zarr") == expand(str(tmp_path / "x_*.zarr"))
     assert len(expand([str(tmp_path / "*.zarr")])) == 3
     assert len(expand(str(tmp_path / "*"))) == 3
     monkeypatch.chdir(tmp_path)

@@ -118,3 +118,10 @@ def test_what_is_nothing_of_ours_is_said_to_be(name, content, said, tmp_path):
         path.write_text(content)
     with pytest.raises(DataError, match=said):
         inspect(path.parent if name == "directory/note.txt" else path)
+
+
+def test_a_pattern_is_refused_with_one_of_its_files(tmp_path):
+    for name in ("b", "a"):
+        write_store(tmp_path / f"{name}.zarr", np.ones((3, 2)))
+    with pytest.raises(DataError, match=r"is 2 files; inspect one of them, such as .*a\.zarr"):
+        inspect(tmp_path / "*.zarr")
