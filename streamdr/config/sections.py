@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from types import NoneType
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -20,6 +21,7 @@ from streamdr.core.row_outputs import ROW_OUTPUTS
 from streamdr.data.examples.datasets import Example
 from streamdr.data.examples.synthetic import Synthetic
 from streamdr.data.expanding import is_several
+from streamdr.data.labelled.selection import POSITIONS
 from streamdr.errors import ConfigError, ParameterError
 
 SECTIONS = ("input", "method", "output", "execution")
@@ -54,8 +56,53 @@ Bytes = Annotated[
     BeforeValidator(parse_bytes),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": SIZE}]}),
 ]
-Label = str | int | float | None
-Selected = dict[str, Label | list[Label] | dict[Literal["positions"], int | list[int | None]]]
+
+
+_LABELS: tuple[type, ...] = (str, int, float, NoneType)
+_POSITIONS: tuple[type, ...] = (int, NoneType)
+
+
+def _selected(given: dict[str, Any]) -> dict[str, Any]:
+    """Check the form of a selection. Which labels there are is known when the data is opened."""
+    for dim, wanted in given.items():
+        if isinstance(wanted, dict) and list(wanted) == [POSITIONS]:
+            wanted, kinds = wanted[POSITIONS], _POSITIONS
+        else:
+            kinds = _LABELS
+        ends = wanted if isinstance(wanted, list) else [wanted, wanted]
+        known = all(isinstance(end, kinds) and not isinstance(end, bool) for end in ends)
+        if not known or len(ends) != 2 or wanted is None:
+            raise ParameterError(
+                "select",
+                f"{dim}: expected a label (500), a range of two labels ([-60, 60]; null is an open end) "
+                f"or {{positions: [0, 10]}}, not {show(given[dim])}",
+            )
+    return given
+
+
+_LABEL = {"type": ["string", "number", "null"]}
+_POSITION = {"type": ["integer", "null"]}
+_RANGES = {
+    "type": "object",
+    "additionalProperties": {
+        "anyOf": [
+            {"type": ["string", "number"]},
+            {"type": "array", "items": _LABEL, "minItems": 2, "maxItems": 2},
+            {
+                "type": "object",
+                "propertyNames": {"const": POSITIONS},
+                "minProperties": 1,
+                "additionalProperties": {
+                    "anyOf": [
+                        {"type": "integer"},
+                        {"type": "array", "items": _POSITION, "minItems": 2, "maxItems": 2},
+                    ]
+                },
+            },
+        ]
+    },
+}
+Selected = Annotated[dict[str, Any], AfterValidator(_selected), WithJsonSchema(_RANGES)]
 Scheduler = Annotated[str, AfterValidator(_scheduler)]
 
 

@@ -11,10 +11,11 @@ import xarray as xr
 from command_line import succeed
 
 import streamdr
+from streamdr import config
 from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Span
 from streamdr.data.source import Source
-from streamdr.errors import DataError, ParameterError, StreamdrError
+from streamdr.errors import ConfigError, DataError, ParameterError, StreamdrError
 from streamdr.store import load_model
 
 TIMES, MEMBERS, LATS, LONS = 25, 3, 7, 11
@@ -361,3 +362,16 @@ def test_what_is_selected_is_resolved_once_and_recorded(tmp_path):
         "variable": "sst",
         "select": {"lat": [-30, 30], "time": ["1991", None]},
     }
+
+
+@pytest.mark.parametrize(
+    "given", ["true", "[1, 2, 3]", "{at: 3}", "{positions: [1.5, 2]}", "null", "[[1], 2]"]
+)
+def test_a_selection_of_another_form_is_refused_with_its_line(given):
+    text = (
+        f"input: {{path: x.zarr, select: {{lat: {given}}}}}\nmethod: {{name: pca}}\noutput: {{model: m.zarr}}"
+    )
+    with pytest.raises(
+        ConfigError, match=r"1:.*input\.select: lat: expected a label \(500\), a range of two"
+    ):
+        config.parse(text)
