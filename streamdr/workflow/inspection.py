@@ -37,7 +37,7 @@ _AXES: tuple[Axis, Axis] = ("rows", "columns")
 
 def inspect(place: Location) -> ModelInspection | RowsInspection | StoreInspection:
     """Return what is stored at a path or an address: shapes, types, chunks, and what made it."""
-    if is_several(str(place)):
+    if isinstance(place, Path) and is_several(str(place)):
         found = expand(str(place))
         raise DataError(f"{place}: is {len(found)} files; inspect one of them, such as {found[0]}")
     output = store.open_backend(place)
