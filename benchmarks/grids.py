@@ -141,7 +141,7 @@ def agreement(settings: Settings) -> Iterator[Report]:
         theirs = {"k": K, "rotation": power, "solver": "full", "in_memory": True}
         own = {"k": K, "memory_limit": MEMORY_LIMIT, "transforms": True, "rotation": rotation}
         if power > 1:
-            own["power"] = power
+            own["rotation_power"] = power
         reference: dict[str, Solution] = {}
         contenders = [
             Contender("xeofs in memory", xeofs, store, theirs),

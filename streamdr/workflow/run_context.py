@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial, wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -100,7 +100,9 @@ class RunContext:
         return self._opened(source.unlabelled(), lambda: unlabelled(snapshot))
 
     def _opened(self, source: Source, take_snapshot: Callable[[], Snapshot]) -> OpenedInput:
-        narrow = partial(narrowed, self.run.method, execution=self.execution(), fresh=self.fresh)
+        def narrow(opened: Source, seen: Snapshot) -> Source:  # called after the outputs are checked
+            return narrowed(self.run.method, opened, self.execution(), fresh=self.fresh, seen=seen)
+
         return OpenedInput(self.run, source, take_snapshot, narrow)
 
     def open(self) -> Source:

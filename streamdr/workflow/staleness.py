@@ -46,8 +46,8 @@ class OpenedInput:
     source: Source
     take_snapshot: Callable[[], Snapshot]
     """Takes the snapshot, or returns the one that was taken already."""
-    narrow: Callable[..., Source]
-    """Returns the features of a source, of which a snapshot is `seen`, that the method will see."""
+    narrow: Callable[[Source, Snapshot], Source]
+    """Returns the features of a source that the method will see, given a snapshot of the source."""
 
     @cached_property
     def snapshot(self) -> Snapshot:
@@ -57,7 +57,7 @@ class OpenedInput:
     @cached_property
     def features(self) -> Source:
         """The source as the method will see it: features that are never observed are left out."""
-        return self.source if self.source.axes is None else self.narrow(self.source, seen=self.snapshot)
+        return self.source if self.source.axes is None else self.narrow(self.source, self.snapshot)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -45,7 +45,8 @@ def test_a_run_of_five_stages_and_what_the_server_shows_of_it(reporting, place):
     assert {task["state_type"] for task in tasks.values()} == {"COMPLETED"}
 
     artifacts = reporting.artifacts(run["id"])
-    assert set(artifacts) == {"fit", "transform", "verify", "verified", "explained-variance", "summary"}
+    tables = {"explained-variance", "errors-of-the-variances"}
+    assert set(artifacts) == {"fit", "transform", "verify", "verified", "summary"} | tables
     for key in ("fit", "transform", "verify"):
         assert artifacts[key]["type"] == "progress"
         assert artifacts[key]["data"] == 100.0

@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+import zarr
 from command_line import write_config, write_store
 
 from streamdr import store
@@ -35,7 +36,8 @@ def done(tmp_path):
 def test_the_table_says_what_each_component_explains(done):
     stage, reports, values = done
     variances = np.linalg.eigvalsh(np.cov(values.T))[::-1]
-    (listed,) = summarise(stage, reports).tables
+    listed, errors = summarise(stage, reports).tables
+    assert errors.title == "errors of the variances"
     assert (listed.title, listed.about) == (
         "explained variance",
         "The variance that each component explains.",
@@ -69,11 +71,11 @@ def test_the_page_of_a_grid_has_maps_and_series(tmp_path, kind):
     values = rng.normal(size=(60, 40, 80) if kind == "noise" else (60, 1, 80))
     values = values + rng.normal(size=(60, 40, 80)) * 0.01
     values[:, 3:9, 5:20] = np.nan  # land
-    write_store(tmp_path / "x.zarr", values, chunks=(10, 40, 80), dimension_names=["time", "lat", "lon"])
+    group = zarr.create_group(tmp_path / "x.zarr")
+    group.create_array("sst", data=values, chunks=(10, 40, 80), dimension_names=["time", "lat", "lon"])
     output = {"model": str(tmp_path / "model.zarr"), "embedding": str(tmp_path / "z.zarr")}
-    file = write_config(
-        tmp_path, input={"path": str(tmp_path / "x.zarr")}, method={"n_components": 12}, output=output
-    )
+    given = {"path": str(tmp_path / "x.zarr"), "variable": "sst"}
+    file = write_config(tmp_path, input=given, method={"n_components": 12}, output=output)
     stage = RunContext(load(file), Silent(), threading.Event())
     reports = pipeline.run_all(stage)
     page = summarise(stage, StagesReport(fit=reports.fit, transform=reports.transform)).markdown
@@ -87,7 +89,8 @@ def test_plain_columns_have_no_maps_even_if_some_are_left_out(tmp_path):
     values[:, 2] = np.nan
     write_store(tmp_path / "x.zarr", values)
     output = {"model": str(tmp_path / "model.zarr"), "embedding": str(tmp_path / "z.zarr")}
-    file = write_config(tmp_path, input={"path": str(tmp_path / "x.zarr")}, output=output)
+    given = {"path": str(tmp_path / "x.zarr"), "min_observed": 0.5}
+    file = write_config(tmp_path, input=given, output=output)
     stage = RunContext(load(file), Silent(), threading.Event())
     reports = pipeline.run_all(stage)
     page = summarise(stage, StagesReport(fit=reports.fit, transform=reports.transform)).markdown
@@ -108,7 +111,7 @@ def test_a_table_ends(tmp_path):
     file = write_config(tmp_path, input=given, method={"n_components": 120}, output=output)
     stage = RunContext(load(file), Silent(), threading.Event())
     fitted = pipeline.fit(stage)
-    (table,) = summarise(stage, StagesReport(fit=fitted)).tables
+    table, _ = summarise(stage, StagesReport(fit=fitted)).tables
     assert (len(table.rows), table.left_out) == (MOST_ROWS, 120 - MOST_ROWS)
     assert (len(fitted.tables[0].rows), fitted.tables[0].left_out) == (120, 0)
 
