@@ -1,4 +1,4 @@
-"""Whether files have the same features, in the same order and on the same grid."""
+"""Whether files, or a model and its data, have the same features, in the same order and on the same grid."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import numpy as np
 
 from streamdr.core.axes import Coordinate, FeatureAxes
 from streamdr.core.blocks import Array
+from streamdr.core.cf_time import TimeAxis
 from streamdr.data.source import Source
 from streamdr.errors import DataError
 
+_GRID_ADVICE = "select, sort or regrid it to the grid that the model was fitted to"
 _ADVICE = "make them equal, say by regridding, or leave the file out"
 
 
@@ -39,6 +41,35 @@ def require_same_features(first: Source, other: Source) -> None:
         raise _differ(other, first, "number of features", other.spec.n_cols, first.spec.n_cols)
     if None not in (first.sample_shape, other.sample_shape) and first.sample_shape != other.sample_shape:
         raise _differ(other, first, "shape of a row", other.sample_shape, first.sample_shape)
+
+
+def require_grid_of_model(source: Source, axes: FeatureAxes | None) -> None:
+    """Raise an error that names the first dimension or coordinate that differs from those of a model.
+
+    What has a name on one side only is not compared: features are then matched by position.
+    """
+    if source.axes is None or axes is None:
+        return
+    found = source.axes
+    if found.dims != axes.dims and set(found.dims) == set(axes.dims):
+        raise DataError(
+            f"{source.name}: its feature dimensions are {_text(found.dims)}, and the model takes "
+            f"{_text(axes.dims)}; store them in this order, or give a DataArray in Python, which is matched "
+            "by name"
+        )
+    lengths = dict(zip(found.dims, found.shape, strict=True))
+    for dim, length in zip(axes.dims, axes.shape, strict=True):
+        if lengths.get(dim, length) != length:
+            raise DataError(
+                f"{source.name}: its dimension {dim!r} has {lengths[dim]} features, and {length} in the "
+                "model; select the same part of it, or regrid it"
+            )
+    for wanted in axes.coords:
+        other = found.coordinate(wanted.name)
+        # Only the coordinate of a dimension says what is where.
+        if other is not None and other.dims == wanted.dims and _are_comparable(wanted, other):
+            where = f"{source.name}: its coordinate {wanted.name!r}"
+            _require_same_values(where, other, "the model", wanted, _GRID_ADVICE)
 
 
 def common_dtype(parts: Sequence[Source], name: str) -> np.dtype[Any]:
@@ -85,22 +116,40 @@ def _require_same_coordinate(first: Source, wanted: Coordinate, other: Source, f
     units = tuple(one.attributes.get("units") for one in (found, wanted))
     if units[0] != units[1]:
         raise DataError(f"{where} is in {units[0]}, and in {units[1]} in {first.name}; {_ADVICE}")
+    _require_same_values(where, found, first.name, wanted, _ADVICE)
+
+
+def _require_same_values(where: str, found: Coordinate, other: str, wanted: Coordinate, advice: str) -> None:
+    """Raise an error for the first value that differs, in a coordinate of the same shape."""
     differ = np.argwhere(~_equal(wanted.values, found.values))
     if len(differ):
         at = tuple(int(index) for index in differ[0])
         position = at[0] if len(at) == 1 else at
         raise DataError(
-            f"{where} is {found.values[at]} at position {position}, and {wanted.values[at]} in {first.name} "
-            f"({len(differ)} of {found.values.size} values differ); {_ADVICE}"
+            f"{where} is {found.values[at]} at position {position}, and {wanted.values[at]} in {other} "
+            f"({len(differ)} of {found.values.size} values differ); {advice}"
         )
 
 
+def _are_comparable(one: Coordinate, other: Coordinate) -> bool:
+    """Whether the numbers of two coordinates mean the same: those of times depend on the units."""
+    units = [(each.attributes.get("units"), each.attributes.get("calendar")) for each in (one, other)]
+    return units[0] == units[1] or not any(TimeAxis.of(each.attributes) for each in (one, other))
+
+
 def _equal(wanted: Array, found: Array) -> Array:
-    """Return which values are equal, in the shorter of two floating types: files may differ in precision."""
+    """Return which values are equal up to rounding, in the shorter of two floating types.
+
+    Files may differ in precision, and `linspace` and `arange` in the last bits.
+    """
     if wanted.dtype.kind == found.dtype.kind == "f":
         shorter = min(wanted.dtype, found.dtype, key=lambda dtype: dtype.itemsize)
         wanted, found = wanted.astype(shorter), found.astype(shorter)
-        return np.asarray((wanted == found) | (np.isnan(wanted) & np.isnan(found)))
+        finite = np.abs(wanted[np.isfinite(wanted)])
+        rounding = 2 * np.spacing(finite.max()) if finite.size else 0
+        with np.errstate(invalid="ignore"):
+            near = np.abs(wanted - found) <= rounding
+        return np.asarray(near | (wanted == found) | (np.isnan(wanted) & np.isnan(found)))
     return np.asarray(wanted == found)
 
 

@@ -24,6 +24,7 @@ from streamdr.core.method import Method, Model, Pass, Passes
 from streamdr.core.progress import PassStart, Progress, Silent
 from streamdr.core.row_outputs import EMBEDDING, RowOutput, RowView
 from streamdr.data.feature_subset import FeatureSubset
+from streamdr.data.same_features import require_grid_of_model
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
 from streamdr.engine.coordinates import row_frame, sample_shape
@@ -382,7 +383,8 @@ def _sample(source: Source, rows: int) -> Span:
 
 
 def require_features(model: Model, source: Source, axes: FeatureAxes | None = None) -> None:
-    """Refuse data with another number of features than that of the fit."""
+    """Refuse data with another number of features than that of the fit, or on another grid."""
+    require_grid_of_model(source, axes)
     expected = model.n_features if axes is None else axes.n_features
     if source.spec.n_cols != expected:
         raise DataError(

@@ -65,7 +65,9 @@ def map_of_all(
         return function
 
     def mapped_rows(rows: Array) -> Array:
-        source = for_model(ArraySource(rows, name="X"), axes)
+        whole = ArraySource(rows, name="X")
+        whole.axes = axes  # for errors, which name the cell
+        source = for_model(whole, axes)
         found = function(source.block(Span(0, len(rows)), allow_nan=allow_nan).values)
         found = axes.unweighted(found, power) if power else found
         found = found.astype(working_dtype(rows.dtype), copy=False) if like_rows else found

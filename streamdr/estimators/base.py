@@ -37,13 +37,14 @@ from streamdr.data.expanding import is_path_list
 from streamdr.data.features import for_model
 from streamdr.data.frames import is_frame, require_numbers, single_matrix
 from streamdr.data.labelled.opening import UNLABELLED, Labelled
+from streamdr.data.same_features import require_grid_of_model
 from streamdr.engine import fitting
 from streamdr.errors import InputError, ParameterError
 from streamdr.estimators import all_features
 from streamdr.estimators.capabilities import KEPT_BYTES
 from streamdr.estimators.datasets import dataset_of
 from streamdr.estimators.fitted import fitted_attributes
-from streamdr.estimators.labelled import is_labelled
+from streamdr.estimators.labelled import in_order_of, is_labelled
 from streamdr.estimators.lazy import RowMap, is_streamed, mapped
 from streamdr.estimators.row_maps import finite_map, in_blocks, row_blocks
 
@@ -393,6 +394,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         )
         left_out = self._axes is not None and self._axes.kept is not None
         if is_streamed(X) and not isinstance(X, np.memmap):
+            X = in_order_of(X, self._axes)
             with _arguments_named():
                 source = open_source(X, **self._how(X).arguments)
             fitting.require_features(self.model_, source, self._axes)
@@ -433,6 +435,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 beside = {"weights": sample_weight, "labels": self._labels(y, X)}
                 source = self._in_memory(X, **beside, **(features or {}))
             return _named_by_arguments(source, y, sample_weight)
+        X = X if first else in_order_of(X, self._axes)
         with _arguments_named():
             how = self._how(X).arguments
             opened = open_source(X, weights=sample_weight, labels=y, **how, **(features or {}))
@@ -447,6 +450,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 f"{source.name}: has {source.spec.n_cols} features, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input"
             )
+        else:
+            require_grid_of_model(source, self._axes)
         return source
 
 

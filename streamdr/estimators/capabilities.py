@@ -84,6 +84,8 @@ class PartialFit(_Estimator):
         fitted, method = self.__sklearn_is_fitted__(), self._method
         source = self._source(X, y, sample_weight, first=not fitted)
         _require_plain(self._axes if fitted else source.axes)
+        if not fitted:
+            self.feature_axes_ = source.axes
         data = source.spec
         if "stream_" in vars(self):
             stream, done = self.stream_, self.n_rows_

@@ -93,6 +93,13 @@ def arranged(data: Any, how: Labelled) -> Arranged:
     return Arranged(found.transpose(*windows.sample_dims, *first, *features), windows.sample_dims)
 
 
+def in_order_of(data: Any, axes: FeatureAxes | None) -> Any:
+    """Return data with the feature dimensions in the order of a model, lazily: xarray matches by name."""
+    if axes is None or not is_labelled(data):
+        return data
+    return data.transpose(..., *axes.dims, missing_dims="ignore")
+
+
 def feature_coords(axes: FeatureAxes) -> dict[str, Any]:
     """Return the coordinates of features as variables of xarray, decoded."""
     import xarray

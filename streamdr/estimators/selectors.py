@@ -11,6 +11,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from streamdr.core.blocks import Array
 from streamdr.data import open_source
 from streamdr.engine.fitting import require_features
+from streamdr.estimators.labelled import in_order_of
 from streamdr.estimators.lazy import RowMap, columns_of, is_streamed, mapped
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Selector(_Estimator):
         """Select columns of rows. Of streamed data, only these columns are read."""
         if not is_streamed(X) or isinstance(X, np.memmap):
             return super()._rows(X, function, names)
-        require_features(self.model_, open_source(X, **self._how(X).arguments))
+        X = in_order_of(X, self._axes)
+        require_features(self.model_, open_source(X, **self._how(X).arguments), self._axes)
         columns, labelled = columns_of(X, self.model_.reads, self._how(X))
         return mapped(columns, self.model_.narrowed().transform, names, labelled=labelled)

@@ -19,18 +19,20 @@ from streamdr.core.digests import array_digest, json_digest
 from streamdr.core.method import Method
 from streamdr.core.row_outputs import RowOutput
 from streamdr.data import Source
+from streamdr.data.same_features import require_grid_of_model
 from streamdr.data.snapshot import Snapshot
 from streamdr.errors import DataError, StoreError
 from streamdr.store import Backend, SavedModel
 from streamdr.workflow.changed_files import changed_file, recorded_files
 
+_WEIGHTS = "feature_weights"
 _LABELLED_KEYS = (
     *(
         "variable",
         "sample_dims",
         "select",
         "balance_variables",
-        "feature_weights",
+        _WEIGHTS,
         "min_observed",
         "order_by",
     ),
@@ -90,7 +92,7 @@ class OpenedInput:
         said = {name: given[name] for name in _LABELLED_KEYS if given[name] not in (None, False)}
         axes = self.source.axes
         if axes is not None and axes.weights is not None:
-            said["feature_weights"] = array_digest(axes.weights)
+            said[_WEIGHTS] = array_digest(axes.weights)
         return cast(dict[str, Any], json.loads(json.dumps(said)))
 
     @property
@@ -151,12 +153,23 @@ def model_state(opened: OpenedInput, output: Backend, *, fresh: bool = False) ->
     recipe = facts.get("recipe")
     # Another recipe makes another request. Comparing recipes first saves the snapshot of the input.
     if _as_text(recipe) == _as_text(opened.recipe) and facts["request"] == opened.request:
+        if moved := _grid_change(opened.source, saved.axes):
+            return ModelState(False, moved, ours=True)
         return ModelState(True, "it was fitted to this input with these parameters", ours=True, saved=saved)
     if recipe != opened.recipe:
         return ModelState(False, _changes(recipe, opened.recipe, _added(opened.run.method)))
     _require_comparable(facts, opened, str(output))
     start = saved.model if _unchanged_rows(facts, opened.snapshot, opened.source) else None
     return ModelState(False, _input_change(facts, opened), ours=True, start=start, start_axes=saved.axes)
+
+
+def _grid_change(source: Source, axes: FeatureAxes | None) -> str | None:
+    """Return, in words, how coordinates of the features have changed, though the values have not."""
+    try:
+        require_grid_of_model(source, axes)
+    except DataError as error:
+        return f"coordinates of the input have changed ({error})"
+    return None
 
 
 def rows_state(
@@ -269,6 +282,13 @@ def _label_source(source: Source, column: int | str | None) -> dict[str, Any]:
     return {} if source.labels is None else {"labels": source.labels.name}
 
 
+def _weights_change(before: Any, after: Any) -> str:
+    """Return, in words, how the weights of features have changed, of which a digest is recorded."""
+    if before is None:
+        return f"input.{_WEIGHTS} are given, and were not"
+    return f"input.{_WEIGHTS} were given, and are not" if after is None else f"input.{_WEIGHTS} have changed"
+
+
 def _changes(old: Any, new: Mapping[str, Any], added: Mapping[str, Any]) -> str:
     """Return, in words, the first difference between the recipe of an output and the configured one."""
     if not isinstance(old, Mapping):
@@ -281,6 +301,8 @@ def _changes(old: Any, new: Mapping[str, Any], added: Mapping[str, Any]) -> str:
             break
         for key in [*now, *was]:
             before, after = (given.get(key, added.get(key)) for given in (was, now))
+            if before != after and key == _WEIGHTS:  # digests
+                return _weights_change(before, after)
             if before != after:
                 return f"{what}{key} was {before} and is {after}"
     return "its recipe differs"

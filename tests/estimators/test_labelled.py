@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import streamdr
-from streamdr.errors import StreamdrError
+from streamdr.errors import DataError, StreamdrError
 
 TIMES, MEMBERS, LATS, LONS = 40, 3, 8, 12
 HOLDS = ("memory", "dask", "lazy")
@@ -153,3 +153,125 @@ def test_a_selector_reads_labelled_rows(grids):
     assert found.shape == (TIMES, 4)
     flat = data.values.reshape(TIMES, -1)
     np.testing.assert_array_equal(found.values, flat[:, chosen.get_support()])
+
+
+ORDERS = [
+    ("time", "member", "lon", "lat"),
+    ("lon", "lat", "member", "time"),
+    ("lat", "time", "lon", "member"),
+]
+
+
+@pytest.mark.parametrize("hold", HOLDS)
+@pytest.mark.parametrize("order", ORDERS, ids=",".join)
+def test_dimensions_of_new_data_are_matched_by_name(grids, hold, order, tmp_path):
+    pca = streamdr.PCA(3).fit(grids["sst"], sample_dims=["time", "member"], feature_weights="coslat")
+    given = held(grids.transpose(*order), hold, tmp_path)
+    expected = pca.transform(grids["sst"])
+    for new in (given["sst"], given[["sst"]]):
+        xr.testing.assert_allclose(pca.transform(new).transpose(*expected.dims), expected, rtol=1e-12)
+    assert pca.denoise(given["sst"]).dims == ("time", "member", "lat", "lon")
+
+
+def test_dimensions_are_matched_by_name_without_sample_dims(grids):
+    one = grids.isel(member=0)
+    pca = streamdr.PCA(3).fit(one["sst"])
+    expected = pca.transform(one["sst"])
+    xr.testing.assert_allclose(pca.transform(one["sst"].transpose("lon", "lat", "time")), expected)
+
+
+def test_several_variables_are_matched_by_name(grids):
+    names = ["sst", "ice"]
+    pca = streamdr.PCA(3).fit(grids, variable=names, sample_dims=["time", "member"])
+    swapped = grids.transpose("member", "lon", "time", "lat")
+    xr.testing.assert_allclose(pca.transform(swapped), pca.transform(grids), rtol=1e-12)
+
+
+def test_a_selector_matches_dimensions_by_name(grids):
+    wide = grids["sst"].isel(member=0).fillna(0.0)
+    selector = streamdr.SelectCorrelation(3).fit(wide, np.arange(TIMES) % 7)
+    swapped = selector.transform(wide.transpose("lon", "time", "lat"))
+    np.testing.assert_array_equal(swapped, selector.transform(wide))
+
+
+def test_partial_fit_matches_dimensions_by_name(grids):
+    wide = grids["sst"].isel(member=0, lat=slice(2, None))
+    swapped = wide.transpose("time", "lon", "lat")
+    pca = streamdr.PCA(3).partial_fit(wide[:20]).partial_fit(swapped[20:])
+    plain = streamdr.PCA(3).partial_fit(wide[:20]).partial_fit(wide[20:])
+    np.testing.assert_array_equal(pca.components_, plain.components_)
+    assert pca.to_xarray().components.dims == ("component", "lat", "lon")
+    with pytest.raises(DataError, match=r"its coordinate 'lon' is 5\.0 at position 0"):
+        pca.partial_fit(wide.assign_coords(lon=wide.lon + 5))
+
+
+OTHER_GRIDS = {
+    "shifted": (
+        lambda data: data.assign_coords(lat=data.lat - 1.5),
+        r"its coordinate 'lat' is 68\.5 at position 0, and 70\.0 in the model \(8 of 8 values differ\)",
+    ),
+    "descending": (
+        lambda data: data.isel(lon=slice(None, None, -1)),
+        r"its coordinate 'lon' is 330\.0 at position 0, and 0\.0 in the model \(12 of 12",
+    ),
+    "longer": (
+        lambda data: data.isel(lon=slice(0, 9)),
+        "its dimension 'lon' has 9 features, and 12 in the model",
+    ),
+    "swapped lengths": (
+        lambda data: data.rename(lat="lon", lon="lat"),
+        "its dimension 'lat' has 12 features, and 8 in the model",
+    ),
+}
+
+
+@pytest.mark.parametrize("hold", HOLDS)
+@pytest.mark.parametrize(("change", "message"), OTHER_GRIDS.values(), ids=OTHER_GRIDS)
+def test_another_grid_is_refused(grids, change, message, hold, tmp_path):
+    pca = streamdr.PCA(3).fit(grids["sst"], sample_dims=["time", "member"])
+    other = held(change(grids), hold, tmp_path)["sst"]
+    for use in (pca.transform, pca.denoise, pca.score):
+        with pytest.raises(DataError, match=message):
+            use(other)
+
+
+def test_coordinates_that_are_rounded_otherwise_or_absent_are_accepted(grids):
+    data = grids["sst"]
+    pca = streamdr.PCA(3).fit(data, sample_dims=["time", "member"])
+    expected = pca.transform(data)
+    rounded = data.assign_coords(lat=np.nextafter(data.lat.values, 1e3), lon=data.lon.astype(np.float32))
+    for other in (rounded, data.drop_vars(["lat", "lon"]), data.isel(time=slice(3, 9))):
+        np.testing.assert_array_equal(
+            pca.transform(other), expected[3:9] if other.shape[0] == 6 else expected
+        )
+
+
+def test_times_as_features_are_compared_in_their_units(grids):
+    data = grids["sst"].isel(member=0, lat=slice(2, None)).transpose("lat", ...)
+    pca = streamdr.PCA(2).fit(data, sample_dims="lat")
+    data.time.encoding = {"units": "minutes since 1950-01-01"}
+    np.testing.assert_array_equal(pca.transform(data), pca.transform(data.drop_vars("time")))
+
+
+@pytest.mark.parametrize("hold", HOLDS)
+def test_a_missing_value_of_new_data_names_its_cell(grids, hold, tmp_path):
+    pca = streamdr.PCA(3).fit(grids["sst"], sample_dims=["time", "member"])
+    holed = grids.copy(deep=True)
+    holed["sst"][3, 1, 4, 2] = np.nan
+    with pytest.raises(StreamdrError, match=r"nan at row 10, column 50 \(lat=-10\.0, lon=60\.0\)"):
+        np.asarray(pca.transform(held(holed, hold, tmp_path)["sst"]))
+
+
+def test_values_on_land_are_ignored(grids):
+    pca = streamdr.PCA(3).fit(grids["sst"], sample_dims=["time", "member"])
+    np.testing.assert_array_equal(pca.transform(grids["sst"].fillna(7.0)), pca.transform(grids["sst"]))
+
+
+def test_a_multi_index_is_kept(grids):
+    stacked = grids["sst"].stack(sample=("time", "member")).transpose("sample", ...)
+    pca = streamdr.PCA(3).fit(stacked, sample_dims="sample")
+    embedded = pca.transform(stacked)
+    xr.testing.assert_identical(embedded.coords["sample"], stacked.coords["sample"])
+    cells = stacked.stack(cell=("lat", "lon"))
+    components = streamdr.PCA(3).fit(cells, sample_dims="sample").to_xarray().components
+    np.testing.assert_array_equal(components.lat, cells.lat)

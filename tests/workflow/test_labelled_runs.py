@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import xarray
+import zarr
 from grids import LAND, labelled, sst
 from narrowing import checked, present
 from nightly import Nights
 
 from streamdr import store
+from streamdr.config import load
 from streamdr.core.addresses import parse_location
+from streamdr.core.progress import Silent
 from streamdr.errors import StoreError
 from streamdr.workflow import pipeline
 from streamdr.workflow.findings import RowsInspection
@@ -104,3 +109,48 @@ def test_an_output_with_coordinates_is_inspected_as_rows(nights):
     found = checked(RowsInspection, inspect(parse_location(nights.root / "out/denoised.zarr")))
     assert (found.dims, found.shape) == (("time", "lat", "lon"), (400, 4, 6))
     assert store.open_rows(nights.root / "out/denoised.zarr", "denoised").dims == found.dims
+
+
+@pytest.fixture
+def shifted(tmp_path):
+    """A store with coordinates, which can be moved, and a run over it with maps."""
+    data = sst(40).reshape(40, 4, 6)
+    grid = xarray.Dataset(
+        {"sst": (("time", "lat", "lon"), data)},
+        coords={"time": np.arange(40), "lat": ("lat", np.arange(4.0), {"units": "degrees_north"})},
+    )
+    grid.to_zarr(tmp_path / "x.zarr", consolidated=False)
+    config = tmp_path / "run.yaml"
+
+    def state(**features: Any) -> tuple[str, str]:
+        given = {"path": str(tmp_path / "x.zarr"), "variable": "sst", **features}
+        outputs = {"model": str(tmp_path / "m.zarr"), "denoised": str(tmp_path / "d.zarr"), "overwrite": True}
+        run = {"input": given, "method": {"name": "pca", "n_components": 2}, "output": outputs}
+        config.write_text(json.dumps(run))
+        context = RunContext(load(config), Silent(), threading.Event())
+        before = next(one for one in pipeline.status(context).stages if one.name == "fit")
+        pipeline.run_all(context)
+        return before.state, before.reason
+
+    state()
+    return state
+
+
+def test_other_coordinates_of_the_same_values_are_written(shifted, tmp_path):
+    lat = zarr.open_group(tmp_path / "x.zarr")["lat"]
+    lat[:] = np.arange(4.0) + 0.5
+    state, reason = shifted()
+    assert state == "stale"
+    assert "coordinates of the input have changed" in reason
+    assert "its coordinate 'lat' is 0.5 at position 0, and 0.0 in the model" in reason
+    for name in ("m", "d"):
+        found = xarray.open_zarr(tmp_path / f"{name}.zarr")
+        np.testing.assert_array_equal(found.lat, np.arange(4.0) + 0.5)
+    assert shifted()[0] == "fresh"
+
+
+def test_other_weights_are_told_in_words(shifted):
+    weights = np.array([1.0, 2.0, 1.0, 1.0]).repeat(6)
+    assert shifted(feature_weights="coslat")[1].startswith("input.feature_weights are given, and were not")
+    assert shifted(feature_weights=weights.tolist())[1].startswith("input.feature_weights have changed")
+    assert shifted()[1].startswith("input.feature_weights were given, and are not")

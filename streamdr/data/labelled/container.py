@@ -225,7 +225,8 @@ class XarrayDataset(Container):
         if name not in self._encoded:
             variable = self._data.variables[name]
             if variable.dtype.kind in "mMO" and name in self._data.coords:
-                with suppress(TypeError, ValueError):  # labels that are neither numbers, times nor text
+                # Labels that are neither numbers, times nor text, such as those of a MultiIndex.
+                with suppress(TypeError, ValueError, NotImplementedError):
                     variable = sys.modules["xarray"].conventions.encode_cf_variable(variable)
             self._encoded[name] = variable
         return self._encoded[name]
