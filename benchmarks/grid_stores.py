@@ -127,6 +127,31 @@ def plain(store: Path) -> Path:
     return path
 
 
+def repeated(store: Path, times: int) -> Path:
+    """Make a store of several times the rows out of links to the chunks of another."""
+    path = store.with_name(f"{store.stem}-times{times}.zarr")
+    if path.exists():
+        return path
+    array = array_in(zarr.open_group(store, mode="r"), VARIABLE)
+    rows, chunk = array.shape[0], array.chunks[0]
+    if rows % chunk:
+        raise ValueError(f"{rows} rows do not fill chunks of {chunk}")
+    partial = path.with_name(path.name + ".partial")
+    group = create(partial, times * rows, array.shape[1:], chunk, array.dtype.str)
+    array_in(group, "time")[:] = np.arange(times * rows)
+    for index in range(times * rows // chunk):
+        link(store, index % (rows // chunk), partial, index)
+    os.rename(partial, path)
+    return path
+
+
+def link(store: Path, index: int, other: Path, number: int) -> None:
+    """Make a chunk of another store a link to one of a store."""
+    target = other / VARIABLE / "c" / str(number) / "0" / "0"
+    target.parent.mkdir(parents=True)
+    target.hardlink_to(store / VARIABLE / "c" / str(index) / "0" / "0")
+
+
 def parts(store: Path, number: int) -> Path:
     """Make a folder of stores, one after another the rows of a store, out of links to its chunks."""
     folder = store.with_name(f"{store.stem}-parts{number}")
@@ -145,8 +170,6 @@ def parts(store: Path, number: int) -> Path:
         group = create(path, each, array.shape[1:], chunk, array.dtype.str)
         array_in(group, "time")[:] = np.arange(part * each, (part + 1) * each)
         for index in range(each // chunk):
-            target = path / VARIABLE / "c" / str(index) / "0" / "0"
-            target.parent.mkdir(parents=True)
-            target.hardlink_to(store / VARIABLE / "c" / str(part * (each // chunk) + index) / "0" / "0")
+            link(store, part * (each // chunk) + index, path, index)
     os.rename(partial, folder)
     return folder

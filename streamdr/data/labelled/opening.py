@@ -119,7 +119,8 @@ class _Opening:
         if several:
             source: Source = SideBySideSource(parts, f"{self._container.name}/{','.join(names)}")
         else:
-            source = self._plain(parts[0], names[0])
+            # An array that is read whole, as it is stored, is the same source with labels and without.
+            source = copy.copy(parts[0].array) if parts[0].is_whole else parts[0]
         source.axes = self._axes(several)
         source.feature_names = _text_names(source.axes)
         source.sample_shape = source.axes.shape
@@ -269,13 +270,6 @@ class _Opening:
         )
         features = {dim: self._windows[dim] for dim in self._feature_dims}
         return VariableSource(array, dims, self._samples, features, packing)
-
-    def _plain(self, variable: VariableSource, name: str) -> Source:
-        """Return the source of one variable: its array, where all of that is read as it is stored."""
-        if not variable.is_whole:
-            return variable
-        array = self._container.open(name, self._dims.index(self._sample_dims[0]))
-        return copy.copy(array)
 
     def _axes(self, several: bool) -> FeatureAxes:
         """Return the axes of the features."""

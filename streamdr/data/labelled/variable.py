@@ -133,6 +133,11 @@ class VariableSource(Source):
         return rows, self.layout.granularity((1, *features))[1]
 
     @property
+    def array(self) -> GridSource:
+        """The stored array."""
+        return self._array
+
+    @property
     def is_whole(self) -> bool:
         """Whether all values are read as they are stored, so that the array itself is the same source."""
         plain = all(

@@ -8,8 +8,10 @@ one chunk for any region, and nothing is decoded beyond the size of a chunk. Two
 
 from __future__ import annotations
 
+import json
 import warnings
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata
@@ -53,15 +55,19 @@ def declared_fill_value(metadata: ArrayMetadata, name: str) -> Any:
 
     zarr parses the metadata here, and may still reject it.
     """
-    kind = ArrayV3Metadata if metadata.zarr_format == 3 else ArrayV2Metadata
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # about codecs outside the specification, which are checked in `codecs`
-            return kind.from_dict(dict(metadata.document)).fill_value
+        return _parsed_fill_value(json.dumps(metadata.document), metadata.zarr_format)
     except Exception as error:
         raise DataError(f"{name}: zarr cannot open this array: {redact(str(error))}") from error
+
+
+@lru_cache(maxsize=256)
+def _parsed_fill_value(document: str, zarr_format: int) -> Any:
+    """Return the fill value that zarr finds in metadata. Many stores of one input have the same."""
+    kind = ArrayV3Metadata if zarr_format == 3 else ArrayV2Metadata
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about codecs outside the specification: `codecs` checks them
+        return kind.from_dict(json.loads(document)).fill_value
 
 
 @dataclass(frozen=True)
