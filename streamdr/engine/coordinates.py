@@ -42,7 +42,9 @@ def row_frame(view: RowView, source: Source) -> RowFrame:
     along the dimension of the samples if there is one, and otherwise along `sample`.
     """
     shape, dims = frame_shape(view, source)
-    found = {one.name: one for one in _of_features(source, dims)}
+    # A dimension of the features may have the name of the columns, such as `component`.
+    shared = dims if view.kind.columns == "feature" else dims[:1]
+    found = {one.name: one for one in _of_features(source, shared)}
     found |= {one.name: one for one in _of_samples(source, dims)}
     attributes: dict[str, Any] = {}
     if view.kind.columns == "feature" and view.kind.power == 1 and source.axes is not None:

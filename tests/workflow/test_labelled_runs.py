@@ -154,3 +154,19 @@ def test_other_weights_are_told_in_words(shifted):
     assert shifted(feature_weights="coslat")[1].startswith("input.feature_weights are given, and were not")
     assert shifted(feature_weights=weights.tolist())[1].startswith("input.feature_weights have changed")
     assert shifted()[1].startswith("input.feature_weights were given, and are not")
+
+
+def test_a_feature_dimension_may_have_the_name_of_the_columns(tmp_path):
+    coords = {"time": np.arange(40), "component": [3.0, 4.0, 5.0, 6.0], "lon": np.arange(6.0)}
+    data = xarray.DataArray(sst(40), dims=tuple(coords), coords=coords, name="sst")
+    data.to_dataset().to_zarr(tmp_path / "x.zarr", consolidated=False)
+    run = {
+        "input": {"path": str(tmp_path / "x.zarr"), "variable": "sst"},
+        "method": {"name": "pca", "n_components": 2},
+        "output": {name: str(tmp_path / f"{name}.zarr") for name in ("model", "embedding", "denoised")},
+    }
+    (tmp_path / "run.yaml").write_text(json.dumps(run))
+    pipeline.run_all(RunContext(load(tmp_path / "run.yaml"), Silent(), threading.Event()))
+    assert xarray.open_zarr(tmp_path / "embedding.zarr").embedding.sizes == {"time": 40, "component": 2}
+    denoised = xarray.open_zarr(tmp_path / "denoised.zarr").denoised
+    np.testing.assert_array_equal(denoised.component, data.component)

@@ -30,6 +30,8 @@ class Container(ABC):
 
     name: str
     """The name in errors and reports."""
+    has_groups = True
+    """Whether a slash in a name separates groups."""
 
     @abstractmethod
     def names(self) -> Sequence[str]:
@@ -86,6 +88,66 @@ class Container(ABC):
     def fill_value(self, name: str) -> Any:
         """Return the fill value of an array, if it stands for missing values; None otherwise."""
         return None
+
+
+class Subgroup(Container):
+    """A group within a container. By the CF conventions, names are looked up in it, then in those above."""
+
+    def __init__(self, whole: Container, path: str) -> None:
+        self.name = f"{whole.name}/{path}"
+        self._whole = whole
+        above = path.split("/")
+        self._paths: dict[str, str] = {}
+        """The path in the container of each name."""
+        for depth in range(len(above), -1, -1):
+            prefix = "".join(f"{part}/" for part in above[:depth])
+            for one in whole.names():
+                if one.startswith(prefix) and (depth == len(above) or "/" not in one.removeprefix(prefix)):
+                    self._paths.setdefault(one.removeprefix(prefix), one)
+
+    def names(self) -> Sequence[str]:
+        """Return the names of the arrays in the group and its subgroups, and in the groups above."""
+        return list(self._paths)
+
+    def dims(self, name: str) -> tuple[str | None, ...]:
+        """Return the names of the dimensions of an array."""
+        return self._whole.dims(self._path(name))
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of an array."""
+        return self._whole.shape(self._path(name))
+
+    def attributes(self, name: str) -> Mapping[str, Any]:
+        """Return the attributes of an array."""
+        return self._whole.attributes(self._path(name))
+
+    def open(self, name: str, sample_axis: int = 0) -> GridSource:
+        """Open an array of numbers."""
+        return self._whole.open(self._path(name), sample_axis)
+
+    def open_coordinate(self, name: str) -> GridSource:
+        """Open a coordinate of numbers."""
+        return self._whole.open_coordinate(self._path(name))
+
+    def is_text(self, name: str) -> bool:
+        """Whether the values of an array are text."""
+        return self._whole.is_text(self._path(name))
+
+    def open_text(self, name: str) -> Source:
+        """Open a one-dimensional array of text."""
+        return self._whole.open_text(self._path(name))
+
+    def fill_value(self, name: str) -> Any:
+        """Return the fill value of an array, if it stands for missing values."""
+        return self._whole.fill_value(self._path(name))
+
+    @property
+    def attributes_of_root(self) -> Mapping[str, Any]:
+        """The attributes of the container."""
+        return self._whole.attributes_of_root
+
+    def _path(self, name: str) -> str:
+        return self._paths.get(name, name)
 
 
 class ZarrGroup(Container):
@@ -190,6 +252,8 @@ class ZarrGroup(Container):
 
 class XarrayDataset(Container):
     """A Dataset of xarray, or a DataArray with its coordinates. Times are encoded as numbers with units."""
+
+    has_groups = False
 
     def __init__(self, data: Any, name: str) -> None:
         self.name = name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from streamdr.core.axes import VARIABLE, Coordinate, FeatureAxes
 from streamdr.core.blocks import Array, Span
-from streamdr.data.labelled.container import Container
+from streamdr.data.labelled.container import Container, Subgroup
 from streamdr.data.labelled.conventions import plain_attributes
 from streamdr.data.labelled.packing import Packing
 from streamdr.data.labelled.selection import Selection, Window
@@ -107,8 +107,7 @@ class _Opening:
     """One opening of variables."""
 
     def __init__(self, container: Container, how: Labelled) -> None:
-        self._container = container
-        self._how = how
+        self._container, self._how = _within_group(container, how)
         self._selection = Selection(how.select)
 
     def source(self) -> Source:
@@ -347,6 +346,18 @@ class _Opening:
         windows = {dim: Window(0, length, is_open=True) for dim, length in zip(dims, shape, strict=True)}
         first = SampleGrid((dims[0],), (windows[dims[0]],))
         return VariableSource(array, dims, first, {dim: windows[dim] for dim in dims[1:]}, packing)
+
+
+def _within_group(container: Container, how: Labelled) -> tuple[Container, Labelled]:
+    """Return the group in which the variables are, where their coordinates are too, and their names in it."""
+    several = isinstance(how.variable, list | tuple)
+    paths = list(how.variable or ()) if several else [how.variable]
+    groups = {path.rpartition("/")[0] if isinstance(path, str) else "" for path in paths}
+    group = groups.pop() if len(groups) == 1 else ""
+    if not (group and container.has_groups and any(one.startswith(f"{group}/") for one in container.names())):
+        return container, how
+    names = [str(path).removeprefix(f"{group}/") for path in paths]
+    return Subgroup(container, group), replace(how, variable=names if several else names[0])
 
 
 def _text_names(axes: FeatureAxes) -> tuple[str, ...] | None:
