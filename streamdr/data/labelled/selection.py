@@ -80,6 +80,7 @@ class Selection:
                 raise _refusal(dim, f"{wanted!r} is neither a label, a range of labels nor positions")
             return _by_position(dim, wanted[POSITIONS], length)
         if coordinate is None:
+            _require_no_labels(dim, wanted)
             return _by_position(dim, wanted, length)
         return _by_label(dim, wanted, length, _Labels.of(dim, coordinate, attributes))
 
@@ -130,6 +131,15 @@ class _Labels:
             self.values.read(Span(i, i + 1), Span(0, 1))[0, 0] for i in (0, self.values.spec.n_rows - 1)
         )
         return bool(first > last)
+
+
+def _require_no_labels(dim: str, wanted: Any) -> None:
+    """Refuse what would be labels, such as [-60, 60], of a dimension without a coordinate."""
+    ends = wanted if isinstance(wanted, list | tuple) else [wanted]
+    if any(isinstance(end, str | float) or (isinstance(end, int) and end < 0) for end in ends):
+        raise _refusal(
+            dim, f"has no coordinate, so {wanted!r} cannot be labels; give positions, counted from 0"
+        )
 
 
 def _by_position(dim: str, wanted: Any, length: int) -> Window:
