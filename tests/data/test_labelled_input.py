@@ -180,7 +180,7 @@ def test_positions_and_dimensions_without_coordinates(tmp_path):
     expected = data.sst.isel(lat=slice(1, 3), lon=slice(2, None)).values.reshape(TIMES, -1)
     np.testing.assert_array_equal(everything(by_position), expected)
     for labels in ([-60, 60], 2.5, "east"):
-        with pytest.raises(ParameterError, match="lon: has no coordinate, so .* cannot be labels"):
+        with pytest.raises(ParameterError, match=r"lon: has no coordinate, so .* cannot be labels"):
             open_source(path, variable="sst", select={"lon": labels})
     single = open_source(path, variable="sst", select={"lat": {"positions": -1}})
     np.testing.assert_array_equal(everything(single), data.sst.isel(lat=-1).values)
