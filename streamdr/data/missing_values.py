@@ -57,6 +57,11 @@ class MissingValuesSource(Source):
         return identity + self._companion_names
 
     @property
+    def complete_rows(self) -> int:
+        """How many of the first rows are in complete chunks of the base."""
+        return self._base.complete_rows
+
+    @property
     def _reads_from(self) -> tuple[Source | None, ...]:
         return (*super()._reads_from, self._base, self.mask)
 

@@ -136,6 +136,11 @@ class Source(ABC):
         )
         return lines * self.stored_line_bytes(axis)
 
+    @property
+    def complete_rows(self) -> int:
+        """How many of the first rows are in complete chunks, which do not change when rows are appended."""
+        return self.spec.n_rows - self.spec.n_rows % self.chunks[0]
+
     @abstractmethod
     def read(self, rows: Span, cols: Span) -> Array:
         """Return the region as stored: 2-D, of the spec's dtype. Errors name the chunk and its rows."""

@@ -103,7 +103,7 @@ class OpenedInput:
     def facts(self) -> dict[str, Any]:
         """Return what is recorded with an output, from which the next run determines what has changed."""
         spec = self.source.spec
-        whole = spec.n_rows - spec.n_rows % self.source.chunks[0]
+        whole = self.source.complete_rows
         return {
             "request": self.request,
             "recipe": self.recipe,

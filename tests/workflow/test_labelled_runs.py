@@ -169,3 +169,35 @@ def test_a_feature_dimension_may_have_the_name_of_the_columns(tmp_path):
     assert xarray.open_zarr(tmp_path / "embedding.zarr").embedding.sizes == {"time": 40, "component": 2}
     denoised = xarray.open_zarr(tmp_path / "denoised.zarr").denoised
     np.testing.assert_array_equal(denoised.component, data.component)
+
+
+def test_a_window_that_begins_within_a_chunk_can_grow(tmp_path):
+    values = np.random.default_rng(0).normal(size=(420, 4, 6))
+    data = xarray.Dataset({"sst": (("time", "lat", "lon"), values)}, {"time": np.arange(420)})
+    place = tmp_path / "x.zarr"
+    data.isel(time=slice(0, 370)).chunk(time=50).to_zarr(place, consolidated=False)
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        f"""
+        input: {{path: {place}, variable: sst, select: {{time: [20, null]}}}}
+        method: {{name: pca, n_components: 2, solver: covariance}}
+        output: {{model: {tmp_path}/m.zarr, embedding: {tmp_path}/z.zarr, refresh_tolerance: 10}}
+        """
+    )
+
+    def run(**settings: Any) -> Any:
+        return pipeline.run_all(RunContext(load(config), Silent(), threading.Event(), **settings))
+
+    run()
+    data.isel(time=slice(370, 420)).chunk(time=50).to_zarr(place, append_dim="time", consolidated=False)
+    stages = {
+        one.name: one for one in pipeline.status(RunContext(load(config), Silent(), threading.Event())).stages
+    }
+    assert stages["fit"].reason == stages["transform"].reason == "50 rows were appended to the input"
+    grown = run()
+    assert grown.transform.outputs["embedding"].rows_written == 70, (
+        "from the first row of an incomplete chunk"
+    )
+    bits = np.asarray(zarr.open_array(tmp_path / "m.zarr/components")[:]).tobytes()
+    run(fresh=True)
+    assert np.asarray(zarr.open_array(tmp_path / "m.zarr/components")[:]).tobytes() == bits

@@ -48,6 +48,11 @@ class SideBySideSource(Source):
         return " and ".join(part.identity for part in self._parts) + self._companion_names
 
     @property
+    def complete_rows(self) -> int:
+        """How many of the first rows are in complete chunks of every part."""
+        return min(part.complete_rows for part in self._parts)
+
+    @property
     def client(self) -> Any:
         """The client of the first part that has one."""
         return next((part.client for part in self._parts if part.client is not None), None)

@@ -161,6 +161,13 @@ class VariableSource(Source):
         return f"axes {self._axes} {' '.join(windows)}{packed}"
 
     @property
+    def complete_rows(self) -> int:
+        """How many of the first rows are in complete chunks of the array, in which the window may begin."""
+        before = self.samples.windows[0].start * self.samples.rows_per_step
+        end = before + self.spec.n_rows
+        return max(0, end - end % self.chunks[0] - before)
+
+    @property
     def client(self) -> Any:
         """The client of the array."""
         return self._array.client
