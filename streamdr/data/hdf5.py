@@ -82,6 +82,10 @@ class Hdf5File(Container):
         """Return the attributes of an array: numbers as numpy scalars of their type."""
         return self._array(name).attributes
 
+    def stored_bytes(self, name: str) -> int:
+        """Return the bytes that the values of an array take in the file."""
+        return self._array(name).stored_bytes
+
     def is_text(self, name: str) -> bool:
         """Whether the values of an array are text."""
         return self._array(name).is_text

@@ -78,6 +78,8 @@ class ArrayInfo:
     dtype: np.dtype[Any]
     dims: tuple[str | None, ...]
     attributes: Mapping[str, Any]
+    stored_bytes: int
+    """The bytes that its values take in the file."""
 
     @property
     def is_text(self) -> bool:
@@ -104,7 +106,14 @@ def arrays_in(path: Path, file: h5py.File) -> dict[str, ArrayInfo]:
         folder, _, own = key.rpartition("/")
         own = own.removeprefix(_NOT_COORDINATE)
         name = f"{folder}/{own}" if folder else own
-        found[name] = ArrayInfo(key, item.shape, item.dtype, _dims(item, scales), attributes_of(item))
+        found[name] = ArrayInfo(
+            key,
+            item.shape,
+            item.dtype,
+            _dims(item, scales),
+            attributes_of(item),
+            item.id.get_storage_size(),
+        )
     return found
 
 

@@ -100,7 +100,7 @@ class ArrayInspection:
     dtype: str
     bytes: int
     zarr_format: int | None
-    """None for a .npy file, which has no chunks, no codecs and nothing missing."""
+    """None for other files: their codecs, and what is missing in them, are not shown."""
     dims: tuple[str | None, ...] | None
     chunks: tuple[int, ...] | None
     shards: tuple[int, ...] | None
@@ -150,7 +150,7 @@ class UnusableArray:
 
 @dataclass(frozen=True)
 class StoreInspection:
-    """A zarr store or a .npy file, with all arrays in it."""
+    """A zarr store or another file, with all arrays in it."""
 
     kind: str
     path: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamdr import store
 from streamdr.core.addresses import Address, Location
@@ -13,6 +14,7 @@ from streamdr.core.blocks import Axis
 from streamdr.core.row_outputs import ROW_OUTPUTS, RowKind
 from streamdr.data import Source, open_source
 from streamdr.data.expanding import expand, is_several
+from streamdr.data.file_formats import is_hdf5, is_parquet, open_hdf5
 from streamdr.data.in_memory import open_npy
 from streamdr.data.zarr.locate import Located, arrays_below, is_array, locate, stale_copy
 from streamdr.data.zarr.missing_chunks import Present, find_missing, present_chunks
@@ -31,6 +33,9 @@ from streamdr.workflow.findings import (
     StoreInspection,
     UnusableArray,
 )
+
+if TYPE_CHECKING:
+    from streamdr.data.hdf5 import Hdf5File
 
 _AXES: tuple[Axis, Axis] = ("rows", "columns")
 
@@ -157,25 +162,48 @@ def _inspect_array(name: str, found: Located, stale: tuple[Any, ...] | None) -> 
 
 
 def _file(path: Path) -> StoreInspection:
-    source = open_source(path)
-    size = path.stat().st_size
-    array = ArrayInspection(
-        name=path.name,
-        shape=tuple(open_npy(path).shape),
+    if is_hdf5(path):
+        file = open_hdf5(path, allow_missing=True)
+        arrays = [_array_in(file, name) for name in file.names() if file.shape(name)]
+        return StoreInspection("HDF5 file", str(path), None, tuple(arrays))
+    source, size = open_source(path), path.stat().st_size
+    if is_parquet(path):
+        table = _plain_array(path.name, source, (source.spec.n_rows, source.spec.n_cols), size)
+        return StoreInspection("Parquet file", str(path), None, (replace(table, chunks=source.chunks),))
+    array = _plain_array(path.name, source, tuple(open_npy(path).shape), size)
+    return StoreInspection("npy file", str(path), None, (replace(array, bytes=size),))
+
+
+def _array_in(file: Hdf5File, name: str) -> ArrayInspection | LabelsInspection | UnusableArray:
+    shape = file.shape(name)
+    if file.is_text(name):
+        return LabelsInspection(name, shape[0])
+    try:
+        source = file.open(name)
+    except DataError as error:
+        return UnusableArray(name, str(error))
+    array = _plain_array(name, source, shape, file.stored_bytes(name))
+    dims = file.dims(name)
+    return replace(array, dims=None if None in dims else dims, chunks=source.chunk_shape)
+
+
+def _plain_array(name: str, source: Source, shape: tuple[int, ...], stored: int) -> ArrayInspection:
+    return ArrayInspection(
+        name=name,
+        shape=shape,
         dtype=str(source.spec.dtype),
-        bytes=size,
+        bytes=math.prod(shape) * source.spec.dtype.itemsize,
         zarr_format=None,
         dims=None,
         chunks=None,
         shards=None,
         codecs=(),
-        stored_bytes=size,
+        stored_bytes=stored,
         missing=None,
         n_rows=source.spec.n_rows,
         n_cols=source.spec.n_cols,
         blocks=_blocks(source),
     )
-    return StoreInspection("npy file", str(path), None, (array,))
 
 
 def _blocks(source: Source) -> dict[str, Blocks]:

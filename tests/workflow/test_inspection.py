@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas
 import pytest
+import xarray
 import zarr
 from command_line import write_store
 from narrowing import checked
@@ -11,7 +13,14 @@ from zarr.codecs import BloscCodec, Crc32cCodec
 
 from streamdr.errors import DataError, StoreError
 from streamdr.store import Staging, create_embedding
-from streamdr.workflow.findings import ArrayInspection, Blocks, MissingChunks, StoreInspection, UnusableArray
+from streamdr.workflow.findings import (
+    ArrayInspection,
+    Blocks,
+    LabelsInspection,
+    MissingChunks,
+    StoreInspection,
+    UnusableArray,
+)
 from streamdr.workflow.inspection import inspect
 
 X = np.arange(120.0).reshape(20, 6)
@@ -84,6 +93,23 @@ def test_a_group_of_several_arrays_one_of_which_cannot_be_used(tmp_path):
     images = checked(ArrayInspection, arrays["deep/images"])
     assert (images.n_rows, images.n_cols) == (4, 6)
     assert "empty" in checked(UnusableArray, arrays["empty"]).problem
+
+
+def test_a_netcdf_file_and_a_table(tmp_path):
+    coords = {"lat": np.arange(3.0), "name": ("lat", ["a", "b", "c"])}
+    data = xarray.Dataset({"sst": (("time", "lat"), np.ones((20, 3)))}, coords)
+    data.to_netcdf(tmp_path / "x.nc", engine="h5netcdf", encoding={"sst": {"chunksizes": (5, 3)}})
+    report = checked(StoreInspection, inspect(tmp_path / "x.nc"))
+    found = {array.name: array for array in report.arrays}
+    assert (report.kind, sorted(found)) == ("HDF5 file", ["lat", "name", "sst"])
+    sst = checked(ArrayInspection, found["sst"])
+    assert (sst.shape, sst.dims, sst.chunks, sst.dtype) == ((20, 3), ("time", "lat"), (5, 3), "float64")
+    assert (sst.bytes, sst.stored_bytes) == (480, 480)
+    assert checked(LabelsInspection, found["name"]).labels == 3
+    pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]}).to_parquet(tmp_path / "x.parquet")
+    report = checked(StoreInspection, inspect(tmp_path / "x.parquet"))
+    (table,) = report.arrays
+    assert (report.kind, checked(ArrayInspection, table).shape) == ("Parquet file", (2, 2))
 
 
 def test_a_npy_file(tmp_path):
