@@ -19,7 +19,7 @@ demo: install ## Run the flow of the quickstart: fit, transform, verify and summ
 	$(BIN)/python flows/fit_transform.py configs/quickstart.yaml
 
 test: install ## Run the tests, a file to a process
-	$(BIN)/pytest --numprocesses 2 --dist loadfile
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: install ## Check style, types and the direction of imports
 	$(BIN)/ruff check

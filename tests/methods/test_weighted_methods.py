@@ -1,14 +1,17 @@
 """Methods other than PCA: features left out and weights equal a fit of the columns that are left, weighted.
 
-These methods see values times their weights, in double precision. The fit of the same numbers has the
-same bits, so what remains to check is the way back to the units of the data.
+These methods see values times their weights, in double precision. The fit of the same numbers is the same up
+to rounding, so what remains to check is the way back to the units of the data.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any, cast
+
 import numpy as np
 import pytest
-from fits import bits, fit
+from fits import fit
 from labelled import Grid, labelled
 from sklearn import decomposition, discriminant_analysis
 
@@ -54,11 +57,18 @@ def rows_of(found: fitting.Fitted, grid: Grid, kind: RowOutput) -> np.ndarray:
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_model_has_the_bits_of_a_fit_to_weighted_columns(name, dtype):
+def test_the_model_is_that_of_a_fit_to_weighted_columns(name, dtype):
+    """The values lie elsewhere in memory, which BLAS rounds otherwise: by value, to 1e-9 of the largest."""
     grid, method = Grid.made(dtype=dtype), METHODS[name]
     one, other = sources(grid, labels=name == "lda")
     found, expected = (fit(method, source, workers=1) for source in (one, other))
-    assert bits(found.model) == bits(expected.model)
+    for field in dataclasses.fields(cast(Any, found.model)):
+        value, other = (getattr(model, field.name) for model in (found.model, expected.model))
+        if isinstance(value, np.ndarray | float) and not isinstance(value, str):
+            largest = float(np.nanmax(np.abs(other), initial=1.0))
+            np.testing.assert_allclose(value, other, rtol=0, atol=1e-9 * largest, err_msg=field.name)
+        else:
+            assert value == other, field.name
     assert found.axes is not None
     assert found.axes.weighted
     assert found.axes.n_left_out == 4
@@ -76,11 +86,11 @@ def test_outputs_along_features_are_in_units_of_the_data(name):
         rows = rows_of(found, grid, kind)
         plain = np.asarray(kind.of(expected.model).transform(weighted))
         if kind.columns != "feature":
-            np.testing.assert_array_equal(rows, plain)
+            np.testing.assert_allclose(rows, plain, rtol=1e-9, atol=1e-9)
             continue
         assert rows.shape == grid.values.shape
         assert np.isnan(rows[:, grid.land]).all()
-        np.testing.assert_allclose(rows[:, ~grid.land], plain / grid.sea_weights**kind.power, rtol=1e-12)
+        np.testing.assert_allclose(rows[:, ~grid.land], plain / grid.sea_weights**kind.power, rtol=1e-9)
 
 
 def test_lda_with_weights_is_that_of_scikit_learn():
