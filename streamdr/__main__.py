@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 
 
 def main() -> None:
@@ -14,7 +16,18 @@ def main() -> None:
 
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, handler)
-    app.main()
+    try:
+        app.main()
+    finally:
+        _drop_unread_messages()
+
+
+def _drop_unread_messages() -> None:
+    """Discard messages whose reader is gone. Python would end with code 120, as it could not write them."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 if __name__ == "__main__":
