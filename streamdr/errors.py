@@ -100,6 +100,36 @@ class DataError(StreamdrError, ValueError):
     """
 
 
+class RowError(DataError):
+    """A row that a model cannot map. Whoever knows where the rows come from adds the file and the row.
+
+    Parameters
+    ----------
+    row : int
+        The number of the row among those that were to be mapped.
+    problem : str
+        What is wrong with the row and what to do, without its number.
+
+    Examples
+    --------
+    >>> from streamdr.errors import RowError
+    >>> print(RowError(3, "log1p: the value -2.0 in column 5 is negative").located("x.zarr", 100))
+    x.zarr: row 103: log1p: the value -2.0 in column 5 is negative
+    """
+
+    def __init__(self, row: int, problem: str) -> None:
+        super().__init__(f"row {row}: {problem}")
+        self.row = row
+        self.problem = problem
+
+    def located(self, name: str, first: int) -> DataError:
+        """Return the error for rows of the source `name` that begin with row `first`."""
+        return DataError(f"{name}: row {first + self.row}: {self.problem}")
+
+    def __reduce__(self) -> tuple[type[RowError], tuple[int, str]]:
+        return type(self), (self.row, self.problem)
+
+
 class InputError(ParameterError, DataError):
     """A parameter that names something missing or unsuitable: a path, an array of a group, a column.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
-from streamdr.core.blocks import Array, Block
+from streamdr.core.blocks import Array, Block, SparseBlock
 
 
 class Accumulator(Protocol):
@@ -48,6 +48,14 @@ class Accumulator(Protocol):
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Restore a state that `arrays` returned. The accumulator then owns these arrays."""
+
+
+@runtime_checkable
+class UpdatesSparse(Protocol):
+    """An accumulator that takes sparse rows without making them dense."""
+
+    def update_sparse(self, block: SparseBlock) -> None:
+        """Fold one block of sparse rows in. The result is that of `update` to rounding."""
 
 
 A = TypeVar("A", bound=Accumulator)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 BLOCK_BYTES = 16 << 20
 """Bytes that are read at a time, in whole chunks."""
@@ -17,9 +18,13 @@ SEGMENT_BYTES = 32 << 20
 """Bytes that one task reads."""
 GOOD_READ_BYTES = 1 << 20
 """Bytes of a read above which longer reads are hardly faster."""
+SPARSE_PIECE = 1 << 20
+"""The most stored values that a block of sparse rows has, unless it is a single row."""
 _BANDS = 8
 
 Array = NDArray[Any]
+SparseRows: TypeAlias = csr_array
+"""Rows whose columns ascend, each at most once. A value that is not stored is zero."""
 Axis = Literal["rows", "columns"]
 
 
@@ -69,6 +74,9 @@ class MatrixSpec:
 
     columns: Array | None = field(default=None, compare=False, repr=False)
     """The number of each column in the data as it is stored; None if none is left out."""
+    density: float | None = field(default=None, compare=False, repr=False)
+    """The share of the values that are stored, where rows are sparse; None for dense rows. It serves to
+    estimate work: no result depends on it."""
 
     def stored_number(self, column: int) -> int:
         """The number of a column in the data as it is stored, for a message."""
@@ -143,12 +151,15 @@ class Part:
         return chunk * max(1, min(affordable, GOOD_READ_BYTES // (chunk * row_bytes)))
 
 
+V = TypeVar("V")
+
+
 @dataclass(frozen=True)
-class Block:
+class BlockOf(Generic[V]):
     """The values of one read: whole rows of the matrix (whole columns, in a pass over columns)."""
 
     span: Span
-    values: Array
+    values: V
     labels: Array | None = None
     """One label per row, if rows have labels: float64 or text, never NaN."""
     weights: Array | None = None
@@ -164,3 +175,9 @@ class Block:
     def numbers(self) -> Array:
         """The row numbers in the whole matrix."""
         return np.arange(self.span.start, self.span.stop) if self.rows is None else self.rows
+
+
+Block: TypeAlias = BlockOf[Array]
+"""A block of dense values."""
+SparseBlock: TypeAlias = BlockOf[SparseRows]
+"""A block of sparse rows."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 import numpy as np
 
 from streamdr.core.accumulator import Accumulator
-from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, Part, Span
+from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, Part, Span, SparseRows
 from streamdr.core.facts import Fact, Table
 from streamdr.core.linalg import ignore_overflow
 from streamdr.errors import DataError, MissingValuesError, ParameterError
@@ -28,6 +28,8 @@ class Pass:
     """How much more work a value takes than a multiplication. Expensive passes have smaller tasks."""
     in_memory: Block | None = None
     """Rows that the method has in memory, to be used instead of the data."""
+    through: Model | None = None
+    """The model that rows are mapped through first, in a chain; None for the rows as they are."""
 
 
 def cost_factor(n_products: int, n_cols: int) -> int:
@@ -85,6 +87,18 @@ class UsesScratch(Protocol):
 
     def scratch_bytes(self, n_rows: int) -> int:
         """An upper bound of the bytes that mapping `n_rows` rows allocates besides the result."""
+
+
+@runtime_checkable
+class MapsSparse(Protocol):
+    """A model that maps sparse rows without making them dense."""
+
+    @property
+    def keeps_zeros(self) -> bool:
+        """Whether a value that is zero stays zero, so that `transform_sparse` returns sparse rows."""
+
+    def transform_sparse(self, rows: SparseRows) -> SparseRows | Array:
+        """`transform` of sparse rows: sparse if `keeps_zeros`, else dense. `rows` is left alone."""
 
 
 @runtime_checkable
@@ -202,6 +216,10 @@ class Phase:
     """Peak bytes of the solve, including the model, without the full accumulator."""
     cost_factor: int = 1
     """The cost factor of its passes."""
+    through: Model | None = None
+    """An outline of the model that rows are mapped through first, in a chain."""
+    takes_sparse: bool = False
+    """Whether its accumulator is `UpdatesSparse`."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +266,8 @@ class Tags:
     weighs_features : bool
         Whether it applies `MatrixSpec.feature_weights` itself. Otherwise, columns are multiplied by them
         before it sees them.
+    step : bool
+        Whether it only prepares rows for the method after it in a chain: a chain cannot end in one.
     """
 
     incremental: bool = True
@@ -255,6 +275,7 @@ class Tags:
     inexact_on: tuple[str, ...] = ()
     feature_subset: bool = False
     weighs_features: bool = False
+    step: bool = False
 
 
 class Method(Protocol):

@@ -13,7 +13,18 @@ from typing import Any, Self
 import numpy as np
 
 from streamdr.core.axes import FeatureAxes
-from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, Span, widen
+from streamdr.core.blocks import (
+    SPARSE_PIECE,
+    Array,
+    Axis,
+    Block,
+    MatrixSpec,
+    Span,
+    SparseBlock,
+    SparseRows,
+    widen,
+    working_dtype,
+)
 from streamdr.data.snapshot import JoinedSnapshot, Snapshot
 from streamdr.errors import DataError, MissingValuesError
 
@@ -261,6 +272,50 @@ class Source(ABC):
         locate_nonfinite = partial(self.check, span, axis, allow_nan=allow_nan)
         return Block(span, values, self._labels(rows), self._weights(rows), disposable, locate_nonfinite)
 
+    def read_sparse(self, rows: Span) -> SparseRows:
+        """Return whole rows as stored. Only sources whose spec has a density have sparse rows."""
+        raise NotImplementedError(f"{type(self).__name__} has no sparse rows")
+
+    def sparse_pieces(self, rows: Span) -> Iterator[Span]:
+        """Yield rows in pieces of at most `SPARSE_PIECE` stored values, or of one row.
+
+        They depend only on the data and on where `rows` begins, and so do the bits of sums over them.
+        """
+        return rows.split(max(1, SPARSE_PIECE // self.spec.n_cols))
+
+    def sparse_bytes(self, n_rows: int) -> int:
+        """Return the most bytes that a block of sparse rows takes, out of `n_rows`, with those to read it."""
+        values = max(self.spec.n_cols, min(n_rows * self.spec.n_cols, SPARSE_PIECE))
+        stored, working = self.spec.dtype.itemsize, self.spec.working.itemsize
+        companions = (other for other in (self.weights, self.labels) if other is not None)
+        return values * (stored + working + 8) + sum(_companion_bytes(other, n_rows) for other in companions)
+
+    def sparse_blocks(self, span: Span, *, allow_nan: bool = False) -> Iterator[SparseBlock]:
+        """Yield sparse rows as native floats, piece by piece. They are checked as in `scratch_block`."""
+        for rows in self.sparse_pieces(span):
+            stored = self.read_sparse(rows)
+            values = stored.astype(working_dtype(stored.dtype), copy=False)
+            locate_nonfinite = partial(self.check_sparse, rows, allow_nan=allow_nan)
+            labels, weights = self._labels(rows), self._weights(rows)
+            yield SparseBlock(rows, values, labels, weights, locate_nonfinite=locate_nonfinite)
+
+    def check_sparse(self, rows: Span, *, allow_nan: bool = False) -> None:
+        """Raise an error that locates the first non-finite value of sparse rows, as `check` does."""
+        for piece in self.sparse_pieces(rows):
+            found = self.read_sparse(piece)
+            bad = np.isinf(found.data) if allow_nan else ~np.isfinite(found.data)
+            if bad.any():
+                at = int(np.argmax(bad))
+                row = piece.start + int(np.searchsorted(found.indptr, at, side="right")) - 1
+                self._refuse(
+                    row,
+                    int(found.indices[at]),
+                    found.data[at],
+                    int(np.count_nonzero(bad)),
+                    self._region(piece, Span(0, self.spec.n_cols)),
+                    allow_nan=allow_nan,
+                )
+
     def _area(self, span: Span, axis: Axis) -> tuple[Span, Span]:
         """Return the rows and columns of a span along an axis."""
         everything = Span(0, self.spec.length("columns" if axis == "rows" else "rows"))
@@ -307,10 +362,12 @@ class Source(ABC):
         if first is None:
             return
         row, col, value = first
-        message = (
-            f"{self.name}: {value} at row {row}, {self._column(col)} "
-            f"({count} such values in {self._region(rows, cols)}); "
-        )
+        self._refuse(row, col, value, count, self._region(rows, cols), allow_nan=allow_nan)
+
+    def _refuse(self, row: int, col: int, value: Any, count: int, region: str, *, allow_nan: bool) -> None:
+        """Raise the error for a non-finite value, the first of `count` in a region."""
+        where = f"row {row}, {self._column(col)} ({count} such values in {region})"
+        message = f"{self.name}: {value} at {where}; "
         if np.isnan(value):
             raise MissingValuesError(f"{message}{_ADVICE}, {_PPCA_ADVICE}")
         raise DataError(
