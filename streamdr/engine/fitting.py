@@ -132,7 +132,7 @@ def fit(
             runner = Runner(engine, source, chosen.window, progress, stop, ledger, pause, seen)
         else:
             runner = counted.continued(engine, source, chosen.window)
-        passes = chosen.route.method.passes(source.spec, usable_start(start, start_axes, source))
+        passes = chosen.route.method.passes(source.named_spec, usable_start(start, start_axes, source))
         request, kept = next(passes), _KeptStatistics(keep_bytes)
         while True:
             try:
@@ -237,11 +237,11 @@ def estimate_fit_reads(
     stop = threading.Event()
     with one_blas_thread(), closing(Threads(1, stop)) as engine:
         runner = Runner(engine, source, 1, Silent(), stop, ledger, seen=seen)
-        requests = route.method.passes(source.spec, start)
+        requests = route.method.passes(source.named_spec, start)
         request = next(requests)
         if further and request.empty.allow_nan:  # values are known to be missing: only the fallback is left
             passes, exact, further = further, False, 0
-        elif start is not None and request.label != next(route.method.passes(source.spec)).label:
+        elif start is not None and request.label != next(route.method.passes(source.named_spec)).label:
             passes, samples = passes - samples, 0  # it continues from the last fit, and takes no sample
             if route.continuing_passes:
                 passes, exact = route.continuing_passes, False

@@ -85,7 +85,7 @@ def plan(method: Method, source: Source, execution: Execution) -> Plan:
     """Return the plan of the fastest route that fits in the limit, with as many workers as it allows."""
     limit = execution.memory_limit or _default_limit()
     require_labels(method, source.spec)
-    drafts = [_widest(route, source, execution, limit) for route in method.routes(source.spec)]
+    drafts = [_widest(route, source, execution, limit) for route in method.routes(source.named_spec)]
     fitting = [draft for draft in drafts if draft.peak <= limit]
     if not fitting:
         raise _refusal(drafts, source, limit)
@@ -179,7 +179,7 @@ def foresee_transform(
         return None
     held = max(BASELINE, resident()) + _SMALL_ARRAYS
     plans = []
-    for model in method.outlines(source.spec):
+    for model in method.outlines(source.named_spec):
         view, seen = view_and_source(model, source, kind)
         output = stored_type(view, seen, dtype)
         try:

@@ -125,7 +125,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.n_rows_ = source.spec.n_rows
         route = fitted.plan.route
         if fitted.statistics is not None and route.passes == 1:
-            self._summed = fitted.statistics, source.spec, route.method
+            self._summed = fitted.statistics, source.named_spec, route.method
         return self
 
     def __getstate__(self) -> Any:
