@@ -318,9 +318,10 @@ def _widest(route: Route, source: Source, execution: Execution, limit: int) -> P
 
 
 def _draft(route: Route, source: Source, execution: Execution, limit: int, workers: int) -> Plan:
-    largest = max(phase.accumulator_bytes for phase in route.phases)
+    largest = max((phase.accumulator_bytes for phase in route.phases), default=0)
     window = 2 * workers if largest <= _SMALL_ACCUMULATOR else workers
-    phases = [_phase(phase, source, execution, workers, window) for phase in route.phases]
+    planned = route.phases or (Phase(0),)  # without passes, the rows are only mapped
+    phases = [_phase(phase, source, execution, workers, window) for phase in planned]
     first = 0.0
     if isinstance(source, FeatureSubset) and source.counting is not None:
         phases.append(_phase(source.counting, source.whole, execution, workers, window))
