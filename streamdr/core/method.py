@@ -268,6 +268,8 @@ class Tags:
         before it sees them.
     step : bool
         Whether it only prepares rows for the method after it in a chain: a chain cannot end in one.
+    nonnegative : bool
+        Whether negative values are errors.
     """
 
     incremental: bool = True
@@ -276,6 +278,7 @@ class Tags:
     feature_subset: bool = False
     weighs_features: bool = False
     step: bool = False
+    nonnegative: bool = False
 
 
 class Method(Protocol):
@@ -314,7 +317,8 @@ class Method(Protocol):
 
         Deterministic: resuming replays finished passes by `send`. Called on a route's method only. If an
         accumulator that does not allow NaN meets a missing value, a MissingValuesError is thrown at the
-        yield. An iterative method may begin at `start`, a model of the first of these rows.
+        yield. An iterative method may begin at `start`, a model of the first of these rows. A method whose
+        parameters determine its model yields nothing.
         """
 
     def using(self, route: str) -> Self:
@@ -329,7 +333,11 @@ def in_memory(
     passes = method.passes(MatrixSpec(rows.shape[0], rows.shape[1], rows.dtype, kind))
     if labels is not None and labels.dtype.kind != "U":
         labels = labels.astype(np.float64)
-    request = next(passes)
+    try:
+        request = next(passes)
+    except StopIteration as known:  # the parameters determine the model
+        found: Model = known.value
+        return found
     while True:
         full = request.empty.empty_like()
         try:

@@ -91,6 +91,11 @@ class Source(ABC):
     private_buffers: bool = False
     """Whether the caller of `read_scratch` may overwrite the result: nothing else refers to it."""
 
+    @property
+    def named_spec(self) -> MatrixSpec:
+        """The spec with the names of the features, as methods see it."""
+        return replace(self.spec, feature_names=self.feature_names)
+
     def take_samples(self, other: Source) -> None:
         """Take over the dimensions and coordinates of the rows of a source with the same rows."""
         self.sample_dims, self.sample_coords = other.sample_dims, other.sample_coords

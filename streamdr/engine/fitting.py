@@ -132,19 +132,20 @@ def fit(
             runner = Runner(engine, source, chosen.window, progress, stop, ledger, pause, seen)
         else:
             runner = counted.continued(engine, source, chosen.window)
-        passes = chosen.route.method.passes(source.spec, usable_start(start, start_axes, source))
-        request, kept = next(passes), _KeptStatistics(keep_bytes)
-        while True:
-            try:
+        passes = chosen.route.method.passes(source.named_spec, usable_start(start, start_axes, source))
+        kept = _KeptStatistics(keep_bytes)
+        try:
+            request = next(passes)
+            while True:
                 request = _run_and_send(passes, request, runner, kept)
-            except StopIteration as finished:
-                runner.require_unchanged()
-                if ledger is not None:
-                    ledger.prune()
-                seconds = time.monotonic() - began
-                require_finite(finished.value)
-                statistics = None if isinstance(source, FeatureSubset) else kept.statistics
-                return Fitted(finished.value, chosen, runner.bytes_read, seconds, statistics, source.axes)
+        except StopIteration as finished:
+            runner.require_unchanged()
+            if ledger is not None:
+                ledger.prune()
+            seconds = time.monotonic() - began
+            require_finite(finished.value)
+            statistics = None if isinstance(source, FeatureSubset) else kept.statistics
+            return Fitted(finished.value, chosen, runner.bytes_read, seconds, statistics, source.axes)
 
 
 class _KeptStatistics:
@@ -233,15 +234,17 @@ def estimate_fit_reads(
         unread = bytes_to_count(method, source.whole, ledger, seen)
         # What else must be read depends on the features that are found.
         return ReadEstimate(unread, unread + route.passes * every)
+    if route.passes == 0:
+        return ReadEstimate(0, 0)
     start = usable_start(start, start_axes, source)
     stop = threading.Event()
     with one_blas_thread(), closing(Threads(1, stop)) as engine:
         runner = Runner(engine, source, 1, Silent(), stop, ledger, seen=seen)
-        requests = route.method.passes(source.spec, start)
+        requests = route.method.passes(source.named_spec, start)
         request = next(requests)
         if further and request.empty.allow_nan:  # values are known to be missing: only the fallback is left
             passes, exact, further = further, False, 0
-        elif start is not None and request.label != next(route.method.passes(source.spec)).label:
+        elif start is not None and request.label != next(route.method.passes(source.named_spec)).label:
             passes, samples = passes - samples, 0  # it continues from the last fit, and takes no sample
             if route.continuing_passes:
                 passes, exact = route.continuing_passes, False

@@ -43,7 +43,8 @@ def select_features(
     if observed is not None:
         return features_for(method, source, cast(Observed, observed)), None
     phase = observation_phase(source, request)
-    method.routes(foreseen_features(method, source, phase).spec)  # refuses parameters before all is read
+    foreseen = foreseen_features(method, source, phase)
+    method.routes(foreseen.named_spec)  # refuses parameters before all is read
     chosen = plan_counting(method, source, phase, execution)
     with open_executor(execution, chosen.workers, stop) as engine:
         pause = execution.checkpoint_seconds

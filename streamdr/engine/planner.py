@@ -85,7 +85,7 @@ def plan(method: Method, source: Source, execution: Execution) -> Plan:
     """Return the plan of the fastest route that fits in the limit, with as many workers as it allows."""
     limit = execution.memory_limit or _default_limit()
     require_labels(method, source.spec)
-    drafts = [_widest(route, source, execution, limit) for route in method.routes(source.spec)]
+    drafts = [_widest(route, source, execution, limit) for route in method.routes(source.named_spec)]
     fitting = [draft for draft in drafts if draft.peak <= limit]
     if not fitting:
         raise _refusal(drafts, source, limit)
@@ -180,7 +180,7 @@ def foresee_transform(
         return None
     held = max(BASELINE, resident()) + _SMALL_ARRAYS
     plans = []
-    for model in method.outlines(source.spec):
+    for model in method.outlines(source.named_spec):
         view, seen = view_and_source(model, source, kind)
         output = stored_type(view, seen, dtype)
         try:
@@ -319,9 +319,10 @@ def _widest(route: Route, source: Source, execution: Execution, limit: int) -> P
 
 
 def _draft(route: Route, source: Source, execution: Execution, limit: int, workers: int) -> Plan:
-    largest = max(phase.accumulator_bytes for phase in route.phases)
+    largest = max((phase.accumulator_bytes for phase in route.phases), default=0)
     window = 2 * workers if largest <= _SMALL_ACCUMULATOR else workers
-    phases = [_phase(phase, source, execution, workers, window) for phase in route.phases]
+    planned = route.phases or (Phase(0),)  # without passes, the rows are only mapped
+    phases = [_phase(phase, source, execution, workers, window) for phase in planned]
     first = 0.0
     if isinstance(source, FeatureSubset) and source.counting is not None:
         phases.append(_phase(source.counting, source.whole, execution, workers, window))

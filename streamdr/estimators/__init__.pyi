@@ -817,3 +817,74 @@ class SOM(
     n_epochs_: int
     n_units_: int
     def __getattr__(self, name: str) -> Any: ...
+
+class NormalizeTotal(
+    Estimator,
+):
+    target_sum: float | None
+    empty_rows: Literal["refuse", "keep"]
+    def __init__(
+        self,
+        target_sum: float | None = ...,
+        *,
+        empty_rows: Literal["refuse", "keep"] = ...,
+    ) -> None: ...
+    target_sum_: float
+    empty_rows_: str
+    def __getattr__(self, name: str) -> Any: ...
+
+class Log1p(
+    Estimator,
+):
+    def __init__(
+        self,
+    ) -> None: ...
+    def __getattr__(self, name: str) -> Any: ...
+
+class Clip(
+    Estimator,
+):
+    min: float | None
+    max: float | None
+    def __init__(
+        self,
+        min: float | None = ...,
+        max: float | None = ...,
+    ) -> None: ...
+    min_: float | None
+    max_: float | None
+    keeps_zeros_: bool
+    def __getattr__(self, name: str) -> Any: ...
+
+class UnitNorm(
+    Estimator,
+):
+    norm: Any
+    def __init__(
+        self,
+        norm: Any = ...,
+    ) -> None: ...
+    norm_: str
+    def __getattr__(self, name: str) -> Any: ...
+
+class Standardise(
+    PartialFit,
+    Estimator,
+):
+    with_mean: bool
+    with_std: bool
+    max_value: float | None
+    ddof: int
+    def __init__(
+        self,
+        with_mean: bool = ...,
+        with_std: bool = ...,
+        *,
+        max_value: float | None = ...,
+        ddof: int = ...,
+    ) -> None: ...
+    mean_: Array | None
+    scale_: Array | None
+    max_value_: float | None
+    keeps_zeros_: bool
+    def __getattr__(self, name: str) -> Any: ...

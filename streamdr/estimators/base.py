@@ -39,7 +39,7 @@ from streamdr.data.frames import is_frame, require_numbers, single_matrix
 from streamdr.data.labelled.opening import UNLABELLED, Labelled
 from streamdr.data.same_features import require_grid_of_model
 from streamdr.engine import fitting
-from streamdr.errors import InputError, ParameterError
+from streamdr.errors import DataError, InputError, ParameterError
 from streamdr.estimators import all_features
 from streamdr.estimators.capabilities import KEPT_BYTES
 from streamdr.estimators.datasets import dataset_of
@@ -125,7 +125,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.n_rows_ = source.spec.n_rows
         route = fitted.plan.route
         if fitted.statistics is not None and route.passes == 1:
-            self._summed = fitted.statistics, source.spec, route.method
+            self._summed = fitted.statistics, source.named_spec, route.method
         return self
 
     def __getstate__(self) -> Any:
@@ -295,6 +295,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self._allows_nan
+        tags.input_tags.positive_only = self._method_class.tags.nonnegative
         tags.input_tags.pairwise = "precomputed" in (vars(self).get("kernel"), vars(self).get("metric"))
         tags.target_tags.required = isinstance(self._method, Supervised)
         return tags
@@ -352,6 +353,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             source = source if first else for_model(source, self._axes)
             for span in row_blocks(len(rows), max(1, rows[:1].nbytes)):
                 source.block(span, allow_nan=allow_nan or self._allows_nan)
+        if first and self._method_class.tags.nonnegative and (negative := rows < 0).any():
+            row, column = np.unravel_index(int(np.argmax(negative)), rows.shape)
+            raise DataError(
+                f"Negative values in data passed to {type(self).__name__}: row {row}, column {column} is "
+                f"{rows[row, column]:g}, and it takes counts"
+            )
         return rows
 
     def _in_memory(self, rows: Array, **beside: Any) -> Source:

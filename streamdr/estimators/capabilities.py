@@ -86,7 +86,7 @@ class PartialFit(_Estimator):
         _require_plain(self._axes if fitted else source.axes)
         if not fitted:
             self.feature_axes_ = source.axes
-        data = source.spec
+        data = source.named_spec
         if "stream_" in vars(self):
             stream, done = self.stream_, self.n_rows_
         elif fitted:

@@ -18,6 +18,7 @@ FAMILIES = (
     "selection",
     "mds",
     "som",
+    "steps",
 )
 
 METHODS: dict[str, type[Method]] = {

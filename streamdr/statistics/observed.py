@@ -7,16 +7,20 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import Array, Block
+from streamdr.core.blocks import Array, Block, SparseBlock
 from streamdr.core.linalg import slabs
 from streamdr.statistics.centring import joined
+
+_NEARLY_FULL = 0.75
+"""The share of stored values in a block from which a column is summed as a dense one."""
 
 
 class Observed:
     """The weight of the rows that observe each column; with `moments`, also its mean and squares about it.
 
     A row of weight 2 counts like two equal rows. Sums are taken about the first observed value of the column,
-    in double precision, and merge by Chan's formula.
+    in double precision, and merge by Chan's formula. Those of a block of sparse rows are taken about zero,
+    where nothing cancels while many values are zero; columns that are nearly full are summed as dense ones.
     """
 
     kind: ClassVar[str] = "observed"
@@ -51,9 +55,52 @@ class Observed:
         for slab in slabs(block.values):
             self._join(self._summed(block, block.values[slab], rows[slab]))
 
-    def _summed(self, block: Block, values: Array, rows: Array) -> Self:
+    def update_sparse(self, block: SparseBlock) -> None:
+        """Fold one block of sparse rows in."""
+        rows = np.ones(block.values.shape[0]) if block.weights is None else block.weights
+        few = self._summed_sparse(block, rows)
+        if self.moments:
+            stored = np.bincount(block.values.indices, minlength=self.n_cols)
+            full = np.flatnonzero(stored > _NEARLY_FULL * len(rows))
+            if len(full):
+                columns = block.values[:, full].toarray()
+                dense = type(self)(len(full), moments=True)
+                for slab in slabs(columns):
+                    dense._join(dense._summed(block, columns[slab], rows[slab]))
+                few.weights[full], few.squares[full] = dense.weights, dense.squares
+                few.origin[full], few.offset[full] = dense.origin, dense.offset
+        self._join(few)
+
+    def _summed_sparse(self, block: SparseBlock, rows: Array) -> Self:
+        """Return the statistics of sparse rows, with sums about zero."""
+        stored, few = block.values, self.empty_like()
+        values = self._taken(stored.data)
+        if np.isinf(values).any():
+            block.locate_nonfinite()
+        few.total = float(rows.sum())
+        weights = np.repeat(rows, np.diff(stored.indptr))
+        missing = np.isnan(values)
+        gone, places = weights * missing, stored.indices
+        left: Array = few.total - np.bincount(places, gone, self.n_cols)
+        few.weights = left
+        observed = np.count_nonzero(rows > 0) - np.bincount(places, gone > 0, self.n_cols)
+        few.weights[observed == 0] = 0.0  # without the rounding of the difference
+        if not self.moments:
+            return few
+        values = np.where(missing, 0.0, values).astype(np.float64)
+        divisors = np.where(few.weights > 0, few.weights, 1.0)
+        few.offset = np.bincount(places, weights * values, self.n_cols) / divisors
+        squares = np.bincount(places, weights * np.square(values), self.n_cols)
+        few.squares = np.maximum(squares - divisors * few.offset**2, 0.0)
+        return few
+
+    def _taken(self, values: Array) -> Array:
+        """Return the values whose statistics are taken."""
+        return values
+
+    def _summed(self, block: Block | SparseBlock, values: Array, rows: Array) -> Self:
         """Return the statistics of a few rows."""
-        few = self.empty_like()
+        few, values = self.empty_like(), self._taken(values)
         few.total = float(rows.sum())
         if np.isinf(values).any():
             block.locate_nonfinite()

@@ -89,7 +89,8 @@ class Case:
         """The values of the first rows."""
         if self.precomputed is not None:
             return pairs(self.precomputed, values(n_rows))
-        return missing(values(n_rows)) if self.missing else values(n_rows)
+        rows = np.abs(values(n_rows)) if self.method.tags.nonnegative else values(n_rows)
+        return missing(rows) if self.missing else rows
 
     def write(
         self,
@@ -113,7 +114,7 @@ class Case:
     @property
     def goes_on(self) -> bool:
         """Whether it has one pass over the rows, which can be continued when rows are appended."""
-        if self.of_pairs or self.route.passes > 1 or {each.axis for each in self.route.phases} != {"rows"}:
+        if self.of_pairs or self.route.passes != 1 or {each.axis for each in self.route.phases} != {"rows"}:
             return False
         kind = None if self.labels is None else labels(self.labels).dtype
         specs = (MatrixSpec(n_rows, COLUMNS, self.rows(1).dtype, kind) for n_rows in (ROWS, MORE))

@@ -32,9 +32,11 @@ PARAMETERS = {
     "select_forward": {"n_folds": 2},
     "nonmetric_mds": {"n_init": 2},
     "som": {"height": 2, "width": 3},
+    "normalize_total": {"empty_rows": "keep"},
 }
 """The checks fit to a dozen rows, which leave next to nothing for each of five folds; and they fit often. A
-map of more units than rows has several units at one row, and rounding decides which of them is nearest."""
+map of more units than rows has several units at one row, and rounding decides which of them is nearest. Some
+rows are empty."""
 OTHER_FOLDS = {
     "check_sample_weight_equivalence_on_dense_data": "folds go by numbers of rows, which repeated rows change"
 }

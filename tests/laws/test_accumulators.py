@@ -47,6 +47,7 @@ from streamdr.statistics.moments import Moments
 from streamdr.statistics.observed import Observed
 from streamdr.statistics.products import Products
 from streamdr.statistics.row_blocks import BlockProducts
+from streamdr.statistics.row_totals import RowTotals
 from streamdr.statistics.sample import Sample
 from streamdr.statistics.splits import ByFold
 from streamdr.testing import HOSTILE, MISSING, check_accumulator, check_bounded, check_passes, hostile_data
@@ -79,6 +80,7 @@ AXES: dict[str, Axis] = {
     "picked_distances": "rows",
     "survey": "rows",
     "observed": "rows",
+    "row totals": "rows",
 }
 DISTANCES_ONLY = ("survey",)
 """Accumulators of distance matrices only: they have separate tests."""
@@ -152,6 +154,7 @@ def examples(kind: str, data: np.ndarray) -> Sequence[Accumulator]:
             Latent([one], holdout=HOLDOUT),
         ],
         "observed": lambda: [Observed(D), Observed(D, moments=True)],
+        "row totals": lambda: [RowTotals(), RowTotals(most=8), RowTotals(1.0, 1e8, most=3)],
         "sample": lambda: [Sample(D, 5), Sample(D, 5, seed=1), Sample(D, 2 * N)],
         "several": lambda: [
             Composite([Pairwise(D), Latent([one]), Latent([two], holdout=HOLDOUT), Sample(D, 4)]),

@@ -10,6 +10,7 @@ import numpy as np
 from streamdr.core.blocks import Array
 from streamdr.errors import ParameterError
 from streamdr.methods.selection.histograms import MOST_VALUES
+from streamdr.statistics.bins import quantile_edges
 
 FEW = 64
 """A column with at most this many different integers has a bin for each."""
@@ -73,23 +74,17 @@ def _bin_edges(
         )
     if discrete is True or (discrete == "auto" and _few_integers(values, FEW)):
         return values, True
-    return _quantiles(column, weights, n_bins), False
+    return quantile_edges(column, weights, n_bins), False
 
 
 def _target_edges(target: Array, weights: Array, n_bins: int) -> Array | None:
     """The bin edges of a numeric target; None where it has few values, each of which is then a class."""
-    return None if _few_integers(np.unique(target), _FEW_IN_TARGET) else _quantiles(target, weights, n_bins)
+    return (
+        None if _few_integers(np.unique(target), _FEW_IN_TARGET) else quantile_edges(target, weights, n_bins)
+    )
 
 
 def _few_integers(values: Array, most: int) -> bool:
     """Whether values are at most `most` integers, below 2**53: beyond, every float is an integer."""
     whole = (values == np.round(values)) & (np.abs(values) < 2**53)
     return len(values) <= most and bool(whole.all())
-
-
-def _quantiles(column: Array, weights: Array, n_bins: int) -> Array:
-    """Bin edges at quantiles; there are fewer edges where a value is frequent."""
-    shares = np.arange(1, n_bins) / n_bins
-    cuts = np.unique(np.quantile(column, shares, method="inverted_cdf", weights=weights))
-    inner: Array = cuts[cuts > column.min()]
-    return inner

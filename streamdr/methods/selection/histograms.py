@@ -11,6 +11,7 @@ from streamdr.core.blocks import Array, Block, widen
 from streamdr.core.buffers import scratch
 from streamdr.core.linalg import column_squares
 from streamdr.errors import DataError
+from streamdr.statistics.bins import number_at_or_below
 from streamdr.statistics.by_class.classes import (
     MOST_CLASSES,
     comparable_classes,
@@ -21,8 +22,6 @@ from streamdr.statistics.splits import fold_of
 
 MOST_VALUES = 1024
 """The largest number of values of a discrete column."""
-_FEW = 64
-"""Up to this many points, comparisons are faster than a binary search."""
 
 
 class Histograms:
@@ -114,7 +113,7 @@ class Histograms:
         """The bin of each value of a column. New values of a discrete column are added."""
         points = self.points[column]
         if not self.discrete[column]:
-            return _at_or_below(points, values)
+            return number_at_or_below(points, values)
         indices = _indices_among(points, values)
         if indices is None:
             finite = values[np.isfinite(values)]
@@ -214,25 +213,8 @@ def _indices_among(seen: Array, values: Array) -> Array | None:
     if seen.dtype.kind == "U":
         indices = np.minimum(np.searchsorted(seen, values), len(seen) - 1)
     else:
-        indices = np.maximum(_at_or_below(seen, values), 1) - 1
+        indices = np.maximum(number_at_or_below(seen, values), 1) - 1
     return indices if np.array_equal(seen[indices], values) else None
-
-
-def _at_or_below(points: Array, values: Array) -> Array:
-    """The number of ascending points at or below each value.
-
-    With few points, comparing all values with each point is faster than a binary search.
-    """
-    if len(points) > _FEW:
-        return np.searchsorted(points, values, side="right")
-    exact = points.astype(values.dtype)
-    if not np.array_equal(exact, points):  # a rounded edge could move values to another bin
-        exact, values = points, values.astype(np.float64)
-    found, above = np.zeros(len(values), np.uint8), np.empty(len(values), bool)
-    for point in exact:
-        np.greater_equal(values, point, out=above)
-        found += above.view(np.uint8)
-    return found
 
 
 def _joined(arrays: Sequence[Array]) -> Array:

@@ -1,0 +1,193 @@
+"""What steps share: models whose columns stay features, methods without passes, and sparse rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, SparseRows
+from streamdr.core.facts import MOST_ROWS, Column, Fact, Table
+from streamdr.core.linalg import slabs
+from streamdr.core.method import Model, Pass, Passes, Phase, Route
+from streamdr.core.parameters import require_types
+from streamdr.errors import RowError
+
+SLAB_BYTES = 4 << 20
+"""A bound of the temporary arrays of maps that work on a slab of rows at a time, for rows of usual length."""
+
+
+@dataclass(frozen=True, eq=False)
+class StepModel(AlignedArrays):
+    """A model whose output column j is feature j."""
+
+    outputs_are_features: ClassVar[bool] = True
+
+    n_features: int
+    """The number of columns."""
+
+    @property
+    def n_outputs(self) -> int:
+        """The number of columns, which stays the same."""
+        return self.n_features
+
+    def summary(self) -> dict[str, Any]:
+        """The facts by name."""
+        return {fact.name: fact.value for fact in self.facts()}
+
+    def facts(self) -> tuple[Fact, ...]:
+        """The number of columns."""
+        return (Fact("columns", self.n_features),)
+
+    def tables(self) -> tuple[Table, ...]:
+        """No tables."""
+        return ()
+
+    def scores_by_columns(self, n_rows: int) -> None:
+        """None: rows are mapped by rows."""
+
+    def scratch_bytes(self, n_rows: int) -> int:
+        """The temporary arrays for a few rows, or for one row if it is long; and a few numbers per row."""
+        return SLAB_BYTES + 64 * self.n_features + 64 * n_rows
+
+
+@dataclass(frozen=True, eq=False)
+class ChoiceModel(AlignedArrays):
+    """A model that keeps some columns, in the order of the data."""
+
+    support: Array = field(metadata={"dims": ("feature",)})
+    """The mask of the columns that are kept."""
+
+    @property
+    def n_features(self) -> int:
+        """The number of columns that `transform` takes."""
+        return len(self.support)
+
+    @property
+    def n_outputs(self) -> int:
+        """The number of columns that are kept."""
+        return len(self.reads)
+
+    @property
+    def outputs_are_features(self) -> bool:
+        """Whether all columns are kept."""
+        return self.n_outputs == self.n_features
+
+    @cached_property
+    def reads(self) -> Array:
+        """The indices of the columns that `transform` uses, ascending."""
+        return np.flatnonzero(self.support)
+
+    def summary(self) -> dict[str, Any]:
+        """The number of columns that are kept, and the first of them."""
+        return {
+            "kept": f"{self.n_outputs:,} of {self.n_features:,} columns",
+            "columns": [int(column) for column in self.reads[:MOST_ROWS]],
+        }
+
+    def facts(self) -> tuple[Fact, ...]:
+        """The number of columns that are kept."""
+        return (Fact("kept", self.n_outputs, f"of {self.n_features:,} columns"),)
+
+    def tables(self) -> tuple[Table, ...]:
+        """The columns that are kept."""
+        return (
+            Table(
+                "kept columns",
+                (Column("column"),),
+                tuple((int(column),) for column in self.reads[:MOST_ROWS]),
+                about="The columns that are kept, in the order of the data.",
+                left_out=max(0, self.n_outputs - MOST_ROWS),
+            ),
+        )
+
+    def scores_by_columns(self, n_rows: int) -> None:
+        """None: a transform reads the columns that are kept only."""
+
+    def chosen(self, rows: SparseRows) -> SparseRows:
+        """The kept columns of sparse rows."""
+        return rows if self.outputs_are_features else rows[:, self.reads]
+
+
+class StepMethod:
+    """The base of steps: one route."""
+
+    def check(self) -> None:
+        """Refuse impossible parameter values."""
+        require_types(self)
+
+    def using(self, route: str) -> Self:
+        """The method itself: there is one route only."""
+        return self
+
+
+class WithoutPasses(StepMethod, ABC):
+    """The base of steps whose parameters determine the model."""
+
+    @abstractmethod
+    def fitted(self, data: MatrixSpec) -> Model:
+        """The model for such data; a ParameterError if the parameters do not fit it."""
+
+    def routes(self, data: MatrixSpec) -> Sequence[Route]:
+        """One route, which reads nothing."""
+        self.check()
+        self.fitted(data)
+        return [Route(method=self, name="parameters", exact=True, passes=0, flops=0.0, phases=())]  # type: ignore[arg-type]
+
+    def passes(self, data: MatrixSpec, start: Any = None) -> Passes:
+        """No passes."""
+        nothing: tuple[Pass, ...] = ()
+        yield from nothing
+        return self.fitted(data)
+
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """The model itself."""
+        return [self.fitted(data)]
+
+
+def one_pass(method: Any, data: MatrixSpec, phase: Phase, work: float) -> Route:
+    """The route of a step with one pass over the rows, of `work` operations per value."""
+    flops = work * data.n_rows * data.n_cols
+    return Route(method=method, name="one pass", exact=True, passes=1, flops=flops, phases=(phase,))
+
+
+def with_values(rows: SparseRows, values: Array) -> SparseRows:
+    """Sparse rows with other stored values at the same places. The indices are shared, not copied."""
+    mapped = SparseRows((values, rows.indices, rows.indptr), shape=rows.shape)
+    mapped.has_canonical_format = True  # else scipy looks again whether columns ascend
+    return mapped
+
+
+def row_of(rows: SparseRows, place: int) -> int:
+    """The row of a stored value."""
+    return int(np.searchsorted(rows.indptr, place, side="right")) - 1
+
+
+def refuse_negative(step: str, values: Array) -> None:
+    """Refuse rows with a negative value."""
+    for slab in slabs(values):
+        negative = values[slab] < 0
+        if negative.any():
+            row, column = np.unravel_index(int(np.argmax(negative)), negative.shape)
+            found = values[slab.start + row, column]
+            raise _negative(step, slab.start + int(row), int(column), found)
+
+
+def refuse_negative_sparse(step: str, rows: SparseRows) -> None:
+    """Refuse sparse rows with a negative value."""
+    negative = rows.data < 0
+    if negative.any():
+        place = int(np.argmax(negative))
+        raise _negative(step, row_of(rows, place), int(rows.indices[place]), rows.data[place])
+
+
+def _negative(step: str, row: int, column: int, value: Any) -> RowError:
+    return RowError(
+        row,
+        f"{step}: the value {value:g} in column {column} is negative; {step} takes counts: is the input raw, "
+        "and is the step in its place?",
+    )
