@@ -113,7 +113,7 @@ class RowError(DataError):
     Examples
     --------
     >>> from streamdr.errors import RowError
-    >>> print(RowError(3, "log1p: the value -2.0 in column 5 is negative").located("x.zarr", 100))
+    >>> print(RowError(3, "log1p: the value -2.0 in column 5 is negative").located("x.zarr", 103))
     x.zarr: row 103: log1p: the value -2.0 in column 5 is negative
     """
 
@@ -122,9 +122,9 @@ class RowError(DataError):
         self.row = row
         self.problem = problem
 
-    def located(self, name: str, first: int) -> DataError:
-        """Return the error for rows of the source `name` that begin with row `first`."""
-        return DataError(f"{name}: row {first + self.row}: {self.problem}")
+    def located(self, name: str, row: int) -> DataError:
+        """Return the error for a row of the source `name`, by its number there."""
+        return DataError(f"{name}: row {row}: {self.problem}")
 
     def __reduce__(self) -> tuple[type[RowError], tuple[int, str]]:
         return type(self), (self.row, self.problem)

@@ -124,11 +124,11 @@ class HasOutlines(Protocol):
 
 @runtime_checkable
 class SelectsColumns(Protocol):
-    """A model whose `transform` uses some columns only: the others need not be read."""
+    """A model whose `transform` may use some columns only: the others need not be read."""
 
     @property
-    def reads(self) -> Array:
-        """The indices of these columns, ascending."""
+    def reads(self) -> Array | None:
+        """The indices of these columns, ascending; None if it uses all."""
 
     def narrowed(self) -> Model:
         """The same model for rows that hold these columns only."""
@@ -335,20 +335,18 @@ def in_memory(
         labels = labels.astype(np.float64)
     try:
         request = next(passes)
-    except StopIteration as known:  # the parameters determine the model
-        found: Model = known.value
-        return found
-    while True:
-        full = request.empty.empty_like()
-        try:
-            with ignore_overflow():
-                full.update(_block_of(request, rows, weights, labels))
-                request = passes.send(full)
-        except MissingValuesError as missing:
-            request = passes.throw(missing)
-        except StopIteration as finished:
-            model: Model = finished.value
-            return model
+        while True:
+            full = request.empty.empty_like()
+            try:
+                with ignore_overflow():
+                    seen = rows if request.through is None else request.through.transform(rows)
+                    full.update(_block_of(request, seen, weights, labels))
+                    request = passes.send(full)
+            except MissingValuesError as missing:
+                request = passes.throw(missing)
+    except StopIteration as finished:
+        model: Model = finished.value
+        return model
 
 
 def _block_of(request: Pass, rows: Array, weights: Array | None, labels: Array | None) -> Block:

@@ -12,6 +12,7 @@ from streamdr.core.method import Method, Pass, Phase
 from streamdr.data.feature_subset import FeatureSubset, unobserved_features
 from streamdr.data.source import Source
 from streamdr.errors import DataError, ParameterError
+from streamdr.methods.chain import Chain
 from streamdr.statistics.observed import Observed
 
 _SLAB_BYTES = 1 << 22
@@ -202,6 +203,8 @@ def _require_share(min_observed: float | None) -> None:
 
 def _takes_missing(method: Method) -> bool:
     """Whether NaN is a missing value for a method."""
+    if isinstance(method, Chain):
+        return method.allows_nan
     return bool(method.model.allow_nan)  # type: ignore[attr-defined]
 
 

@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -42,7 +42,7 @@ from streamdr.engine.planner import (
     view_and_source,
 )
 from streamdr.engine.runner import Advance, Runner, in_order
-from streamdr.errors import DataError, Interrupted, MissingValuesError
+from streamdr.errors import DataError, Interrupted, MissingValuesError, RowError
 from streamdr.store import Backend, Fence, Location, open_backend
 from streamdr.store.remote.key_value_folder import open_folder
 
@@ -241,7 +241,10 @@ def estimate_fit_reads(
     with one_blas_thread(), closing(Threads(1, stop)) as engine:
         runner = Runner(engine, source, 1, Silent(), stop, ledger, seen=seen)
         requests = route.method.passes(source.named_spec, start)
-        request = next(requests)
+        try:
+            request = next(requests)
+        except StopIteration:  # it learns nothing from the rows
+            return ReadEstimate(0, 0)
         if further and request.empty.allow_nan:  # values are known to be missing: only the fallback is left
             passes, exact, further = further, False, 0
         elif start is not None and request.label != next(route.method.passes(source.named_spec)).label:
@@ -406,6 +409,10 @@ def arithmetic() -> Iterator[None]:
 def require_finite(model: Model) -> None:
     """Refuse a model in which values have overflowed. NaN may stand for values that were never observed."""
     for value in vars(model).values():
+        if isinstance(value, tuple):  # the models of a chain
+            for each in value:
+                if is_dataclass(each):
+                    require_finite(cast(Model, each))
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or np.isfinite(value).all():
             continue
         if np.isinf(value).any() or not model.allow_nan:
@@ -499,8 +506,12 @@ def _project(
             raise Interrupted("stopped between two blocks")
         here = slice(span.start - start, span.stop - start)
         block = source.scratch_block(span, allow_nan=view.allow_nan)
-        with ignore_overflow():
-            rows[here] = view.transform(block.values)
+        try:
+            with ignore_overflow():
+                rows[here] = view.transform(block.values)
+        except RowError as error:
+            block.locate_nonfinite()  # a value that is not finite is the first cause
+            raise error.located(source.name, source.stored_row(span.start + error.row)) from None
         sound = view.is_valid(rows[here])
         if view.hides_bad_value(block.values) or not sound:
             block.locate_nonfinite()

@@ -25,7 +25,7 @@ import numpy as np
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import Array, Span
 from streamdr.core.digests import json_digest
-from streamdr.engine.function_digest import UnidentifiedError, function_digest
+from streamdr.core.function_digest import UnidentifiedError, function_digest
 from streamdr.engine.partition import Partition
 from streamdr.errors import StoreError
 from streamdr.store.key_value_folder import KeyValueFolder

@@ -22,6 +22,7 @@ from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Axis, MatrixSpec
 from streamdr.core.byte_sizes import format_bytes, format_seconds
 from streamdr.core.execution import Execution
+from streamdr.core.mapping import columns_read
 from streamdr.core.method import HasOutlines, Method, Model, Phase, Route, SelectsColumns, require_labels
 from streamdr.core.row_outputs import RowOutput, RowView
 from streamdr.core.system import available_cores, available_memory
@@ -30,6 +31,7 @@ from streamdr.data.feature_subset import FeatureSubset, first_rows_bytes
 from streamdr.data.features import for_model
 from streamdr.data.row_subset import RowSubset
 from streamdr.data.source import Source
+from streamdr.data.transformed import TransformedSource
 from streamdr.engine.merge_tree import RADIX
 from streamdr.engine.partition import Partition, partition
 from streamdr.errors import MemoryLimitError
@@ -198,8 +200,10 @@ def view_and_source(
 
     `axes` are those of the features that the model was fitted to, if it leaves some out or weighs them.
     """
-    if isinstance(model, SelectsColumns):
-        return kind.of(model.narrowed()), ColumnSubset(source, model.reads)
+    reads = columns_read(model)
+    if reads is not None and isinstance(model, SelectsColumns) and kind.columns != "feature":
+        features = source if isinstance(source, FeatureSubset) else for_model(source, axes)
+        return kind.of(model.narrowed()), ColumnSubset(features, reads)
     if isinstance(source, FeatureSubset):
         return kind.of(model, source.axes), source
     return kind.of(model, axes), for_model(source, axes)
@@ -321,8 +325,8 @@ def _widest(route: Route, source: Source, execution: Execution, limit: int) -> P
 def _draft(route: Route, source: Source, execution: Execution, limit: int, workers: int) -> Plan:
     largest = max((phase.accumulator_bytes for phase in route.phases), default=0)
     window = 2 * workers if largest <= _SMALL_ACCUMULATOR else workers
-    planned = route.phases or (Phase(0),)  # without passes, the rows are only mapped
-    phases = [_phase(phase, source, execution, workers, window) for phase in planned]
+    described = route.phases or (Phase(0),)  # a method that learns nothing reads nothing
+    phases = [_phase(phase, source, execution, workers, window) for phase in described]
     first = 0.0
     if isinstance(source, FeatureSubset) and source.counting is not None:
         phases.append(_phase(source.counting, source.whole, execution, workers, window))
@@ -346,6 +350,8 @@ def _phase(
     phase: Phase, source: Source, execution: Execution, workers: int, window: int
 ) -> tuple[Partition, dict[str, int]]:
     """Return the partition of a phase, and the terms of its peak."""
+    if phase.through is not None:
+        source = TransformedSource(source, phase.through)
     if phase.part is not None:
         source = RowSubset(source, phase.part)
     data = source.spec

@@ -16,12 +16,14 @@ from typing import Any
 from streamdr.core.accumulator import Accumulator, copied
 from streamdr.core.blocks import Axis, Block, Span
 from streamdr.core.buffers import release
+from streamdr.core.function_digest import UnidentifiedError
 from streamdr.core.linalg import ignore_overflow
 from streamdr.core.method import Pass
 from streamdr.core.progress import PassStart, Progress
 from streamdr.data.row_subset import RowSubset, RowSubsetSnapshot
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
+from streamdr.data.transformed import TransformedSource
 from streamdr.engine.checkpoints import Checkpoints, NoCheckpoints, PassCheckpoints, input_name
 from streamdr.engine.executors import Executor, Handle, LostError, Recovery
 from streamdr.engine.ledger import Ledger
@@ -223,7 +225,8 @@ class Runner:
         return source.spec.n_rows * source.stored_line_bytes("rows")
 
     def _source(self, request: Pass) -> Source:
-        return self.source if request.part is None else RowSubset(self.source, request.part)
+        mapped = self.source if request.through is None else TransformedSource(self.source, request.through)
+        return mapped if request.part is None else RowSubset(mapped, request.part)
 
     def _restored(self, request: Pass, source: Source) -> tuple[MergeTree[Handle], PassCheckpoints]:
         """Return the merge tree of a pass, with its state from the ledger, and its checkpoints."""
@@ -282,7 +285,11 @@ class Runner:
         if self.ledger is None or self.seen is None:
             return NoCheckpoints()
         snapshot = RowSubsetSnapshot(self.seen, source) if isinstance(source, RowSubset) else self.seen
-        key = self.ledger.key(request.empty, input_name(source, snapshot, request.axis), tree.partition)
+        try:
+            name = input_name(source, snapshot, request.axis)
+        except UnidentifiedError:  # the rows are mapped by a function that cannot be identified
+            return NoCheckpoints()
+        key = self.ledger.key(request.empty, name, tree.partition)
         if key is None:
             return NoCheckpoints()
         return Checkpoints(

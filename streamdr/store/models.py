@@ -10,15 +10,17 @@ import math
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from streamdr.core.axes import FeatureAxes, named_features
+from streamdr.core.axes import FeatureAxes, is_array_name, named_features
 from streamdr.core.blocks import Array
 from streamdr.core.files import read_regular
+from streamdr.core.mapping import columns_kept, mapped_axes, mapped_names
 from streamdr.errors import StoreError
 from streamdr.store.arrays import (
     CHECKSUM_BYTES,
@@ -30,8 +32,10 @@ from streamdr.store.arrays import (
     write_array,
 )
 from streamdr.store.labelled_axes import LabelledArray, LabelledAxes
-from streamdr.store.record import ROOT, Group, read_group, write_record
+from streamdr.store.record import LARGEST_BYTES, ROOT, Group, read_group, write_record
 
+CHAIN = "chain"
+"""The method of a chain of models, each of which is in a group of its own."""
 _NAMES = "feature"
 """The array of the names of features, beside fields of a model: a coordinate for other programs."""
 _LARGEST_METADATA = 2**20
@@ -65,6 +69,11 @@ def write_model(
     `about` contains the fields of `SavedModel` other than the model. `extra` contains further entries. Arrays
     of features are written along the dimensions of `axes`, with NaN where a feature is left out.
     """
+    if about["method"] == CHAIN:
+        _write_members(folder, model, about, axes)
+        entries = {**about, "scalars": {}, "extra": extra or {}, "files": _digests(folder)}
+        write_record(folder, "model", entries, complete=True)
+        return
     scalars, arrays = labelled_fields(model, axes, about.get("feature_names"))
     own = {field.name for field in _fields(type(model))}
     layouts = {
@@ -78,6 +87,29 @@ def write_model(
     _require_agreement(folder, layouts)
     entries = {**about, "scalars": scalars, "extra": extra or {}, "files": _digests(folder)}
     write_record(folder, "model", entries, complete=True)
+
+
+def _write_members(folder: Path, chain: Any, about: Mapping[str, Any], axes: FeatureAxes | None) -> None:
+    """Write each model of a chain into a group of its own, as that model is written alone.
+
+    Its features have the names, or the axes, that they have at that point of the chain.
+    """
+    names = about["feature_names"]
+    for name, model, given in zip(chain.names, chain.models, about["parameters"]["steps"], strict=True):
+        parameters = {key: value for key, value in given.items() if key not in ("name", "as")}
+        own = {**about, "method": given["name"], "parameters": parameters, "feature_names": names}
+        (folder / name).mkdir()
+        write_model(folder / name, model, own, axes=axes)
+        made = mapped_names(names, model)
+        names = list(made) if made is not None else _numbered(name, names, model)
+        axes = mapped_axes(axes, model)
+
+
+def _numbered(name: str, before: Sequence[str] | None, model: Any) -> list[str] | None:
+    """Return names for the columns that a model makes, such as pca0; none if they are nameless features."""
+    if columns_kept(model) is not None and before is None:
+        return None
+    return [f"{name}{number}" for number in range(model.n_outputs)]
 
 
 def labelled_fields(
@@ -121,6 +153,8 @@ def read_model(folder: Path, models: Mapping[str, type] | None = None) -> SavedM
     """Read a model, with the digest of every file checked, as the class that `models` has for its method."""
     group = read_group(folder, "model")
     record = group.record
+    if record["method"] == CHAIN:
+        return _read_chain(folder, group, models)
     classes = _registered() if models is None else models
     try:
         method: str = record["method"]
@@ -150,6 +184,36 @@ def read_model(folder: Path, models: Mapping[str, type] | None = None) -> SavedM
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise StoreError(
             f"{folder}: not as streamdr writes a model ({error!r}); fit and save it again"
+        ) from error
+
+
+def _read_chain(folder: Path, group: Group, models: Mapping[str, type] | None) -> SavedModel:
+    """Read the models of a chain, each from its group."""
+    from streamdr.methods.chain import chain_model
+
+    record = group.record
+    try:
+        names = [str(step["as"]) for step in record["parameters"]["steps"]]
+        for name in names:
+            if not is_array_name(name):
+                raise ValueError(f"{name!r} cannot be a group")
+            _verify(folder, group, f"{name}/{ROOT}", LARGEST_BYTES)
+        members = [read_model(folder / name, models) for name in names]
+        if any(one.model.n_outputs != next_.model.n_features for one, next_ in pairwise(members)):
+            raise ValueError("its models do not fit together")
+        return SavedModel(
+            model=chain_model(names, [member.model for member in members]),
+            method=CHAIN,
+            parameters=record["parameters"],
+            feature_names=members[0].feature_names,
+            input_fingerprint=record["input_fingerprint"],
+            n_rows=record["n_rows"],
+            record=record,
+            axes=members[0].axes,
+        )
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(
+            f"{folder}: not as streamdr writes a chain ({error!r}); fit and save it again"
         ) from error
 
 

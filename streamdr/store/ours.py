@@ -21,11 +21,13 @@ from streamdr.store.record import ROOT, OutputKind, arrays_in, find_record, is_s
 _ARRAY = r"[A-Za-z_]\w*"
 _KILLED = r"\.[0-9a-f]{32}\.partial"
 """The suffix that zarr adds to the name of a file while it writes it."""
+_NODE = rf"{_ARRAY}(?:/{_ARRAY})??"
+"""An array, or a group in a group, such as a model of a chain, or an array in that."""
 _FILE = re.compile(
-    rf"zarr\.json|\.zarr\.json\.partial|(?P<array>{_ARRAY})/(?:zarr\.json|zarr{_KILLED}|c(?:/\d+)*(?:{_KILLED})?)",
+    rf"zarr\.json|\.zarr\.json\.partial|(?P<array>{_NODE})/(?:zarr\.json|zarr{_KILLED}|c(?:/\d+)*(?:{_KILLED})?)",
     re.ASCII,
 )
-_FOLDER = re.compile(rf"(?P<array>{_ARRAY})(?:/c(?:/\d+)*)?", re.ASCII)
+_FOLDER = re.compile(rf"(?P<array>{_NODE})(?:/c(?:/\d+)*)?", re.ASCII)
 _DATA_ARRAYS = frozenset({"X", "complete", "y", "labels"})
 _ATTRIBUTES = frozenset({"streamdr", "feature_names"})
 _NAMED = 3
@@ -63,7 +65,7 @@ def own_arrays(document: dict[str, Any], record: dict[str, Any]) -> set[str]:
     """
     files = record.get("files")
     if isinstance(files, dict):
-        return {str(name).partition("/")[0] for name in files}
+        return {str(name).removesuffix(f"/{ROOT}") for name in files if str(name).endswith(f"/{ROOT}")}
     if is_sealed(document):
         names = record.get("arrays")
         if arrays := arrays_in(document) or (names if isinstance(names, list) else []):

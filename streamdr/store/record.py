@@ -64,7 +64,8 @@ def write_record(group: Path, kind: OutputKind, entries: Mapping[str, Any], *, c
         "complete": complete,
         **to_json(entries),
     }
-    arrays = {path.parent.name: parse_json(path) for path in sorted(group.glob(f"*/{ROOT}"))}
+    nodes = sorted(path for depth in ("*", "*/*") for path in group.glob(f"{depth}/{ROOT}"))
+    arrays = {path.parent.relative_to(group).as_posix(): parse_json(path) for path in nodes}
     document: dict[str, Any] = {"zarr_format": 3, "node_type": "group", "attributes": {"streamdr": record}}
     if kind in _DATA:
         # Rows may be appended. zarr ignores the metadata of an array if the root has a copy of it, so the

@@ -28,7 +28,7 @@ def test_every_method_has_an_estimator():
     assert ESTIMATORS.keys() == METHODS.keys()
 
 
-PARAMETERS = {
+PARAMETERS: dict[str, dict[str, object]] = {
     "select_forward": {"n_folds": 2},
     "nonmetric_mds": {"n_init": 2},
     "som": {"height": 2, "width": 3},

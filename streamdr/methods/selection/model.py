@@ -11,6 +11,7 @@ import numpy as np
 
 from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, widen
 from streamdr.core.facts import MOST_ROWS, Column, Fact, Table
+from streamdr.core.mapping import REPORT
 from streamdr.core.method import Model
 from streamdr.core.outline import unallocated
 from streamdr.core.pictures import Picture
@@ -18,7 +19,8 @@ from streamdr.methods.selection.parameters import selected_fields
 from streamdr.methods.selection.plots import SELECTION_PATH
 
 _FEATURE = {"dims": ("feature",)}
-_STEP = {"dims": ("step",)}
+_SCORE = {**_FEATURE, **REPORT}
+_STEP = {"dims": ("step",), **REPORT}
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,23 +32,23 @@ class SelectionModel(AlignedArrays):
 
     support: Array = field(metadata=_FEATURE)
     """The mask of the selected columns."""
-    selected: Array = field(metadata={"dims": ("selected",)})
+    selected: Array = field(metadata={"dims": ("selected",), **REPORT})
     """The indices of the selected columns: the best first, or in the order in which they were chosen."""
-    scores: Array = field(metadata=_FEATURE)
+    scores: Array = field(metadata=_SCORE)
     """The score of each column by itself."""
-    statistic: str
+    statistic: str = field(metadata=REPORT)
     """The name of the statistic in `scores`."""
-    task: str
+    task: str = field(metadata=REPORT)
     """The task: "classification" or "regression"."""
-    n_samples: float
+    n_samples: float = field(metadata=REPORT)
     """The number of rows, or the sum of their weights."""
-    p_values: Array | None = field(default=None, metadata=_FEATURE)
+    p_values: Array | None = field(default=None, metadata=_SCORE)
     """The p-value of the score of each column."""
-    classes: Array | list[str] | None = field(default=None, metadata={"dims": ("class",)})
+    classes: Array | list[str] | None = field(default=None, metadata={"dims": ("class",), **REPORT})
     """The sorted labels, if they are classes."""
-    learner: str | None = None
+    learner: str | None = field(default=None, metadata=REPORT)
     """The learner that was cross-validated on subsets."""
-    scoring: str | None = None
+    scoring: str | None = field(default=None, metadata=REPORT)
     """The name of the score in `path_fold_scores`."""
     path_features: Array | None = field(default=None, metadata=_STEP)
     """The column that each step added or removed; -1 where a search starts with all columns."""
@@ -54,15 +56,15 @@ class SelectionModel(AlignedArrays):
     """Whether each step added its column: false if it removed the column."""
     path_sizes: Array | None = field(default=None, metadata=_STEP)
     """The number of columns after each step."""
-    path_fold_scores: Array | None = field(default=None, metadata={"dims": ("step", "fold")})
+    path_fold_scores: Array | None = field(default=None, metadata={"dims": ("step", "fold"), **REPORT})
     """The score after each step in each fold."""
-    cuts: Array | None = field(default=None, metadata={"dims": ("cut",)})
+    cuts: Array | None = field(default=None, metadata={"dims": ("cut",), **REPORT})
     """The bin edges of all columns, concatenated; the values of a discrete column."""
-    n_cuts: Array | None = field(default=None, metadata=_FEATURE)
+    n_cuts: Array | None = field(default=None, metadata=_SCORE)
     """The number of entries of `cuts` for each column."""
-    discrete: Array | None = field(default=None, metadata=_FEATURE)
+    discrete: Array | None = field(default=None, metadata=_SCORE)
     """Whether each value of a column is a bin."""
-    target_cuts: Array | None = field(default=None, metadata={"dims": ("target_cut",)})
+    target_cuts: Array | None = field(default=None, metadata={"dims": ("target_cut",), **REPORT})
     """The bin edges of a numeric target."""
 
     @property

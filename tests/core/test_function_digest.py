@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import rbf_kernel
 
 import streamdr
-from streamdr.engine.function_digest import UnidentifiedError, function_digest
+from streamdr.core.function_digest import UnidentifiedError, function_digest
 
 SCALE = 2.0
 

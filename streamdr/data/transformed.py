@@ -1,0 +1,230 @@
+"""A source with the rows of another source as a model maps them, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+
+from streamdr.core import blocks
+from streamdr.core.blocks import SPARSE_PIECE, Array, Axis, Span, SparseRows, working_dtype
+from streamdr.core.buffers import scratch
+from streamdr.core.linalg import ignore_overflow
+from streamdr.core.mapping import columns_read, mapped_names, mapped_spec, mapping_digest
+from streamdr.core.method import MapsSparse, Model, SelectsColumns, UsesScratch
+from streamdr.data.column_subset import ColumnSubset
+from streamdr.data.snapshot import Snapshot
+from streamdr.data.source import Source
+from streamdr.errors import DataError, RowError
+
+
+class TransformedSource(Source):
+    """The rows of a source, mapped through a model, with their weights, labels and coordinates.
+
+    Whole rows are read, a few chunks at a time, so that memory holds little more than the mapped rows. Of a
+    model that selects columns, only these are read. Rows stay sparse if the model keeps zeros.
+    """
+
+    def __init__(self, whole: Source, model: Model) -> None:
+        self.name = whole.name
+        self.spec = mapped_spec(whole.spec, model)
+        self.feature_names = mapped_names(whole.feature_names, model)
+        self.chunks = (whole.chunks[0], model.n_outputs)
+        self.take_samples(whole)
+        self.weights, self.labels = whole.weights, whole.labels
+        self._whole, self._whole_model = whole, model
+        self._sparse = whole.spec.density is not None and isinstance(model, MapsSparse)
+        self._model, self._reader = model, whole
+        reads = columns_read(model)
+        if reads is not None and isinstance(model, SelectsColumns) and not self._sparse:
+            self._model, self._reader = model.narrowed(), ColumnSubset(whole, reads)
+        self.grain = (self._reader.grain[0], model.n_outputs)
+        self.cost_factor = whole.cost_factor
+        self.private_buffers = not self._sparse
+        row_bytes = self._reader.spec.line_bytes("rows") * self._reader.cost_factor
+        chunk = whole.chunks[0]
+        self._piece = chunk * max(1, blocks.BLOCK_BYTES // (chunk * row_bytes))
+        self._depth: int = whole._depth + 1 if isinstance(whole, TransformedSource) else 0
+
+    @property
+    def client(self) -> Any:
+        """The client of the whole source."""
+        return self._whole.client
+
+    @cached_property
+    def _digest(self) -> str:
+        return mapping_digest(self._whole_model)
+
+    @property
+    def identity(self) -> str:
+        """The name in keys of the ledger: that of the whole, and a digest of the map."""
+        return f"{self._whole.identity}, mapped by {self._digest}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that errors may quote."""
+        return self._whole.names
+
+    @property
+    def _reads_from(self) -> tuple[Source | None, ...]:
+        return (*super()._reads_from, self._whole)
+
+    @property
+    def complete_rows(self) -> int:
+        """How many of the first rows are in complete chunks of the whole."""
+        return self._whole.complete_rows
+
+    @property
+    def stored_itemsize(self) -> int:
+        """The bytes that are read per value of the whole source."""
+        return self._whole.stored_itemsize
+
+    def stored_line_bytes(self, axis: Axis) -> int:
+        """Return the bytes that are read per line: for a column, its share of reading all rows."""
+        row = self._reader.stored_line_bytes("rows")
+        return row if axis == "rows" else -(-row * self.spec.n_rows // self.spec.n_cols)
+
+    def stored_bytes(self, spans: Iterable[Span], axis: Axis = "rows") -> int:
+        """Return the bytes that are read for spans of lines: all rows for every span of columns."""
+        if axis == "rows":
+            return self._reader.stored_bytes(spans)
+        everything = self._reader.stored_bytes([Span(0, self.spec.n_rows)])
+        return sum(everything for span in spans if span)
+
+    def read(self, rows: Span, cols: Span) -> Array:
+        """Return the region."""
+        return self._gathered(np.empty((len(rows), len(cols)), self.spec.dtype), rows, cols)
+
+    def read_scratch(self, rows: Span, cols: Span) -> Array:
+        """Return the region, in memory that this thread's next call overwrites."""
+        memory = scratch(f"mapped rows {self._depth}", (len(rows), len(cols)), self.spec.dtype)
+        return self._gathered(memory, rows, cols)
+
+    def _gathered(self, memory: Array, rows: Span, cols: Span) -> Array:
+        """Read rows into `memory`, a piece at a time, map them, and return it."""
+        for piece in self._pieces(rows):
+            mapped = self._mapped(piece)
+            values = mapped if isinstance(mapped, np.ndarray) else mapped.toarray()
+            memory[piece.start - rows.start : piece.stop - rows.start] = values[:, cols.slice]
+        return memory
+
+    def _pieces(self, rows: Span) -> Iterator[Span]:
+        """Yield rows in pieces that end where chunks end: where they are cut depends on the layout only."""
+        if self._sparse:
+            yield from self._reader.sparse_pieces(rows)
+            return
+        start = rows.start
+        while start < rows.stop:
+            stop = min((start // self._piece + 1) * self._piece, rows.stop)
+            yield Span(start, stop)
+            start = stop
+
+    def _mapped(self, piece: Span) -> Array | SparseRows:
+        """Read rows and map them. An error names the file and the row."""
+        try:
+            with ignore_overflow():
+                if self._sparse and isinstance(self._model, MapsSparse):
+                    stored = self._reader.read_sparse(piece)
+                    return self._model.transform_sparse(
+                        stored.astype(working_dtype(stored.dtype), copy=False)
+                    )
+                everything = Span(0, self._reader.spec.n_cols)
+                return self._model.transform(blocks.widen(self._reader.read_scratch(piece, everything)))
+        except RowError as error:
+            self._check_whole(piece)  # a value that is not finite is the first cause
+            raise error.located(self.name, self.stored_row(piece.start + error.row)) from None
+
+    def read_sparse(self, rows: Span) -> SparseRows:
+        """Return whole rows, which are sparse if the model keeps zeros."""
+        mapped = self._mapped(rows)
+        return SparseRows(mapped) if isinstance(mapped, np.ndarray) else mapped
+
+    def sparse_pieces(self, rows: Span) -> Iterator[Span]:
+        """Yield rows in the pieces of the whole: no row has more stored values than there."""
+        return self._reader.sparse_pieces(rows)
+
+    def sparse_bytes(self, n_rows: int) -> int:
+        """Return the bytes of a block of sparse rows, with those that reading and mapping it take."""
+        return self._reader.sparse_bytes(n_rows) + self._sparse_copies(n_rows)
+
+    def _sparse_copies(self, n_rows: int) -> int:
+        """Return the bytes of sparse rows while they are mapped: as they arrive, and as they leave."""
+        raw = self._reader.spec
+        values = max(raw.n_cols, min(n_rows * raw.n_cols, SPARSE_PIECE))
+        return 2 * values * (raw.working.itemsize + 8) + self._model_scratch(0)
+
+    def _model_scratch(self, n_rows: int) -> int:
+        """Return the bytes that mapping rows allocates besides the result: by default, a copy of them."""
+        if isinstance(self._model, UsesScratch):
+            return self._model.scratch_bytes(n_rows)
+        return n_rows * self._reader.spec.line_bytes("rows")
+
+    def overhead(self, n_rows: int, n_cols: int) -> int:
+        """Return the bytes of a piece as it is read and mapped, besides the mapped rows."""
+        mapped_row = self.spec.line_bytes("rows")
+        own = super().overhead(n_rows, n_cols)
+        if self._sparse:
+            return own + self.sparse_bytes(n_rows) + n_rows * mapped_row
+        raw = self._reader.spec
+        rows = min(n_rows, self._piece)
+        reading = rows * raw.line_bytes("rows") + self._reader.overhead(rows, raw.n_cols)
+        return own + reading + rows * mapped_row + self._model_scratch(rows)
+
+    def checking_bytes(self, n_rows: int, n_cols: int) -> int:
+        """Return the bytes of a check: of the whole, and then of mapped rows a few at a time."""
+        rows, cols = next(self._pieces_to_check(Span(0, n_rows), Span(0, n_cols)))
+        shape = len(rows), len(cols)
+        mapped = shape[0] * shape[1] * (2 * self.spec.working.itemsize + 2) + self.overhead(*shape)
+        if self._sparse:
+            return max(mapped, self._reader.sparse_bytes(n_rows))
+        return max(mapped, self._reader.checking_bytes(n_rows, self._reader.spec.n_cols))
+
+    def check(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> None:
+        """Raise an error that locates the first non-finite value: in the whole, or else as it is mapped."""
+        rows, _ = self._area(span, axis)
+        self._check_whole(rows)
+        super().check(span, axis, allow_nan=allow_nan)
+
+    def check_sparse(self, rows: Span, *, allow_nan: bool = False) -> None:
+        """Raise an error that locates the first non-finite value of sparse rows, as `check` does."""
+        self._check_whole(rows)
+        super().check_sparse(rows, allow_nan=allow_nan)
+
+    def _check_whole(self, rows: Span) -> None:
+        allow_nan = self._model.allow_nan
+        if self._sparse:
+            self._reader.check_sparse(rows, allow_nan=allow_nan)
+        else:
+            self._reader.check(rows, allow_nan=allow_nan)
+
+    def stored_row(self, row: int) -> int:
+        """Return the number of a row in the data as it is stored."""
+        return self._whole.stored_row(row)
+
+    def _refuse(
+        self, row: int, col: int, value: Any, count: int, region: str, *, allow_nan: bool
+    ) -> NoReturn:
+        """Raise the error for a non-finite value that is mapped from finite ones, or from missing ones."""
+        if np.isnan(value) and self._model.allow_nan:  # missing values, which the model lets through
+            super()._refuse(row, col, value, count, region, allow_nan=allow_nan)
+        where = f"row {self.stored_row(row)}"
+        raise DataError(
+            f"{self.name}: {where} is finite, but {value} in {self._column(col)} after the steps before this "
+            f"one ({count} such values in {region}): its values are too large, or too small, for them"
+        )
+
+    def validate(self, seen: Snapshot | None = None) -> None:
+        """Validate the whole source."""
+        self._whole.validate(seen)
+
+    def _require_chunks(self) -> None:
+        self._whole._require_chunks()
+
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot of the whole source: the map does not change."""
+        return self._whole.snapshot()
+
+    def _snapshot(self) -> Snapshot:
+        return self._whole._snapshot()

@@ -1,0 +1,194 @@
+"""The chain: a method that runs methods one after another, each on the rows as those before it leave them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar, Self, cast
+
+from streamdr.core.accumulator import Accumulator
+from streamdr.core.blocks import MatrixSpec
+from streamdr.core.function_digest import UnidentifiedError
+from streamdr.core.mapping import mapped_spec, mapping_digest
+from streamdr.core.method import (
+    ConditionalOutputs,
+    HasOutlines,
+    Method,
+    Model,
+    Pass,
+    Passes,
+    Route,
+    Supervised,
+    Tags,
+)
+from streamdr.errors import MissingValuesError, ParameterError
+from streamdr.methods.chain.model import ChainModel, chain_model, chain_model_class
+from streamdr.methods.chain.routes import chain_route, chain_routes, largest_models, with_name
+
+
+@dataclass
+class Chain:
+    """Methods one after another. What it can do follows from its members.
+
+    Parameters
+    ----------
+    steps : tuple of methods
+        The methods, in order.
+    names : tuple of str
+        The name of each; by default that of the method, with a number where it is repeated.
+    """
+
+    name: ClassVar[str] = "chain"
+    model: ClassVar[type] = ChainModel
+    tags: ClassVar[Tags] = Tags()
+    gallery: ClassVar[Sequence[Mapping[str, Any]]] = ()
+
+    steps: tuple[Method, ...]
+    names: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        self.names = self.names or member_names(self.steps, [None] * len(self.steps))
+        own = vars(self)  # in the instance, since they depend on the members
+        own["tags"] = Tags(
+            incremental=False,
+            sample_weight=all(step.tags.sample_weight for step in self.steps),
+            inexact_on=tuple(sorted({kind for step in self.steps for kind in step.tags.inexact_on})),
+            feature_subset=self.steps[0].tags.feature_subset,
+            step=self.steps[-1].tags.step,
+        )
+        own["model"] = chain_model_class(tuple(step.model for step in self.steps))
+        targets = [step.target for step in self.steps if isinstance(step, Supervised)]
+        if targets:
+            own["target"] = next((target for target in targets if target != "any"), "any")
+
+    @classmethod
+    def examples(cls) -> Sequence[Self]:
+        """Small examples, for the laws."""
+        from streamdr.methods.lda import LDA
+        from streamdr.methods.pca import PCA
+
+        return [cls((PCA(4), PCA(2))), cls((PCA(3, solver="krylov"), LDA()))]
+
+    @property
+    def allows_nan(self) -> bool:
+        """Whether every member takes missing values, or lets them through."""
+        kinds = [cast(Any, step.model) for step in self.steps]
+        return all(bool(kind.allow_nan) for kind in kinds)
+
+    def check(self) -> None:
+        """Refuse impossible parameter values of a member, and a chain that ends in a step."""
+        for step, name in zip(self.steps, self.names, strict=True):
+            with_name(name, step.check)
+        require_end(self.names[-1], self.steps[-1])
+
+    def lacks(self, what: str) -> str | None:
+        """Why the last member's models lack an operation; None where they have it."""
+        last = self.steps[-1]
+        return last.lacks(what) if isinstance(last, ConditionalOutputs) else None
+
+    def routes(self, data: MatrixSpec) -> Sequence[Route]:
+        """Every combination of routes of the members."""
+        self.check()
+        found = chain_routes(self.names, self.steps, data)
+        return [
+            chain_route(replace(self, steps=tuple(route.method for route in routes)), routes, data)
+            for routes in found
+        ]
+
+    def using(self, route: str) -> Self:
+        """The chain itself: its routes are those of its members."""
+        return self
+
+    def outlines(self, data: MatrixSpec) -> Sequence[Model]:
+        """Chains of the largest models; none if a member does not know the size of its models."""
+        if not all(isinstance(step, HasOutlines) for step in self.steps):
+            return []
+        return [chain_model(self.names, models) for models in largest_models(self.names, self.steps, data)]
+
+    def passes(self, data: MatrixSpec, start: Model | None = None) -> Passes:
+        """The passes of all members, each through the models before it. Only the last one may start warm."""
+        models: list[Model] = []
+        for number, step in enumerate(self.steps):
+            before = _joined(self.names, models)
+            last = number == len(self.steps) - 1
+            begin = _start_of_last(start, self.names, models) if last else None
+            models.append((yield from _through(step.passes(data, begin), before)))
+            data = mapped_spec(data, models[-1])
+        return chain_model(self.names, models)
+
+
+def _joined(names: Sequence[str], models: Sequence[Model]) -> Model | None:
+    """Return the model of all models so far; None if there is none."""
+    if len(models) < 2:
+        return models[0] if models else None
+    return chain_model(names[: len(models)], models)
+
+
+def _through(passes: Passes, before: Model | None) -> Generator[Pass, Accumulator, Model]:
+    """Run the passes of a member on the rows as the models before it leave them, and return its model."""
+    if before is None:
+        return (yield from passes)
+    try:
+        request = next(passes)
+        while True:
+            seen = request if request.in_memory is not None else replace(request, through=before)
+            try:
+                full = yield seen
+            except MissingValuesError as missing:
+                request = passes.throw(missing)
+            else:
+                request = passes.send(full)
+    except StopIteration as finished:
+        model: Model = finished.value
+        return model
+
+
+def _start_of_last(start: Model | None, names: Sequence[str], models: Sequence[Model]) -> Model | None:
+    """Return the last model of an earlier fit, if the models before it still map rows alike."""
+    if not isinstance(start, ChainModel) or len(start.models) != len(models) + 1 or start.names != names:
+        return None
+    try:
+        before = zip(start.models, models, strict=False)
+        same = all(mapping_digest(old) == mapping_digest(new) for old, new in before)
+    except UnidentifiedError:
+        return None
+    return start.models[-1] if same else None
+
+
+def chain_of(steps: Sequence[Method], names: Sequence[str | None] | None = None) -> Chain:
+    """Return the chain of some methods; a name that is None follows from the method."""
+    given = names or [None] * len(steps)
+    return Chain(tuple(steps), member_names(steps, given))
+
+
+def member_names(steps: Sequence[Method], given: Sequence[str | None]) -> tuple[str, ...]:
+    """Return the names of members: those given, and the names of methods, numbered where repeated."""
+    plain = [step.name for step, name in zip(steps, given, strict=True) if name is None]
+    repeated = {name for name, count in Counter(plain).items() if count > 1}
+    counts: Counter[str] = Counter()
+    names = []
+    for step, name in zip(steps, given, strict=True):
+        counts[step.name] += name is None
+        numbered = f"{step.name}_{counts[step.name]}" if step.name in repeated else step.name
+        names.append(numbered if name is None else name)
+    return tuple(names)
+
+
+def parameters_of(method: Method) -> dict[str, Any]:
+    """Return the parameters of a method as they are recorded; for a chain, those of each member."""
+    if not isinstance(method, Chain):
+        return asdict(cast(Any, method))
+    members = zip(method.names, method.steps, strict=True)
+    return {
+        "steps": [{"name": step.name, "as": name, **asdict(cast(Any, step))} for name, step in members],
+    }
+
+
+def require_end(name: str, last: Method) -> None:
+    """Refuse a last method that only prepares rows for another one."""
+    if last.tags.step:
+        raise ParameterError(
+            "steps",
+            f"{name} prepares rows for the method after it, and there is none: end with a method such as pca",
+        )

@@ -1,0 +1,265 @@
+"""The fitted chain: models that map rows one after another, and the operations of the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from operator import attrgetter
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from streamdr.core.blocks import Array, SparseRows
+from streamdr.core.facts import Fact, Table
+from streamdr.core.mapping import columns_kept, columns_read, fills_missing
+from streamdr.core.method import MapsSparse, Model, SelectsColumns, UsesScratch
+from streamdr.core.pictures import Picture
+from streamdr.errors import RowError
+
+_SLAB_BYTES = 1 << 23
+"""The bytes of rows, at their widest and in double precision, that go through a chain together."""
+_OF_ROWS = (
+    "predict",
+    "likeliest",
+    "predict_proba",
+    "predict_log_proba",
+    "decision_function",
+    "score_samples",
+    "latent",
+)
+"""The operations on rows whose result has nothing to do with the features."""
+_LENGTHS = ("n_mixtures", "n_classes", "classes", "n_components")
+
+
+@dataclass(frozen=True, eq=False)
+class ChainModel:
+    """Models that map rows one after another.
+
+    What the last model does with rows besides mapping them, such as predicting their classes, the chain
+    does with its own rows: see `chain_model`.
+    """
+
+    pictures: ClassVar[tuple[Picture, ...]] = ()
+
+    names: tuple[str, ...] = field(metadata={"report": True})
+    """The name of each model."""
+    models: tuple[Model, ...]
+    """The models."""
+
+    def __reduce__(self) -> tuple[Callable[..., ChainModel], tuple[Any, ...]]:
+        return chain_model, (self.names, self.models)
+
+    def __getitem__(self, name: str) -> Model:
+        """Return the model of a name."""
+        return self.models[self.names.index(name)]
+
+    @property
+    def last(self) -> Any:
+        """The last model."""
+        return self.models[-1]
+
+    @property
+    def allow_nan(self) -> bool:
+        """Whether every model accepts missing values, up to the first that leaves none."""
+        for model in self.models:
+            if not model.allow_nan:
+                return False
+            if fills_missing(model):
+                return True
+        return True
+
+    @property
+    def n_features(self) -> int:
+        """How many columns `transform` takes."""
+        return self.models[0].n_features
+
+    @property
+    def n_outputs(self) -> int:
+        """How many columns `transform` returns."""
+        return self.models[-1].n_outputs
+
+    @property
+    def outputs_are_features(self) -> bool:
+        """Whether every model returns its features."""
+        return all(model.outputs_are_features for model in self.models)
+
+    @property
+    def keeps_zeros(self) -> bool:
+        """Whether every model keeps zeros."""
+        return all(isinstance(model, MapsSparse) and model.keeps_zeros for model in self.models)
+
+    @property
+    def reads(self) -> Array | None:
+        """The columns that the first model reads; None for all."""
+        return columns_read(self.models[0])
+
+    @property
+    def columns_kept(self) -> Array | None:
+        """The feature that each output stands for; None if a model makes something else of them."""
+        found = np.arange(self.n_features)
+        for model in self.models:
+            kept = columns_kept(model)
+            if kept is None:
+                return None
+            found = found[kept]
+        return found
+
+    def narrowed(self) -> ChainModel:
+        """The same chain for rows that hold these columns only."""
+        first = self.models[0]
+        narrow = first.narrowed() if isinstance(first, SelectsColumns) and self.reads is not None else first
+        return chain_model(self.names, (narrow, *self.models[1:]))
+
+    def up_to(self, number: int) -> ChainModel:
+        """The chain of the first models."""
+        return chain_model(self.names[:number], self.models[:number])
+
+    @cached_property
+    def _slab_rows(self) -> int:
+        """How many rows go through the chain together: they stay in cache from one model to the next."""
+        widest = max(self.n_features, *(model.n_outputs for model in self.models))
+        return max(1, _SLAB_BYTES // (8 * widest))
+
+    def _slabs(self, n_rows: int) -> Iterator[slice]:
+        for start in range(0, n_rows, self._slab_rows):
+            yield slice(start, min(start + self._slab_rows, n_rows))
+
+    def scratch_bytes(self, n_rows: int) -> int:
+        """The bytes that a slab takes between two models, and in one of them."""
+        rows = min(n_rows, self._slab_rows)
+        most = 0
+        for model in self.models:
+            own = model.scratch_bytes(rows) if isinstance(model, UsesScratch) else 8 * rows * model.n_features
+            most = max(most, own + 8 * rows * (model.n_features + model.n_outputs))
+        return most
+
+    def transform(self, values: Array) -> Array:
+        """Map rows through all models."""
+        return self._apply(self.models, values)
+
+    def transform_sparse(self, rows: SparseRows) -> SparseRows | Array:
+        """Map sparse rows, which stay sparse as long as the models keep zeros."""
+        for number, model in enumerate(self.models):
+            if not (isinstance(model, MapsSparse) and model.keeps_zeros):
+                return self._apply(self.models[number:], rows)
+            mapped = model.transform_sparse(rows)
+            if isinstance(mapped, np.ndarray):
+                return self._apply(self.models[number + 1 :], mapped) if self.models[number + 1 :] else mapped
+            rows = mapped
+        return rows
+
+    def scores_by_columns(self, n_rows: int) -> None:
+        """None: whole rows are mapped."""
+
+    def summary(self) -> dict[str, Any]:
+        """The summaries of all models, by name."""
+        return {name: model.summary() for name, model in zip(self.names, self.models, strict=True)}
+
+    def facts(self) -> tuple[Fact, ...]:
+        """What the models do, in order, and the facts of the last one."""
+        chain = Fact("chain", " -> ".join(self.names))
+        before = [
+            Fact(f"after {name}", model.n_outputs, f"of {model.n_features:,} columns")
+            for name, model in zip(self.names[:-1], self.models[:-1], strict=True)
+            if model.n_outputs != model.n_features
+        ]
+        return (chain, *before, *self.last.facts())
+
+    def tables(self) -> tuple[Table, ...]:
+        """The tables of the last model."""
+        found: tuple[Table, ...] = self.last.tables()
+        return found
+
+    def _before(self, values: Array) -> Array:
+        """Map rows through all models but the last."""
+        return self._apply(self.models[:-1], values) if self.models[1:] else values
+
+    def _apply(self, models: Sequence[Model], rows: Array | SparseRows) -> Array:
+        """Map rows through some models, slab by slab, to dense rows."""
+        parts = [_through(models, rows, slab) for slab in self._slabs(rows.shape[0])]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else _empty(models, rows)
+
+
+def _through(models: Sequence[Model], rows: Array | SparseRows, slab: slice) -> Array:
+    """Map a slab of rows. An error names the row among all of them."""
+    mapped = rows[slab]
+    try:
+        for model in models:
+            if isinstance(mapped, np.ndarray):
+                mapped = model.transform(mapped)
+            elif isinstance(model, MapsSparse):
+                mapped = model.transform_sparse(mapped)
+            else:
+                mapped = model.transform(mapped.toarray())
+    except RowError as error:
+        raise RowError(slab.start + error.row, error.problem) from None
+    return mapped if isinstance(mapped, np.ndarray) else mapped.toarray()
+
+
+def _empty(models: Sequence[Model], rows: Array | SparseRows) -> Array:
+    return np.empty((0, models[-1].n_outputs), rows.dtype)
+
+
+def chain_model(names: Sequence[str], models: Sequence[Model]) -> ChainModel:
+    """Return the chain of some models, with the operations that the last one gives it."""
+    return chain_model_class(tuple(map(type, models)))(tuple(names), tuple(models))
+
+
+@cache
+def chain_model_class(kinds: tuple[type, ...]) -> type[ChainModel]:
+    """Return the class of chains of models of some classes.
+
+    It has the operations of the last class on rows. Those whose result has the features of the rows, such as
+    imputing, need the way back through all models.
+    """
+    last, before = kinds[-1], kinds[:-1]
+    contents: dict[str, Any] = {name: _of_mapped(name) for name in _OF_ROWS if hasattr(last, name)}
+    contents |= {
+        name: property(attrgetter(f"last.{name}"))
+        for name in _LENGTHS
+        if hasattr(last, name) or name in getattr(last, "__dataclass_fields__", {})
+    }
+    goes_back = all(hasattr(kind, "inverse_transform") for kind in before)
+    if goes_back and hasattr(last, "denoise"):
+        contents["denoise"] = _denoise
+    if goes_back and hasattr(last, "impute"):
+        contents["impute"] = _impute
+    if goes_back and hasattr(last, "inverse_transform"):
+        contents["inverse_transform"] = _inverse_transform
+    pictures = getattr(last, "pictures", ())
+    contents |= {"__module__": __name__, "__doc__": ChainModel.__doc__, "pictures": pictures}
+    return cast(type[ChainModel], type("ChainModel", (ChainModel,), contents))
+
+
+def _of_mapped(name: str) -> Callable[[ChainModel, Array], Any]:
+    """Return an operation of the last model, on rows that the other models have mapped."""
+
+    def operation(chain: ChainModel, values: Array) -> Any:
+        return getattr(chain.last, name)(chain._before(values))
+
+    operation.__name__ = name
+    operation.__doc__ = f"`{name}` of the last model, for rows that the others have mapped."
+    return operation
+
+
+def _back(chain: ChainModel, rows: Array) -> Array:
+    """Map rows from before the last model back to the features of the chain."""
+    for model in reversed(chain.models[:-1]):
+        rows = cast(Any, model).inverse_transform(rows)
+    return rows
+
+
+def _inverse_transform(chain: ChainModel, scores: Array) -> Array:
+    """Map rows back through all models."""
+    return _back(chain, chain.last.inverse_transform(scores))
+
+
+def _denoise(chain: ChainModel, values: Array) -> Array:
+    """`denoise` of the last model, mapped back to the features of the chain."""
+    return _back(chain, chain.last.denoise(chain._before(values)))
+
+
+def _impute(chain: ChainModel, values: Array) -> Array:
+    """`impute` of the last model, mapped back to the features; values that were observed are unchanged."""
+    return np.where(np.isnan(values), _back(chain, chain.last.impute(chain._before(values))), values)

@@ -1,0 +1,114 @@
+"""The costs of a chain: those of its members, on the rows as the largest models before them leave them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from itertools import product
+from typing import Any, TypeVar
+
+import numpy as np
+
+from streamdr.core.blocks import MatrixSpec
+from streamdr.core.mapping import mapped_spec
+from streamdr.core.method import HasOutlines, Method, Model, Phase, Route
+from streamdr.errors import ParameterError
+from streamdr.methods.chain.model import ChainModel, chain_model
+
+T = TypeVar("T")
+
+
+def with_name(name: str, call: Callable[[], T]) -> T:
+    """Call a function of a member. An error of its parameters has the name of the member."""
+    try:
+        return call()
+    except ParameterError as error:
+        if "." in error.parameter:
+            raise
+        raise type(error)(f"{name}.{error.parameter}", error.message) from error
+
+
+def chain_routes(
+    names: Sequence[str], steps: Sequence[Method], data: MatrixSpec
+) -> Iterator[tuple[Route, ...]]:
+    """Yield every combination of routes of the members."""
+    found: list[Sequence[Route]] = []
+    for number, (name, step) in enumerate(zip(names, steps, strict=True)):
+        found.append(with_name(name, lambda step=step, data=data: step.routes(data)))  # type: ignore[misc]
+        if number < len(steps) - 1:
+            data = mapped_spec(data, _largest(name, found[-1][0].method, data))
+    return product(*found)
+
+
+def chain_route(chain: Method, routes: Sequence[Route], data: MatrixSpec) -> Route:
+    """Return the route of a chain whose members take these routes."""
+    names = tuple(getattr(chain, "names"))  # noqa: B009
+    reading = [route for route in routes if route.passes]
+    first, last = (reading[0], routes[-1]) if reading else (routes[-1], routes[-1])
+    # A fallback can begin in any member, so its passes are among those that are possible, and not usual.
+    passes = sum(route.passes for route in routes)
+    usual = sum(route.usual_passes or route.passes for route in routes)
+    continuing = passes - last.passes + last.continuing_passes if last.continuing_passes else 0
+    return Route(
+        method=chain,
+        name=", ".join(route.name for route in reading) or routes[-1].name,
+        exact=all(route.exact for route in routes),
+        passes=passes,
+        flops=sum(route.flops for route in routes),
+        phases=tuple(_phases(names, routes, data)),
+        advice=next((route.advice for route in reversed(routes) if route.advice), ""),
+        usual_passes=usual if usual < passes else 0,
+        sampling_passes=first.sampling_passes,
+        continuing_passes=continuing,
+    )
+
+
+def largest_models(
+    names: Sequence[str], steps: Sequence[Method], data: MatrixSpec
+) -> Iterator[tuple[Model, ...]]:
+    """Yield outlines of the models of all members: the largest ones, with each outline of the first."""
+    alternatives = _outlines(names[0], steps[0], data)
+    rest: list[Model] = []
+    data = mapped_spec(data, max(alternatives, key=lambda model: model.n_outputs))
+    for name, step in zip(names[1:], steps[1:], strict=True):
+        rest.append(_largest(name, step, data))
+        data = mapped_spec(data, rest[-1])
+    for first in alternatives:
+        yield first, *rest
+
+
+def _phases(names: Sequence[str], routes: Sequence[Route], data: MatrixSpec) -> Iterator[Phase]:
+    """Yield the phases of all members. The rows of a member go through outlines of those before it."""
+    for number, route in enumerate(routes):
+        if number == 0:
+            yield from route.phases
+        elif route.phases:
+            before = [each.method for each in routes[:number]]
+            for models in largest_models(names[:number], before, data):
+                through = models[0] if number == 1 else chain_model(names[:number], models)
+                held = 2 * _bytes_of(through)  # with the arrays that models derive from their own
+                for phase in route.phases:
+                    yield replace(phase, through=through, held_bytes=phase.held_bytes + held)
+
+
+def _outlines(name: str, step: Method, data: MatrixSpec) -> Sequence[Model]:
+    """Return the outlines of the models of a member that others follow."""
+    found = step.outlines(data) if isinstance(step, HasOutlines) else ()
+    if not found:
+        raise ParameterError(
+            "steps",
+            f"no method can follow {name}: how many columns it makes is known only after it is fitted",
+        )
+    return found
+
+
+def _largest(name: str, step: Method, data: MatrixSpec) -> Model:
+    return max(_outlines(name, step, data), key=lambda model: model.n_outputs)
+
+
+def _bytes_of(model: Any) -> int:
+    """Return the bytes of the arrays of a model, or of those of a chain."""
+    if isinstance(model, ChainModel):
+        return sum(map(_bytes_of, model.models))
+    values = [getattr(model, each.name) for each in fields(model)] if is_dataclass(model) else []
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
