@@ -34,6 +34,8 @@ from streamdr.data.lazy_arrays import DaskSource
 from streamdr.data.missing_values import MissingValuesSource, layout_of, stored_value
 from streamdr.data.ordering import ordered
 from streamdr.data.source import Source
+from streamdr.data.sparse.anndata import open_matrix
+from streamdr.data.sparse.groups import ZarrNodes
 from streamdr.data.text_labels import TextArray, TextStore
 from streamdr.data.zarr.icechunk_node import repository_at
 from streamdr.data.zarr.locate import locate
@@ -318,6 +320,9 @@ def _open(
         return open_parquet(data)
     node = _zarr_node(data, key)
     if node is not None:
+        matrix = open_matrix(ZarrNodes(node, allow_missing=allow_missing), array, sample_axis)
+        if matrix is not None:
+            return matrix
         found = locate(node, array, key)
         return ZarrSource(found.node, found.metadata, sample_axis=sample_axis, allow_missing=allow_missing)
     if array is not None:

@@ -88,6 +88,8 @@ class Source(ABC):
     """The ratio of the bytes read to the bytes returned."""
     client: Any = None
     """The dask client whose cluster computes or holds the values, if there is one."""
+    line_name: str = "rows"
+    """What errors call the rows."""
     private_buffers: bool = False
     """Whether the caller of `read_scratch` may overwrite the result: nothing else refers to it."""
 
@@ -382,7 +384,7 @@ class Source(ABC):
 
     def _region(self, rows: Span, cols: Span) -> str:
         """Return the rows and columns of a region, for a message."""
-        where = f"rows {rows.start}-{rows.stop - 1}"
+        where = f"{self.line_name} {rows.start}-{rows.stop - 1}"
         if len(cols) < self.spec.n_cols:
             where += f", columns {cols.start}-{cols.stop - 1}"
         return where
