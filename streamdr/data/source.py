@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -129,6 +129,15 @@ class Source(ABC):
     def is_process_local(self) -> bool:
         """Whether only this process can read the source, or one that it reads from."""
         return any(part.is_process_local for part in self._reads_from if part is not None)
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that the source keeps in memory as long as it is open."""
+        return sum(part.held_bytes for part in self._reads_from if part is not None)
+
+    def stored_row(self, row: int) -> int:
+        """Return the number of a row in the data as it is stored, for a message."""
+        return row
 
     @property
     def stored_itemsize(self) -> int:
@@ -366,7 +375,9 @@ class Source(ABC):
         row, col, value = first
         self._refuse(row, col, value, count, self._region(rows, cols), allow_nan=allow_nan)
 
-    def _refuse(self, row: int, col: int, value: Any, count: int, region: str, *, allow_nan: bool) -> None:
+    def _refuse(
+        self, row: int, col: int, value: Any, count: int, region: str, *, allow_nan: bool
+    ) -> NoReturn:
         """Raise the error for a non-finite value, the first of `count` in a region."""
         where = f"row {row}, {self._column(col)} ({count} such values in {region})"
         message = f"{self.name}: {value} at {where}; "

@@ -152,6 +152,7 @@ def plan_transform(
     else:
         base = max(BASELINE, process_bytes) + held
     base += held  # arrays that the model derives from its own, in the type of the rows
+    base += source.held_bytes
     drafts = [_by_rows(view, source, execution, dtype, chunk_rows, workers) for workers in _fewer(wanted)]
     if view.maps_by_columns:
         drafts += [_by_columns(view, source, execution, workers) for workers in _fewer(wanted)]
@@ -367,7 +368,7 @@ def _phase(
         "blocks": here * (block + source.overhead(*shape)),
         "scratch": here * (scratch + source.checking_bytes(*shape)),
         "accumulators": phase.gathered_bytes + filling,
-        "held": phase.held_bytes,
+        "held": phase.held_bytes + source.held_bytes,
     }
     solve = phase.gathered_bytes + phase.accumulator_bytes + phase.solve_bytes
     reading = parts["blocks"] + parts["scratch"] + parts["accumulators"]

@@ -82,19 +82,20 @@ class Selection:
         if coordinate is None:
             _require_no_labels(dim, wanted)
             return _by_position(dim, wanted, length)
-        return _by_label(dim, wanted, length, _Labels.of(dim, coordinate, attributes))
+        return _by_label(dim, wanted, length, Labels.of(dim, coordinate, attributes))
 
 
 @dataclass(frozen=True)
-class _Labels:
-    """The labels of a dimension: numbers, text, or times."""
+class Labels:
+    """The labels along a dimension: numbers, text, or times."""
 
     dim: str
     values: Source
     times: TimeAxis | None
 
     @classmethod
-    def of(cls, dim: str, values: Source, attributes: Mapping[str, Any]) -> _Labels:
+    def of(cls, dim: str, values: Source, attributes: Mapping[str, Any]) -> Labels:
+        """Return the labels in a source; attributes tell whether they are times."""
         is_text = values.spec.dtype.kind == "U"
         return cls(dim, values, None if is_text else TimeAxis.of(attributes))
 
@@ -157,7 +158,7 @@ def _by_position(dim: str, wanted: Any, length: int) -> Window:
     return Window(begin, end, is_open=stop is None)
 
 
-def _by_label(dim: str, wanted: Any, length: int, labels: _Labels) -> Window:
+def _by_label(dim: str, wanted: Any, length: int, labels: Labels) -> Window:
     """Return the positions whose labels are in a range. They must be next to each other."""
     single = not isinstance(wanted, list | tuple)
     start, stop = (wanted, wanted) if single else _ends(dim, wanted)
@@ -197,7 +198,7 @@ def _by_label(dim: str, wanted: Any, length: int, labels: _Labels) -> Window:
     return Window(first, last + 1, is_open=ascending_end, is_single=single)
 
 
-def _between_texts(dim: str, start: Any, stop: Any, length: int, labels: _Labels) -> Window:
+def _between_texts(dim: str, start: Any, stop: Any, length: int, labels: Labels) -> Window:
     """Return the positions from one text to another, in the order of the store."""
     places: dict[Any, int] = {}
     for position, values in labels.pieces():
