@@ -8,6 +8,7 @@ from streamdr.core.blocks import Span
 from streamdr.data.source import SampleCoordinate, Source
 from streamdr.data.sparse.groups import StoredGroup
 from streamdr.data.sparse.matrix import open_sparse, sparse_format
+from streamdr.data.sparse.tenx import open_tenx
 from streamdr.errors import DataError
 
 _MATRIX = "X"
@@ -36,6 +37,8 @@ def open_matrix(group: StoredGroup, array: str | None, sample_axis: int | str) -
 def _open_matrix(group: StoredGroup, array: str | None, sample_axis: int | str) -> Source | None:
     if array is None and sparse_format(group.attributes) is not None:
         return open_sparse(group, sample_axis=sample_axis)
+    if array is None and (cells := open_tenx(group, sample_axis)) is not None:
+        return cells
     path = _MATRIX if array is None else array.strip("/")
     if array is None and not _is_anndata(group):
         return None

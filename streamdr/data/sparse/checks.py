@@ -10,27 +10,27 @@ from streamdr.errors import DataError
 _WRITE_AGAIN = "the matrix is damaged; restore it from a copy or write it again"
 
 
-def require_pointers(pointers: Array, first_row: int, n_values: int, name: str) -> None:
+def require_pointers(pointers: Array, first_row: int, n_values: int, name: str, *, line: str = "row") -> None:
     """Raise an error unless the ends of rows ascend, from 0 on, within the values.
 
     `pointers` are those of the rows from `first_row` on, and where the last of these ends.
     """
     if first_row == 0 and pointers[0] != 0:
         raise DataError(
-            f"{name}: indptr begins with {pointers[0]} where row 0 must begin at 0; {_WRITE_AGAIN}"
+            f"{name}: indptr begins with {pointers[0]} where {line} 0 must begin at 0; {_WRITE_AGAIN}"
         )
     backwards = pointers[1:] < pointers[:-1]
     if backwards.any():
         at = int(np.argmax(backwards))
         raise DataError(
-            f"{name}: indptr runs backwards at row {first_row + at}, from {pointers[at]} to "
+            f"{name}: indptr runs backwards at {line} {first_row + at}, from {pointers[at]} to "
             f"{pointers[at + 1]}; {_WRITE_AGAIN}"
         )
     if pointers[-1] > n_values:
         at = int(np.searchsorted(pointers, n_values, side="right")) - 1
         raise DataError(
-            f"{name}: row {first_row + at} ends at value {pointers[at + 1]}, and only {n_values} are stored; "
-            f"{_WRITE_AGAIN}"
+            f"{name}: {line} {first_row + at} ends at value {pointers[at + 1]}, beyond the {n_values} that "
+            f"are stored; {_WRITE_AGAIN}"
         )
 
 
@@ -65,3 +65,15 @@ def require_columns(
             f"{name}: {line} {first_row + int(filled[at])} has the index {index}, which is not among the "
             f"{n_cols} from 0 on; {_WRITE_AGAIN}"
         )
+
+
+def sorted_rows(columns: Array, values: Array, pointers: Array) -> tuple[Array, Array]:
+    """Return the columns and values of rows in ascending order of the columns of each row."""
+    descends = columns[1:] < columns[:-1]
+    starts = pointers[1:-1]
+    descends[starts[(starts > 0) & (starts < len(columns))] - 1] = False
+    if not descends.any():
+        return columns, values
+    rows = np.repeat(np.arange(len(pointers) - 1), np.diff(pointers))
+    order = np.lexsort((columns, rows))
+    return columns[order], values[order]

@@ -10,6 +10,7 @@ import numpy as np
 from streamdr.data.source import Source
 from streamdr.data.sparse.groups import StoredGroup
 from streamdr.data.sparse.source import CsrSource
+from streamdr.data.sparse.transposed import held_by_rows
 from streamdr.data.sparse.vectors import HeldVector, StoredVector, Vector
 from streamdr.errors import DataError, ParameterError
 
@@ -28,40 +29,53 @@ def sparse_format(attributes: Mapping[str, Any]) -> str | None:
 
 def open_sparse(group: StoredGroup, *, sample_axis: int | str = 0) -> Source:
     """Open a group that is a sparse matrix."""
-    stored_as = sparse_format(group.attributes)
+    attributes = group.attributes
+    require_rows_first(sample_axis, group.name)
+    n_rows, n_cols = checked_shape(attributes.get("shape", attributes.get("h5sparse_shape")), group.name)
+    if sparse_format(attributes) == "csr":
+        return rows_in(group, n_rows, n_cols)
+    return held_by_rows(rows_in(group, n_cols, n_rows, line_name="column"))
+
+
+def require_rows_first(sample_axis: int | str, name: str) -> None:
+    """Raise an error if another axis than the first is asked for as that of the samples."""
     if sample_axis != 0:
         raise ParameterError(
-            "sample_axis", f"{group.name}: the rows of a sparse matrix are the samples; leave sample_axis out"
+            "sample_axis", f"{name}: the rows of a sparse matrix are the samples; leave sample_axis out"
         )
-    n_rows, n_cols = _shape(group)
+
+
+def rows_in(
+    group: StoredGroup, n_rows: int, n_cols: int, *, line_name: str = "row", sorts: bool = False
+) -> CsrSource:
+    """Open the three arrays of a matrix in a group."""
     pointers, columns, values = (_vector(group, name) for name in ("indptr", "indices", "data"))
-    lines = n_rows if stored_as == "csr" else n_cols
-    if pointers.length != lines + 1:
+    if pointers.length != n_rows + 1:
         raise DataError(
-            f"{group.name}: indptr has {pointers.length} values where the shape {n_rows} x {n_cols} takes "
-            f"{lines + 1}; {_RESTORE}"
+            f"{group.name}: indptr has {pointers.length} values where {n_rows} {line_name}s take "
+            f"{n_rows + 1}; {_RESTORE}"
         )
-    if stored_as == "csc":
-        raise DataError(
-            f"{group.name}: is stored by columns (csc_matrix); write it by rows, as a csr_matrix of scipy"
-        )
-    return CsrSource(group.name, n_cols, pointers=pointers, columns=columns, values=values)
+    return CsrSource(
+        group.name,
+        n_cols,
+        pointers=pointers,
+        columns=columns,
+        values=values,
+        line_name=line_name,
+        sorts=sorts,
+    )
 
 
-def _shape(group: StoredGroup) -> tuple[int, int]:
-    """Return the shape in the attributes."""
-    attributes = group.attributes
-    found = attributes.get("shape", attributes.get("h5sparse_shape"))
+def checked_shape(found: Any, name: str) -> tuple[int, int]:
+    """Return a shape as it is stored, or raise an error if it is none."""
     if found is None:
-        raise DataError(
-            f"{group.name}: a sparse matrix needs the attribute shape, which is missing; {_RESTORE}"
-        )
+        raise DataError(f"{name}: a sparse matrix needs the attribute shape, which is missing; {_RESTORE}")
     shape = np.asarray(found)
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
-        raise DataError(f"{group.name}: its shape is {found}, not two lengths; {_RESTORE}")
+        raise DataError(f"{name}: its shape is {found}, not two lengths; {_RESTORE}")
     n_rows, n_cols = (int(length) for length in shape)
     if not (n_rows and n_cols):
-        raise DataError(f"{group.name}: the matrix is empty ({n_rows} x {n_cols}); there is nothing to fit")
+        raise DataError(f"{name}: the matrix is empty ({n_rows} x {n_cols}); there is nothing to fit")
     return n_rows, n_cols
 
 

@@ -13,7 +13,7 @@ from streamdr.core.blocks import SPARSE_PIECE, Array, Axis, MatrixSpec, Span, Sp
 from streamdr.core.buffers import scratch
 from streamdr.data.snapshot import DIGEST_BYTES, Snapshot
 from streamdr.data.source import Source
-from streamdr.data.sparse.checks import require_columns, require_pointers
+from streamdr.data.sparse.checks import require_columns, require_pointers, sorted_rows
 from streamdr.data.sparse.vectors import Vector
 from streamdr.errors import DataError
 
@@ -36,12 +36,28 @@ class CsrSource(Source):
         Where each row begins in `columns` and `values`, and where the last one ends.
     columns, values : Vector
         The column and the value of each stored value.
+    line_name : str
+        What errors call a row.
+    sorts : bool
+        Whether the columns of a row may be in any order. Otherwise they must ascend.
     """
 
     private_buffers = True
 
-    def __init__(self, name: str, n_cols: int, *, pointers: Vector, columns: Vector, values: Vector) -> None:
+    def __init__(
+        self,
+        name: str,
+        n_cols: int,
+        *,
+        pointers: Vector,
+        columns: Vector,
+        values: Vector,
+        line_name: str = "row",
+        sorts: bool = False,
+    ) -> None:
         self.name = name
+        self.line_name = line_name
+        self._sorts = sorts
         n_rows = pointers.length - 1
         if values.length != columns.length:
             raise DataError(
@@ -67,6 +83,13 @@ class CsrSource(Source):
     def n_stored(self) -> int:
         """The number of values that are stored."""
         return self._values.length
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of arrays that are kept in memory as a whole."""
+        return super().held_bytes + sum(
+            vector.held_bytes for vector in (self._pointers, self._columns, self._values)
+        )
 
     def stored_line_bytes(self, axis: Axis) -> int:
         """Return the bytes that are read per line, on average; all rows are read for a column."""
@@ -97,7 +120,9 @@ class CsrSource(Source):
         except DataError as error:
             raise self._unreadable(rows, error) from error
         bounds = bounds - start
-        require_columns(columns, bounds, self.spec.n_cols, rows.start, self.name)
+        if self._sorts:
+            columns, values = sorted_rows(columns, values, bounds)
+        require_columns(columns, bounds, self.spec.n_cols, rows.start, self.name, line=self.line_name)
         index = np.int32 if max(self.spec.n_cols, stop - start) <= _INT32 else np.int64
         parts = (
             values.astype(self.spec.dtype, copy=False),
@@ -108,22 +133,10 @@ class CsrSource(Source):
         found.has_sorted_indices = found.has_canonical_format = True
         return found
 
-    def sparse_pieces(self, rows: Span) -> Iterator[Span]:
-        """Yield rows in pieces of at most `SPARSE_PIECE` stored values, or of one row."""
-        start = rows.start
-        first_value = None
+    def sparse_lengths(self, rows: Span) -> Iterator[Array]:
+        """Yield how many values of each row are stored."""
         for window in _windows(rows):
-            bounds = self._bounds(window)
-            first_value = int(bounds[0]) if first_value is None else first_value
-            while True:
-                fitting = int(np.searchsorted(bounds, first_value + SPARSE_PIECE, side="right")) - 1
-                stop = min(max(window.start + fitting, start + 1), start + SPARSE_PIECE)
-                if stop >= window.stop:  # more may fit
-                    break
-                yield Span(start, stop)
-                start, first_value = stop, int(bounds[stop - window.start])
-        if start < rows.stop:
-            yield Span(start, rows.stop)
+            yield np.diff(self._bounds(window))
 
     def sparse_bytes(self, n_rows: int) -> int:
         """Return the most bytes that a block of sparse rows takes, with those to read it."""
@@ -195,12 +208,14 @@ class CsrSource(Source):
             bounds = self._pointers.read(rows.start, rows.stop + 1).astype(np.int64, copy=False)
         except DataError as error:
             raise self._unreadable(rows, error) from error
-        require_pointers(bounds, rows.start, self.n_stored, self.name)
+        require_pointers(bounds, rows.start, self.n_stored, self.name, line=self.line_name)
         return bounds
 
     def _unreadable(self, rows: Span, error: DataError) -> DataError:
         """Return the error for rows that cannot be read."""
-        return DataError(f"{self.name}: rows {rows.start}-{rows.stop - 1} cannot be read: {error}")
+        return DataError(
+            f"{self.name}: {self._region(rows, Span(0, self.spec.n_cols))} cannot be read: {error}"
+        )
 
     def _require_chunks(self) -> None:
         super()._require_chunks()

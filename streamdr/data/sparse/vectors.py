@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -48,6 +49,11 @@ class Vector(ABC):
         """The bytes that reading needs besides its result, for a thread."""
         return 0
 
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that the array will keep in memory, besides what it keeps already."""
+        return 0
+
     @abstractmethod
     def require_chunks(self) -> None:
         """Raise an error if chunks are missing, and that is not allowed."""
@@ -63,7 +69,7 @@ class StoredVector(Vector):
                 f"{self.name}: has the shape {array.layout.shape}; the arrays of a sparse matrix have one "
                 "dimension"
             )
-        array.line_name = "values"
+        array.line_name = "value"
         self.length, self.dtype, self.chunk = array.spec.n_rows, array.spec.dtype, array.chunks[0]
         self._array = array
         self._piece = array.piece_shape[0]
@@ -137,3 +143,82 @@ class HeldVector(Vector):
 
     def require_chunks(self) -> None:
         """Do nothing: there are no chunks."""
+
+
+class LoadedArrays:
+    """Three arrays that are loaded when they are first read. A pickle has only what it takes to load them.
+
+    Parameters
+    ----------
+    load : callable
+        Returns pointers, columns and values. It must be possible to pickle it.
+    """
+
+    def __init__(self, load: Callable[[], tuple[Array, Array, Array]]) -> None:
+        self._load = load
+        self._lock = threading.Lock()
+        self._arrays: tuple[Array, Array, Array] | None = None
+
+    def __reduce__(self) -> tuple[type[LoadedArrays], tuple[Callable[[], tuple[Array, Array, Array]]]]:
+        return LoadedArrays, (self._load,)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the arrays are in the memory of this process."""
+        return self._arrays is not None
+
+    def get(self) -> tuple[Array, Array, Array]:
+        """Return the arrays."""
+        with self._lock:
+            if self._arrays is None:
+                self._arrays = self._load()
+            return self._arrays
+
+
+class LoadedVector(Vector):
+    """One of three arrays that are loaded together.
+
+    Parameters
+    ----------
+    arrays : LoadedArrays
+        All three.
+    number : int
+        Which of them this is.
+    length : int
+        Its length.
+    dtype : dtype
+        Its type.
+    name : str
+        The name in errors.
+    snapshot : callable
+        Returns a snapshot of what the arrays are loaded from. It must be possible to pickle it.
+    """
+
+    def __init__(
+        self,
+        arrays: LoadedArrays,
+        number: int,
+        length: int,
+        dtype: np.dtype[Any],
+        name: str,
+        snapshot: Callable[[], Snapshot],
+    ) -> None:
+        self.name, self.length, self.dtype = name, length, dtype
+        self._arrays, self._number, self._make_snapshot = arrays, number, snapshot
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return a view."""
+        return self._arrays.get()[self._number][start:stop]
+
+    def snapshot(self, *, by_value: bool) -> Snapshot:
+        """Return the snapshot of everything that the arrays are loaded from."""
+        return self._make_snapshot()
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that loading will take. Once loaded, they are part of the memory of the process."""
+        return 0 if self._arrays.is_loaded else self.length * self.dtype.itemsize
+
+    def require_chunks(self) -> None:
+        """List the chunks of what the arrays are loaded from."""
+        self._make_snapshot().require_chunks()
