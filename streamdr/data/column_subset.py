@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
-from streamdr.core.blocks import Array, Axis, Span
+from streamdr.core.blocks import Array, Axis, Span, SparseRows
 from streamdr.core.buffers import scratch
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
@@ -80,6 +80,18 @@ class ColumnSubset(Source):
                 positions = self._columns[here.slice] - wide.start
                 memory[:, here.start - cols.start : here.stop - cols.start] = read(rows, wide)[:, positions]
         return memory
+
+    def read_sparse(self, rows: Span) -> SparseRows:
+        """Return the selected columns of sparse rows."""
+        return SparseRows(self._whole.read_sparse(rows)[:, self._columns])
+
+    def sparse_lengths(self, rows: Span) -> Iterator[Array]:
+        """Yield how many values of each row are read: those of columns that are not selected as well."""
+        return self._whole.sparse_lengths(rows)
+
+    def sparse_bytes(self, n_rows: int) -> int:
+        """Return the bytes of sparse rows of the whole, and of the selected columns."""
+        return 2 * self._whole.sparse_bytes(n_rows)
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
         """Return the overhead of the whole for the widest group of columns, plus that group twice."""

@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamdr.core.axes import FeatureAxes
-from streamdr.core.blocks import Array, Axis, MatrixSpec, Span, widen
+from streamdr.core.blocks import Array, Axis, MatrixSpec, Span, SparseRows, widen
 from streamdr.core.buffers import scratch
 from streamdr.data.layout import MatrixLayout
 from streamdr.data.same_features import common_dtype, require_same_features
 from streamdr.data.sample_times import in_units_of
 from streamdr.data.snapshot import DIGEST_BYTES, Snapshot
 from streamdr.data.source import SampleCoordinate, Source
+from streamdr.data.sparse.pieces import joined
 from streamdr.errors import DataError
 from streamdr.store.remote import in_parallel
 
@@ -61,7 +62,10 @@ class ConcatenatedSource(Source):
             require_same_features(first, part)
         self.name = name
         self.spec = MatrixSpec(
-            sum(part.spec.n_rows for part in parts), first.spec.n_cols, common_dtype(parts, name)
+            sum(part.spec.n_rows for part in parts),
+            first.spec.n_cols,
+            common_dtype(parts, name),
+            density=_density(parts),
         )
         self.chunks, self.grain = first.chunks, first.grain
         self.feature_names, self.axes = first.feature_names, first.axes
@@ -138,6 +142,25 @@ class ConcatenatedSource(Source):
             # Scratch memory of the part: it is copied before the next part overwrites it.
             values[piece.target] = piece.part.read_scratch(piece.rows, cols)
         return values
+
+    def read_sparse(self, rows: Span) -> SparseRows:
+        """Return sparse rows, of one or several parts."""
+        found = joined([piece.part.read_sparse(piece.rows) for piece in self._pieces(rows)])
+        return found.astype(self.spec.dtype, copy=False)
+
+    def sparse_lengths(self, rows: Span) -> Iterator[Array]:
+        """Yield how many values of each row are stored."""
+        for piece in self._pieces(rows):
+            yield from piece.part.sparse_lengths(piece.rows)
+
+    def sparse_bytes(self, n_rows: int) -> int:
+        """Return the most bytes that sparse rows of a part take, and of a copy of them."""
+        return 2 * max(part.sparse_bytes(min(n_rows, part.spec.n_rows)) for part in self._parts)
+
+    def check_sparse(self, rows: Span, *, allow_nan: bool = False) -> None:
+        """Raise an error for the first non-finite value. Each part names itself and its own row."""
+        for piece in self._pieces(rows):
+            piece.part.check_sparse(piece.rows, allow_nan=allow_nan)
 
     def _pieces(self, rows: Span) -> Iterator[Piece]:
         """Yield the parts of a span of rows."""
@@ -237,6 +260,16 @@ class _Packed(tuple[Source, ...]):
 
 def _unpacked(packed: bytes) -> _Packed:
     return _Packed(pickle.loads(zlib.decompress(packed)))
+
+
+def _density(parts: Sequence[Source]) -> float | None:
+    """Return the share of the values that are stored; None if a part has dense rows."""
+    stored = 0.0
+    for part in parts:
+        if part.spec.density is None:
+            return None
+        stored += part.spec.density * part.spec.n_rows
+    return stored / sum(part.spec.n_rows for part in parts)
 
 
 def _digest(*texts: str) -> str:

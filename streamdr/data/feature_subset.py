@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamdr.core.axes import FeatureAxes
-from streamdr.core.blocks import Array, Axis, Span
+from streamdr.core.blocks import Array, Axis, Span, SparseRows
 from streamdr.core.buffers import scratch
 from streamdr.core.digests import array_digest
 from streamdr.core.method import Phase
@@ -70,6 +70,8 @@ class FeatureSubset(Source):
             dtype=whole.spec.dtype if self._factors is None else np.dtype(np.float64),
             feature_weights=None if axes.weighted else axes.kept_weights,
             columns=self._columns if axes.kept is not None else None,
+            # Weighted rows are centred, and a feature that must be missing is not zero.
+            density=None if axes.weights is not None or len(self._unobserved) else whole.spec.density,
         )
         self.chunks = (whole.chunks[0], max(1, whole.chunks[1] * n_kept // whole.spec.n_cols))
         self.grain = (whole.grain[0], 1)
@@ -161,6 +163,19 @@ class FeatureSubset(Source):
             else:
                 np.multiply(np.take(few, kept, axis=1, mode="wrap"), factors, out=here)
         return values
+
+    def read_sparse(self, rows: Span) -> SparseRows:
+        """Return the kept columns of sparse rows."""
+        found = self._whole.read_sparse(rows)
+        return SparseRows(found[:, self._columns]) if self._copies else found
+
+    def sparse_lengths(self, rows: Span) -> Iterator[Array]:
+        """Yield how many values of each row are read: those of features that are left out as well."""
+        return self._whole.sparse_lengths(rows)
+
+    def sparse_bytes(self, n_rows: int) -> int:
+        """Return the bytes of sparse rows of the whole, and of the kept columns."""
+        return (2 if self._copies else 1) * self._whole.sparse_bytes(n_rows)
 
     def _around(self, cols: Span) -> Span:
         """Return the columns of the whole source to read: with those that are left out before and after.

@@ -10,9 +10,10 @@ from streamdr.errors import DataError
 if TYPE_CHECKING:
     from streamdr.data.hdf5 import Hdf5File
     from streamdr.data.parquet import ParquetSource
+    from streamdr.data.sparse.hdf5_groups import Hdf5Groups
 
 NETCDF = (".nc", ".nc4", ".netcdf")
-HDF5 = (".h5", ".hdf5", *NETCDF)
+HDF5 = (".h5", ".hdf5", ".h5ad", *NETCDF)
 PARQUET = (".parquet", ".pq")
 
 
@@ -38,6 +39,14 @@ def open_hdf5(path: Path, *, allow_missing: bool = False) -> Hdf5File:
     except ModuleNotFoundError as error:
         raise _not_installed(path, error, "hdf5") from error
     return Hdf5File(path, allow_missing=allow_missing)
+
+
+def groups_in_hdf5(path: Path, *, allow_missing: bool = False) -> Hdf5Groups:
+    """Return the groups of a file of HDF5."""
+    file = open_hdf5(path, allow_missing=allow_missing)
+    from streamdr.data.sparse.hdf5_groups import Hdf5Groups
+
+    return Hdf5Groups(file, path)
 
 
 def open_parquet(path: Path) -> ParquetSource:

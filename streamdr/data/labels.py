@@ -54,7 +54,7 @@ class LabelColumnSource(Source):
         self.column = column_number(base, column)
         self._base = base
         self.name = base.name
-        self.spec = replace(base.spec, n_cols=base.spec.n_cols - 1, labels=base.spec.dtype)
+        self.spec = replace(base.spec, n_cols=base.spec.n_cols - 1, labels=base.spec.dtype, density=None)
         self.chunks = (base.chunks[0], min(base.chunks[1], self.spec.n_cols))
         self.grain = base.grain
         self.sample_shape = (self.spec.n_cols,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdr.core.blocks import Array, Span
+from streamdr.core.blocks import Array, Span, SparseRows
 from streamdr.core.buffers import scratch
 from streamdr.core.linalg import slabs
 from streamdr.data.layout import MatrixLayout
@@ -35,7 +35,11 @@ class MissingValuesSource(Source):
         if mask is not None:
             _require_mask(mask, base)
         self.name = base.name
-        self.spec = replace(base.spec, dtype=base.spec.working)
+        # A value that is not stored is 0, and not missing, unless 0 stands for missing values.
+        zeros_stay = mask is None and missing_value != 0
+        self.spec = replace(
+            base.spec, dtype=base.spec.working, density=base.spec.density if zeros_stay else None
+        )
         self.layout = layout_of(base)
         self.chunks = base.chunks
         self.grain = base.grain
@@ -105,6 +109,22 @@ class MissingValuesSource(Source):
             if flags is not None:
                 np.copyto(values[slab], np.nan, where=flags[slab] != 0)
         return values
+
+    def read_sparse(self, rows: Span) -> SparseRows:
+        """Return sparse rows as floats, with NaN for values that are missing."""
+        found = self._base.read_sparse(rows)
+        values = found.data.astype(self.spec.dtype)
+        if self.missing_value is not None:
+            values[found.data == self.missing_value] = np.nan
+        return SparseRows((values, found.indices, found.indptr), shape=found.shape)
+
+    def sparse_lengths(self, rows: Span) -> Iterator[Array]:
+        """Yield how many values of each row are stored."""
+        return self._base.sparse_lengths(rows)
+
+    def sparse_bytes(self, n_rows: int) -> int:
+        """Return the bytes of sparse rows of the base, and of a copy of their values."""
+        return 2 * self._base.sparse_bytes(n_rows)
 
     def _require_flags(self, flags: Array, mask: Source, rows: Span, cols: Span) -> None:
         """Raise an error if the mask has values other than 0 and 1."""

@@ -20,7 +20,7 @@ from streamdr.core.blocks import Array, Span
 from streamdr.data.concatenated import ConcatenatedSource
 from streamdr.data.expanding import expand, is_path_list, is_several, several_name
 from streamdr.data.features import axes_of
-from streamdr.data.file_formats import is_hdf5, is_netcdf, is_parquet, open_hdf5, open_parquet
+from streamdr.data.file_formats import groups_in_hdf5, is_hdf5, is_netcdf, is_parquet, open_hdf5, open_parquet
 from streamdr.data.frames import is_frame, is_lazy_frame, is_of, named_values, single_matrix
 from streamdr.data.in_memory import ArraySource, MappedSource, open_npy
 from streamdr.data.labelled.container import Container, XarrayDataset, ZarrGroup
@@ -34,6 +34,8 @@ from streamdr.data.lazy_arrays import DaskSource
 from streamdr.data.missing_values import MissingValuesSource, layout_of, stored_value
 from streamdr.data.ordering import ordered
 from streamdr.data.source import Source
+from streamdr.data.sparse.anndata import open_matrix
+from streamdr.data.sparse.groups import ZarrNodes
 from streamdr.data.text_labels import TextArray, TextStore
 from streamdr.data.zarr.icechunk_node import repository_at
 from streamdr.data.zarr.locate import locate
@@ -311,13 +313,16 @@ def _open(
     if isinstance(data, Path) and not data.is_dir() and (is_hdf5(data) or is_parquet(data)):
         require_exists(data, key)
         if is_hdf5(data):
-            file = open_hdf5(data, allow_missing=allow_missing)
-            return file.open(file.only(array), sample_axis)
+            groups = groups_in_hdf5(data, allow_missing=allow_missing)
+            return open_matrix(groups, array, sample_axis) or groups.only(array, sample_axis)
         if array is not None:
             raise InputError("array", f"{data}: a table has no arrays; leave array out")
         return open_parquet(data)
     node = _zarr_node(data, key)
     if node is not None:
+        matrix = open_matrix(ZarrNodes(node, allow_missing=allow_missing), array, sample_axis)
+        if matrix is not None:
+            return matrix
         found = locate(node, array, key)
         return ZarrSource(found.node, found.metadata, sample_axis=sample_axis, allow_missing=allow_missing)
     if array is not None:

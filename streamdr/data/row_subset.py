@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamdr.core.blocks import GOOD_READ_BYTES, Array, Axis, Block, Part, Span
+from streamdr.core.blocks import GOOD_READ_BYTES, Array, Axis, Block, Part, Span, SparseBlock, SparseRows
 from streamdr.core.buffers import scratch
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
+from streamdr.data.sparse.pieces import joined
 
 
 class RowSubset(Source):
@@ -75,6 +76,29 @@ class RowSubset(Source):
         """Return rows in scratch memory, valid until this thread's next call."""
         return self._numbered(super().scratch_block(span, axis, allow_nan=allow_nan))
 
+    def read_sparse(self, rows: Span) -> SparseRows:
+        """Return sparse rows."""
+        return joined([self._whole.read_sparse(piece) for piece in self._pieces(rows)])
+
+    def sparse_lengths(self, rows: Span) -> Iterator[Array]:
+        """Yield how many values of each row are stored."""
+        for piece in self._pieces(rows):
+            yield from self._whole.sparse_lengths(piece)
+
+    def sparse_bytes(self, n_rows: int) -> int:
+        """Return the bytes of sparse rows of the whole, and of a copy of them."""
+        return 2 * self._whole.sparse_bytes(n_rows)
+
+    def sparse_blocks(self, span: Span, *, allow_nan: bool = False) -> Iterator[SparseBlock]:
+        """Yield sparse rows with their numbers in the whole source."""
+        for block in super().sparse_blocks(span, allow_nan=allow_nan):
+            yield replace(block, rows=self._numbers(block.span))
+
+    def check_sparse(self, rows: Span, *, allow_nan: bool = False) -> None:
+        """Raise an error that locates the first non-finite value in the whole source."""
+        for piece in self._pieces(rows):
+            self._whole.check_sparse(piece, allow_nan=allow_nan)
+
     def overhead(self, n_rows: int, n_cols: int) -> int:
         """Return the overhead of the whole, plus a copy of the rows."""
         return self._whole.overhead(n_rows, n_cols) + n_rows * n_cols * self.spec.dtype.itemsize
@@ -95,8 +119,11 @@ class RowSubset(Source):
 
     def _numbered(self, block: Block) -> Block:
         """Return a block with the row numbers of the whole source."""
-        numbers = [np.arange(piece.start, piece.stop) for piece in self._pieces(block.span)]
-        return replace(block, rows=np.concatenate(numbers))
+        return replace(block, rows=self._numbers(block.span))
+
+    def _numbers(self, rows: Span) -> Array:
+        """Return the numbers of rows in the whole source."""
+        return np.concatenate([np.arange(piece.start, piece.stop) for piece in self._pieces(rows)])
 
     def _labels(self, rows: Span) -> Array | None:
         labels = [self._whole._labels(piece) for piece in self._pieces(rows)]

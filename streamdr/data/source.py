@@ -26,6 +26,7 @@ from streamdr.core.blocks import (
     working_dtype,
 )
 from streamdr.data.snapshot import JoinedSnapshot, Snapshot
+from streamdr.data.sparse.pieces import pieces_by_length
 from streamdr.errors import DataError, MissingValuesError
 
 _ADVICE = "remove or fill these values before fitting"
@@ -88,6 +89,8 @@ class Source(ABC):
     """The ratio of the bytes read to the bytes returned."""
     client: Any = None
     """The dask client whose cluster computes or holds the values, if there is one."""
+    line_name: str = "row"
+    """What errors call a row."""
     private_buffers: bool = False
     """Whether the caller of `read_scratch` may overwrite the result: nothing else refers to it."""
 
@@ -295,7 +298,11 @@ class Source(ABC):
 
         They depend only on the data and on where `rows` begins, and so do the bits of sums over them.
         """
-        return rows.split(max(1, SPARSE_PIECE // self.spec.n_cols))
+        return pieces_by_length(rows.start, self.sparse_lengths(rows))
+
+    def sparse_lengths(self, rows: Span) -> Iterator[Array]:
+        """Yield how many values of each row are stored, a window of rows at a time."""
+        raise NotImplementedError(f"{type(self).__name__} has no sparse rows")
 
     def sparse_bytes(self, n_rows: int) -> int:
         """Return the most bytes that a block of sparse rows takes, out of `n_rows`, with those to read it."""
@@ -398,7 +405,7 @@ class Source(ABC):
 
     def _region(self, rows: Span, cols: Span) -> str:
         """Return the rows and columns of a region, for a message."""
-        where = f"rows {rows.start}-{rows.stop - 1}"
+        where = f"{self.line_name}s {rows.start}-{rows.stop - 1}"
         if len(cols) < self.spec.n_cols:
             where += f", columns {cols.start}-{cols.stop - 1}"
         return where

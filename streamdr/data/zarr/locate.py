@@ -41,7 +41,7 @@ def locate(node: Node, array: str | None, key: str = "path") -> Located:
         found = array_at(node)
         if found is not None:
             return found
-        if not _is_group(node):
+        if not is_group(node):
             raise InputError(
                 key,
                 f"{node.name}: not a zarr store (it has no zarr.json, .zarray or .zgroup); "
@@ -100,7 +100,7 @@ def _named(node: Node, array: str) -> Located:
             "array", f"{node.name}: is an array itself, not a group of arrays; leave `array` out"
         )
     for depth in range(len(names)):  # a damaged group is an error, as in zarr
-        _is_group(node.child("/".join(names[:depth])) if depth else node)
+        is_group(node.child("/".join(names[:depth])) if depth else node)
     found = array_at(node.child(path))
     if found is None:
         raise InputError("array", f"{node.name}: no array {array!r}; {_listed(list(arrays_below(node)))}")
@@ -127,7 +127,7 @@ def array_at(node: Node) -> Located | None:
     return Located(node, parse_array(v2, document_of(node, ".zattrs") or {}, f"{node.name}/.zarray"))
 
 
-def _is_group(node: Node) -> bool:
+def is_group(node: Node) -> bool:
     """Whether there is a group at a node. Damaged metadata is an error, as in zarr."""
     v3 = document_of(node, "zarr.json")
     if v3 is not None:
@@ -167,10 +167,10 @@ def arrays_below(node: Node) -> Iterator[str]:
             child = group.child(name)
             if is_array(child):
                 yield f"{path}{name}"
-            elif _is_group(child):
+            elif is_group(child):
                 yield from below(child, f"{path}{name}/")
 
-    if _is_group(node):
+    if is_group(node):
         yield from below(node, "")
 
 

@@ -1,0 +1,88 @@
+"""A matrix in a group, as AnnData stores it: sparse as three arrays, or dense as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from streamdr.data.source import Source
+from streamdr.data.sparse.groups import StoredGroup
+from streamdr.data.sparse.source import CsrSource
+from streamdr.data.sparse.transposed import held_by_rows
+from streamdr.data.sparse.vectors import HeldVector, StoredVector, Vector
+from streamdr.errors import DataError, ParameterError
+
+_FORMATS = {"csr_matrix": "csr", "csc_matrix": "csc"}
+_RESTORE = "restore it from a copy or write it again"
+
+
+def sparse_format(attributes: Mapping[str, Any]) -> str | None:
+    """Return `csr` or `csc` if the attributes of a group say that it is a sparse matrix; else None."""
+    encoding = attributes.get("encoding-type")
+    if isinstance(encoding, str) and encoding in _FORMATS:
+        return _FORMATS[encoding]
+    older = attributes.get("h5sparse_format")
+    return older if older in _FORMATS.values() else None
+
+
+def open_sparse(group: StoredGroup, *, sample_axis: int | str = 0) -> Source:
+    """Open a group that is a sparse matrix."""
+    attributes = group.attributes
+    require_rows_first(sample_axis, group.name)
+    n_rows, n_cols = checked_shape(attributes.get("shape", attributes.get("h5sparse_shape")), group.name)
+    if sparse_format(attributes) == "csr":
+        return rows_in(group, n_rows, n_cols)
+    return held_by_rows(rows_in(group, n_cols, n_rows, line_name="column"))
+
+
+def require_rows_first(sample_axis: int | str, name: str) -> None:
+    """Raise an error if another axis than the first is asked for as that of the samples."""
+    if sample_axis != 0:
+        raise ParameterError(
+            "sample_axis", f"{name}: the rows of a sparse matrix are the samples; leave sample_axis out"
+        )
+
+
+def rows_in(
+    group: StoredGroup, n_rows: int, n_cols: int, *, line_name: str = "row", sorts: bool = False
+) -> CsrSource:
+    """Open the three arrays of a matrix in a group."""
+    pointers, columns, values = (_vector(group, name) for name in ("indptr", "indices", "data"))
+    if pointers.length != n_rows + 1:
+        raise DataError(
+            f"{group.name}: indptr has {pointers.length} values where {n_rows} {line_name}s take "
+            f"{n_rows + 1}; {_RESTORE}"
+        )
+    return CsrSource(
+        group.name,
+        n_cols,
+        pointers=pointers,
+        columns=columns,
+        values=values,
+        line_name=line_name,
+        sorts=sorts,
+    )
+
+
+def checked_shape(found: Any, name: str) -> tuple[int, int]:
+    """Return a shape as it is stored, or raise an error if it is none."""
+    if found is None:
+        raise DataError(f"{name}: a sparse matrix needs the attribute shape, which is missing; {_RESTORE}")
+    shape = np.asarray(found)
+    if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
+        raise DataError(f"{name}: its shape is {found}, not two lengths; {_RESTORE}")
+    n_rows, n_cols = (int(length) for length in shape)
+    if not (n_rows and n_cols):
+        raise DataError(f"{name}: the matrix is empty ({n_rows} x {n_cols}); there is nothing to fit")
+    return n_rows, n_cols
+
+
+def _vector(group: StoredGroup, name: str) -> Vector:
+    """Open one of the three arrays."""
+    if not group.has_array(name):
+        raise DataError(f"{group.name}: a sparse matrix needs the array {name}, which is missing; {_RESTORE}")
+    if not group.length(name):  # of a matrix of zeros; an array without values has no type to check
+        return HeldVector(np.zeros(0, np.int64), f"{group.name}/{name}")
+    return StoredVector(group.numbers(name))
