@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
-from streamdr.core.blocks import Array, Block, SparseBlock
+from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, SparseBlock
 
 
 class Accumulator(Protocol):
@@ -56,6 +56,11 @@ class UpdatesSparse(Protocol):
 
     def update_sparse(self, block: SparseBlock) -> None:
         """Fold one block of sparse rows in. The result is that of `update` to rounding."""
+
+
+def takes_sparse(accumulator: object, data: MatrixSpec, axis: Axis) -> bool:
+    """Whether a pass over such data gives an accumulator sparse rows."""
+    return data.density is not None and axis == "rows" and isinstance(accumulator, UpdatesSparse)
 
 
 A = TypeVar("A", bound=Accumulator)

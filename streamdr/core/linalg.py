@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 from scipy.special import gammaln
 
-from streamdr.core.blocks import Array
+from streamdr.core.blocks import Array, SparseRows
 
 _TILE_BYTES = 1 << 19  # a tile of this size stays in cache while it is added to
 _SLAB_ROWS = 256
@@ -31,17 +31,26 @@ def shift_near_mean(values: Array, weights: Array | None = None) -> Array:
     A constant column must be exactly zero once it is shifted, or its rounding would count as variance. So the
     mean is that of differences from one of the rows.
     """
-    if weights is not None and len(weights):
-        total = np.cumsum(weights)
-        steps = (np.arange(_SHIFT_ROWS) + 0.5) / _SHIFT_ROWS * total[-1]
-        values = values[np.minimum(np.searchsorted(total, steps, side="right"), len(values) - 1)]
-    step = max(1, len(values) // _SHIFT_ROWS)
-    few = values[::step]
-    sums = np.zeros(values.shape[1])
-    for row in few:  # one at a time: rows may be as wide as memory allows
-        sums += np.subtract(row, few[0], dtype=np.float64)
-    shift: Array = (few[0] + sums / len(few)).astype(values.dtype)
-    return shift
+    return mean_of_few(values[shift_rows(len(values), weights)])
+
+
+def shift_rows(n_rows: int, weights: Array | None = None) -> Array:
+    """The numbers of the few rows of a block whose mean is the shift."""
+    if weights is None or not n_rows:
+        return np.arange(0, n_rows, max(1, n_rows // _SHIFT_ROWS))
+    total = np.cumsum(weights)
+    steps = (np.arange(_SHIFT_ROWS) + 0.5) / _SHIFT_ROWS * total[-1]
+    numbers: Array = np.minimum(np.searchsorted(total, steps, side="right"), n_rows - 1)
+    return numbers
+
+
+def mean_of_few(rows: Array) -> Array:
+    """The mean of a few rows in their own type; exact in columns that are constant."""
+    sums = np.zeros(rows.shape[1])
+    for row in rows:  # one at a time: rows may be as wide as memory allows
+        sums += np.subtract(row, rows[0], dtype=np.float64)
+    mean: Array = (rows[0] + sums / len(rows)).astype(rows.dtype)
+    return mean
 
 
 def slabs(values: Array) -> Iterator[slice]:
@@ -59,13 +68,13 @@ def column_squares(values: Array) -> Array:
     return total
 
 
-def add_symmetric(total: Array, product: Array, vectors: Array, coefficients: Array) -> None:
+def add_symmetric(total: Array, product: Array | SparseRows, vectors: Array, coefficients: Array) -> None:
     """`total += product + sum_i coefficients[i] * outer(vectors[i], vectors[i])`, in place, tile by tile."""
     weighted = vectors * coefficients[:, None]
     rows = max(1, _TILE_BYTES // (total.itemsize * total.shape[1]))
     for start in range(0, len(total), rows):
         tile = slice(start, start + rows)
-        total[tile] += product[tile]
+        total[tile] += product[tile] if isinstance(product, np.ndarray) else product[tile].toarray()
         total[tile] += weighted[:, tile].T @ vectors
 
 

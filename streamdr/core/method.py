@@ -220,6 +220,8 @@ class Phase:
     """An outline of the model that rows are mapped through first, in a chain."""
     takes_sparse: bool = False
     """Whether its accumulator is `UpdatesSparse`."""
+    sparse_scratch_bytes: int = 0
+    """Bytes that one `update_sparse` allocates besides the accumulator."""
 
 
 @dataclass(frozen=True)

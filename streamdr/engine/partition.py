@@ -12,6 +12,8 @@ from streamdr.core import blocks
 from streamdr.core.blocks import Axis, MatrixSpec, Span
 
 GROWTH = 16
+_COLUMNS_PER_VALUE, _VALUE_BYTES = 16, 12
+"""The nominal density of sparse rows, and the bytes of a value in double precision with its column."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,13 @@ class Partition:
 
 
 def partition(
-    data: MatrixSpec, chunks: tuple[int, int], axis: Axis, accumulator_bytes: int, cost_factor: int = 1
+    data: MatrixSpec,
+    chunks: tuple[int, int],
+    axis: Axis,
+    accumulator_bytes: int,
+    cost_factor: int = 1,
+    *,
+    sparse: bool = False,
 ) -> Partition:
     """Return the partition of a pass into whole chunks.
 
@@ -119,6 +127,11 @@ def partition(
     finest = min(_power_of_two(accumulator_bytes // (4 * chunk_bytes)), block)
     segment = max(1, max(blocks.SEGMENT_BYTES, 4 * accumulator_bytes) // (block * chunk_bytes))
     return Partition(axis, data.length(axis), lines, block * lines, segment, finest * lines)
+
+
+def _sparse_bytes(data: MatrixSpec) -> int:
+    """Return the nominal bytes of a sparse row."""
+    return -(-data.n_cols // _COLUMNS_PER_VALUE) * _VALUE_BYTES
 
 
 def _power_of_two(number: int) -> int:

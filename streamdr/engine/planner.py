@@ -53,6 +53,8 @@ _CHUNK_BLOCKS = 16
 _FLOPS = 6e10
 """Nominal speeds of one worker: the same on every machine, so that `auto` chooses the same everywhere."""
 _READ = 0.65e9
+_STORED_BYTES = 12
+"""The nominal bytes of a stored value of sparse rows, with its column."""
 _PREFER_EXACT = 2.0
 """How many times faster an iterative route must be to be preferred to an exact one."""
 
@@ -356,15 +358,14 @@ def _phase(
         source = RowSubset(source, phase.part)
     data = source.spec
     empty = phase.accumulator_bytes if phase.empty_bytes is None else phase.empty_bytes
-    blocks = partition(data, source.chunks, phase.axis, empty, phase.cost_factor)
-    lines = blocks.longest
-    block = lines * data.line_bytes(phase.axis)
-    shape = (lines, data.n_cols) if phase.axis == "rows" else (data.n_rows, lines)
+    sparse = phase.takes_sparse and data.density is not None
+    blocks = partition(data, source.chunks, phase.axis, empty, phase.cost_factor, sparse=sparse)
     # Threads share this process. Each process of a cluster has the limit for itself.
     here = min(workers, len(blocks)) if execution.in_process else 1
-    scratch = round(phase.scratch_per_block * block) + phase.scratch_bytes
-    if phase.max_scratch_bytes is not None:
-        scratch = min(scratch, phase.max_scratch_bytes)
+    if sparse:
+        reading, scratch = source.sparse_bytes(blocks.longest), phase.sparse_scratch_bytes
+    else:
+        reading, scratch = _dense_reading(phase, source, blocks.longest)
     levels = math.ceil(math.log(max(len(blocks), 2), RADIX)) + 1
     waiting = min(window, len(blocks)) + min(levels, blocks.whole) + len(blocks.tail())
     filling = min(waiting, len(blocks)) * phase.accumulator_bytes
@@ -372,20 +373,34 @@ def _phase(
         filling = min(filling, phase.total_accumulator_bytes)
     parts = {
         "interpreter": max(BASELINE, resident()),
-        "blocks": here * (block + source.overhead(*shape)),
-        "scratch": here * (scratch + source.checking_bytes(*shape)),
+        "blocks": here * reading,
+        "scratch": here * scratch,
         "accumulators": phase.gathered_bytes + filling,
         "held": phase.held_bytes + source.held_bytes,
     }
     solve = phase.gathered_bytes + phase.accumulator_bytes + phase.solve_bytes
-    reading = parts["blocks"] + parts["scratch"] + parts["accumulators"]
-    parts["solve"] = max(0, solve - reading)
+    filled = parts["blocks"] + parts["scratch"] + parts["accumulators"]
+    parts["solve"] = max(0, solve - filled)
     return blocks, parts
+
+
+def _dense_reading(phase: Phase, source: Source, lines: int) -> tuple[int, int]:
+    """Return the bytes of a dense block with those to read it, and those that an update with it allocates."""
+    data = source.spec
+    block = lines * data.line_bytes(phase.axis)
+    shape = (lines, data.n_cols) if phase.axis == "rows" else (data.n_rows, lines)
+    scratch = round(phase.scratch_per_block * block) + phase.scratch_bytes
+    if phase.max_scratch_bytes is not None:
+        scratch = min(scratch, phase.max_scratch_bytes)
+    return block + source.overhead(*shape), scratch + source.checking_bytes(*shape)
 
 
 def _seconds(route: Route, data: MatrixSpec, passes: int) -> float:
     """Return the modelled time of a route with one worker."""
-    return route.flops / _FLOPS + passes * data.n_rows * data.line_bytes("rows") / _READ
+    row = data.line_bytes("rows")
+    if data.density is not None and all(phase.takes_sparse for phase in route.phases):
+        row = round(data.density * data.n_cols * _STORED_BYTES)
+    return route.flops / _FLOPS + passes * data.n_rows * row / _READ
 
 
 def _preference(draft: Plan) -> float:

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
-from streamdr.core.accumulator import Accumulator, copied
+from streamdr.core.accumulator import Accumulator, UpdatesSparse, copied, takes_sparse
 from streamdr.core.blocks import Axis, Block, Span
 from streamdr.core.buffers import release
 from streamdr.core.function_digest import UnidentifiedError
@@ -59,9 +59,8 @@ def fold(
         for span in blocks:
             if stopped():
                 raise Interrupted("stopped between two blocks")
-            block = source.scratch_block(span, axis, allow_nan=empty.allow_nan)
             with ignore_overflow():
-                accumulator.update(block)
+                _update(accumulator, source, span, axis)
             count(len(span))
         if total is None:
             total = accumulator
@@ -69,6 +68,15 @@ def fold(
             total.merge(accumulator)
     assert total is not None  # a task has segments
     return total
+
+
+def _update(accumulator: Accumulator, source: Source, span: Span, axis: Axis) -> None:
+    """Read a block into an accumulator: sparse rows piece by piece, if it takes them."""
+    if takes_sparse(accumulator, source.spec, axis):
+        for piece in source.sparse_blocks(span, allow_nan=accumulator.allow_nan):
+            cast(UpdatesSparse, accumulator).update_sparse(piece)
+    else:
+        accumulator.update(source.scratch_block(span, axis, allow_nan=accumulator.allow_nan))
 
 
 def in_order(
@@ -231,7 +239,8 @@ class Runner:
     def _restored(self, request: Pass, source: Source) -> tuple[MergeTree[Handle], PassCheckpoints]:
         """Return the merge tree of a pass, with its state from the ledger, and its checkpoints."""
         held = sum(array.nbytes for array in request.empty.arrays().values())
-        parts = partition(source.spec, source.chunks, request.axis, held, request.cost_factor)
+        sparse = takes_sparse(request.empty, source.spec, request.axis)
+        parts = partition(source.spec, source.chunks, request.axis, held, request.cost_factor, sparse=sparse)
         tree = MergeTree[Handle](parts, self.engine.merge)
         checkpoints = self._checkpoints(request, source, tree)
         checkpoints.restore()

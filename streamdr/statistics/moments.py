@@ -7,10 +7,17 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import Array, Block
+from streamdr.core.blocks import Array, Block, SparseBlock, SparseRows
 from streamdr.core.buffers import scratch
 from streamdr.core.linalg import add_symmetric
 from streamdr.statistics.centring import Centre, shifted
+from streamdr.statistics.sparse_rows import (
+    dense_blocks,
+    dense_is_faster,
+    most_product_values,
+    product_bytes,
+    shifted_sparse,
+)
 
 
 class Moments:
@@ -54,11 +61,20 @@ class Moments:
         np.matmul(rows.values.T, rows.values, out=product)
         self._absorb(rows.centre, product, about_origin=True)
 
+    def update_sparse(self, block: SparseBlock) -> None:
+        """Fold one block of sparse rows in. Their products are taken in float64, which is as fast."""
+        if dense_is_faster(block):
+            for dense in dense_blocks(block, product_bytes(self.n_cols)):
+                self.update(dense)
+            return
+        for rows in shifted_sparse(block, double=True, most_values=most_product_values(self.n_cols)):
+            self._absorb(rows.centre, rows.products(), about_origin=True)
+
     def merge(self, later: Self) -> None:
         """Fold in the moments of the rows that follow."""
         self._absorb(later.centre, later.scatter, about_origin=False)
 
-    def _absorb(self, centre: Centre, scatter: Array, *, about_origin: bool) -> None:
+    def _absorb(self, centre: Centre, scatter: Array | SparseRows, *, about_origin: bool) -> None:
         """Add the moments of more rows."""
         corrections = self.centre.absorb(centre, moments_about_origin=about_origin)
         add_symmetric(self.scatter, scatter, *corrections)

@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import AlignedArrays, Array, Block, aligned
+from streamdr.core.blocks import AlignedArrays, Array, Block, SparseBlock, aligned
 from streamdr.core.linalg import column_squares
 from streamdr.statistics.centring import Centre, shifted
+from streamdr.statistics.sparse_rows import most_scores, shifted_sparse
 
 
 class Products(AlignedArrays):
@@ -42,6 +43,12 @@ class Products(AlignedArrays):
         scores = rows.values @ self.basis.astype(rows.values.dtype, copy=False)
         squares = None if self.squares is None else column_squares(rows.values)
         self._absorb(rows.centre, scores.T @ rows.values, squares, about_origin=True)
+
+    def update_sparse(self, block: SparseBlock) -> None:
+        """Fold one block of sparse rows in."""
+        for rows in shifted_sparse(block, double=self.double, most_rows=most_scores(self.basis.shape[1])):
+            squares = None if self.squares is None else rows.centred_squares()
+            self._absorb(rows.centre, rows.centred_images(self.basis), squares, about_origin=False)
 
     def merge(self, later: Self) -> None:
         """Fold in the products of the rows that follow."""

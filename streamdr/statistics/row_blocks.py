@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import AlignedArrays, Array, Block, Span, aligned
+from streamdr.core.blocks import AlignedArrays, Array, Block, Span, SparseBlock, aligned
 from streamdr.statistics.products import Products
+from streamdr.statistics.sparse_rows import rows_of
 
 
 class BlockProducts(AlignedArrays):
@@ -31,22 +32,30 @@ class BlockProducts(AlignedArrays):
 
     def update(self, block: Block) -> None:
         """Fold one block of the reading in, cut where blocks of the bootstrap begin."""
-        owners = block.numbers // self.block_rows
-        edges = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
-        for start, stop in pairwise(edges):
-            if start == stop:
-                continue
-            rows = slice(start, stop)
+        for number, rows in self._runs(block.numbers):
             weights = None if block.weights is None else block.weights[rows]
             own = replace(
                 block,
-                span=Span(0, stop - start),
+                span=Span(0, rows.stop - rows.start),
                 values=block.values[rows],
                 labels=None,
                 weights=weights,
                 rows=block.numbers[rows],
             )
-            self._part(int(owners[start])).update(own)
+            self._part(number).update(own)
+
+    def update_sparse(self, block: SparseBlock) -> None:
+        """Fold one block of sparse rows in, cut in the same way."""
+        for number, rows in self._runs(block.numbers):
+            self._part(number).update_sparse(rows_of(block, rows))
+
+    def _runs(self, numbers: Array) -> Iterator[tuple[int, slice]]:
+        """The number of each block of the bootstrap, and the consecutive rows that belong to it."""
+        owners = numbers // self.block_rows
+        edges = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
+        for start, stop in pairwise(edges):
+            if start < stop:
+                yield int(owners[start]), slice(start, stop)
 
     def merge(self, later: Self) -> None:
         """Fold in the statistics of the rows that follow."""

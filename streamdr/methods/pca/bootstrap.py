@@ -22,6 +22,7 @@ from streamdr.core.method import Pass, Phase
 from streamdr.errors import DataError
 from streamdr.methods.pca.model import PCAModel
 from streamdr.statistics.row_blocks import BlockProducts
+from streamdr.statistics.sparse_rows import thin_scratch
 from streamdr.statistics.validation import require
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ def block_phase(pca: PCA, data: MatrixSpec, held_bytes: int) -> Phase:
         scratch_bytes=2 * item * data.n_cols * width,
         held_bytes=held_bytes + 4 * 8 * data.n_cols * width,
         solve_bytes=4 * _BATCH_BYTES + 3 * 8 * data.n_cols * n_blocks,
+        takes_sparse=True,
+        sparse_scratch_bytes=thin_scratch(data.n_cols, width),
     )
 
 

@@ -8,6 +8,7 @@ from streamdr.core.blocks import MatrixSpec
 from streamdr.core.method import Phase, Route
 from streamdr.errors import ParameterError
 from streamdr.methods.pca.bootstrap import block_phase
+from streamdr.statistics.sparse_rows import product_scratch, product_work, thin_scratch, thin_work
 
 if TYPE_CHECKING:
     from streamdr.methods.pca.pca import PCA
@@ -27,13 +28,15 @@ def covariance(pca: PCA, data: MatrixSpec) -> Route:
         name="covariance",
         exact=True,
         passes=1 + bool(pca.n_bootstrap),
-        flops=float(n) * d * d + (2 if partial else 9) * float(d) ** 3,
+        flops=float(n) * d * d * product_work(data) + (2 if partial else 9) * float(d) ** 3,
         phases=(
             Phase(
                 square,
                 scratch_bytes=d * d * pca.product_dtype(data).itemsize,
                 scratch_per_block=_copies(pca, data),
                 solve_bytes=(3 * square if partial else 5 * square) + _rotation_bytes(pca, data),
+                takes_sparse=True,
+                sparse_scratch_bytes=product_scratch(d),
             ),
             *_bootstrap(pca, data, k or min(n, d)),
         ),
@@ -88,7 +91,8 @@ def krylov(pca: PCA, data: MatrixSpec) -> Route:
         exact=False,
         passes=pca.max_passes + bool(pca.n_bootstrap),
         # Thin products run at about half the speed of square ones.
-        flops=2 * 4.0 * n * d * width * pca.max_passes + 20.0 * d * (width * pca.max_passes) ** 2,
+        flops=2 * 4.0 * n * d * width * pca.max_passes * thin_work(data)
+        + 20.0 * d * (width * pca.max_passes) ** 2,
         phases=(
             Phase(
                 block + 16 * d,
@@ -97,6 +101,8 @@ def krylov(pca: PCA, data: MatrixSpec) -> Route:
                 # Basis and images, old and new; then their sum, factor, copy and singular vectors.
                 held_bytes=2 * whole,
                 solve_bytes=5 * whole + 6 * block + _rotation_bytes(pca, data),
+                takes_sparse=True,
+                sparse_scratch_bytes=thin_scratch(d, width),
             ),
             *_bootstrap(pca, data, pca.krylov_width(data)),
         ),
