@@ -42,6 +42,7 @@ from streamdr.engine import fitting
 from streamdr.errors import DataError, InputError, ParameterError
 from streamdr.estimators import all_features
 from streamdr.estimators.capabilities import KEPT_BYTES
+from streamdr.estimators.counterparts import counterpart
 from streamdr.estimators.datasets import dataset_of
 from streamdr.estimators.fitted import fitted_attributes
 from streamdr.estimators.labelled import in_order_of, is_labelled
@@ -264,6 +265,39 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             n_rows=self.n_rows_,
             feature_names=None if names is None else [str(name) for name in names],
             axes=self._axes,
+        )
+
+    def to_sklearn(self) -> Any:
+        """Return the fitted model as a plain estimator of scikit-learn, or a Pipeline of some.
+
+        It gives the same numbers for rows in memory, and contains objects of scikit-learn and numpy only. Its
+        pickle can be loaded where streamdr is not installed.
+
+        Returns
+        -------
+        estimator : estimator or Pipeline
+            Fitted. It maps rows by `transform`, and predicts if the model does.
+
+        Raises
+        ------
+        ParameterError
+            If scikit-learn has nothing that gives the same numbers.
+
+        Examples
+        --------
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> pca = streamdr.PCA(2).fit(X)
+        >>> plain = pca.to_sklearn()
+        >>> plain
+        Pipeline(steps=[('shift', StandardScaler(with_std=False)),
+                        ('pca', PCA(n_components=2))])
+        >>> bool(np.allclose(plain.transform(X), pca.transform(X)))
+        True
+        """
+        check_is_fitted(self)
+        return counterpart(
+            self.model_, self._method_class.name, self._axes, vars(self).get("feature_names_in_")
         )
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from streamdr.methods.kernel_pca.features import (
 from streamdr.methods.kernel_pca.kernels import Kernel
 from streamdr.methods.kernel_pca.moments import TILE_BYTES
 from streamdr.methods.kernel_pca.preimages import Ridge, fixed_point
+
+if TYPE_CHECKING:
+    from streamdr.core.scikit_learn import Step
 
 _COMPONENT = {"dims": ("component",)}
 _LANDMARK = {"dims": ("landmark",)}
@@ -245,6 +248,12 @@ class KernelPCAModel(AlignedArrays):
         rows = min(n_rows, self._tile_rows)
         tiles = 6 * 8 * rows * self.n_landmarks + 8 * 8 * rows * self.n_features
         return tiles + 24 * self.n_landmarks * (self.n_features + self.n_components + 2)
+
+    def sklearn_steps(self) -> list[Step]:
+        """The model as estimators of scikit-learn."""
+        from streamdr.methods.kernel_pca.scikit_learn import kernel_pca_steps
+
+        return kernel_pca_steps(self)
 
     def scores_by_columns(self, n_rows: int) -> Accumulator | None:
         """None: kernels need whole rows."""

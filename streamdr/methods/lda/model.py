@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.special import logsumexp, softmax
@@ -13,7 +13,11 @@ from scipy.special import logsumexp, softmax
 from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, Span, widen
 from streamdr.core.facts import Fact, Table, explained_variances, notes
 from streamdr.core.outline import unallocated
+from streamdr.core.plain_maps import Multiply, PlainMap, Subtract
 from streamdr.statistics.gram import Scores
+
+if TYPE_CHECKING:
+    from streamdr.core.scikit_learn import Step
 
 _CLASS = {"dims": ("class",)}
 _FEATURE = {"dims": ("feature",)}
@@ -209,6 +213,16 @@ class LDAModel(AlignedArrays):
     def scores_by_columns(self, n_rows: int) -> Scores:
         """`transform` as a pass over columns, for rows too wide to hold."""
         return Scores(n_rows, self.xbar, self.scalings)
+
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        return Subtract(self.xbar), Multiply(self.scalings)
+
+    def sklearn_steps(self) -> list[Step]:
+        """The model as estimators of scikit-learn."""
+        from streamdr.methods.lda.scikit_learn import lda_steps
+
+        return lda_steps(self, self._levels)
 
     def scratch_bytes(self, n_rows: int) -> int:
         """Bytes that mapping `n_rows` rows allocates besides the result."""

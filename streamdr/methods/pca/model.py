@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, widen
 from streamdr.core.facts import Column, Fact, Table, explained_variances, notes
 from streamdr.core.linalg import slabs
 from streamdr.core.outline import unallocated
+from streamdr.core.plain_maps import Multiply, PlainMap, Subtract
 from streamdr.errors import DataError
 from streamdr.methods.pca.rotation import Rotation, score_rotation
 from streamdr.methods.pca.significance import (
@@ -23,6 +24,9 @@ from streamdr.methods.pca.significance import (
     sampling_errors,
 )
 from streamdr.statistics.gram import Scores
+
+if TYPE_CHECKING:
+    from streamdr.core.scikit_learn import Step
 
 _FEATURE = {"dims": ("feature",)}
 _COMPONENT = {"dims": ("component",)}
@@ -357,6 +361,17 @@ class PCAModel(AlignedArrays):
     def scores_by_columns(self, n_rows: int) -> Scores | None:
         """`transform` as a pass over columns, for rows too wide for memory; None for ZCA."""
         return None if self.outputs_are_features else Scores(n_rows, self.mean, self.projection)
+
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        scores = (Subtract(self.mean), Multiply(self.projection))
+        return (*scores, Multiply(self.components)) if self.outputs_are_features else scores
+
+    def sklearn_steps(self) -> list[Step]:
+        """The model as estimators of scikit-learn."""
+        from streamdr.methods.pca.scikit_learn import pca_steps
+
+        return pca_steps(self)
 
     def _prepared(self, dtype: np.dtype[Any]) -> tuple[Array, Array, Array]:
         """The mean, an offset and the projection in a floating type, computed once per type."""

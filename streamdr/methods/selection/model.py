@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -15,8 +15,12 @@ from streamdr.core.mapping import REPORT
 from streamdr.core.method import Model
 from streamdr.core.outline import unallocated
 from streamdr.core.pictures import Picture
+from streamdr.core.plain_maps import PlainMap, TakeColumns
 from streamdr.methods.selection.parameters import selected_fields
 from streamdr.methods.selection.plots import SELECTION_PATH
+
+if TYPE_CHECKING:
+    from streamdr.core.scikit_learn import Step
 
 _FEATURE = {"dims": ("feature",)}
 _SCORE = {**_FEATURE, **REPORT}
@@ -167,6 +171,16 @@ class SelectionModel(AlignedArrays):
         rows = np.zeros((len(columns), self.n_features), columns.dtype)
         rows[:, self.reads] = columns
         return rows
+
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        return (TakeColumns(self.reads),)
+
+    def sklearn_steps(self) -> list[Step]:
+        """The model as estimators of scikit-learn."""
+        from streamdr.methods.selection.scikit_learn import selection_steps
+
+        return selection_steps(self)
 
     def scores_by_columns(self, n_rows: int) -> None:
         """None: a transform reads the selected columns only."""

@@ -1,0 +1,76 @@
+"""Fitted objects of scikit-learn, made from arrays: the parts of the counterparts of models.
+
+A model that scikit-learn can compute as well has the method `sklearn_steps`. The counterparts contain objects
+of scikit-learn and numpy only, so they unpickle where streamdr is not installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from streamdr.core.blocks import Array
+
+T = TypeVar("T")
+Step = tuple[str, Any]
+"""The name of a step of a Pipeline, and its fitted estimator."""
+
+
+@runtime_checkable
+class HasSklearnSteps(Protocol):
+    """A model that scikit-learn can compute as well."""
+
+    def sklearn_steps(self) -> Sequence[Step]:
+        """Fitted estimators of scikit-learn that, one after another, map rows as `transform` does.
+
+        If the model predicts, the last of them predicts. A ParameterError says why a model of this class has
+        no counterpart.
+        """
+
+
+def fitted(estimator: T, **attributes: Any) -> T:
+    """Return an estimator with the attributes that `fit` would have set."""
+    vars(estimator).update(attributes)
+    return estimator
+
+
+def shifting(mean: Array | None, scale: Array | None = None) -> Step:
+    """Return the step that subtracts a mean and divides by a scale.
+
+    The projections of scikit-learn subtract the mean after the product, which loses the digits of data far
+    from the origin. So every counterpart moves rows in a step of its own.
+    """
+    given = mean if mean is not None else scale
+    assert given is not None
+    return "shift", fitted(
+        StandardScaler(with_mean=mean is not None, with_std=scale is not None),
+        mean_=np.zeros(len(given)) if mean is None else mean,
+        scale_=scale,
+        var_=None if scale is None else scale**2,
+        n_samples_seen_=1,
+        n_features_in_=len(given),
+    )
+
+
+def taking(columns: Array, n_features: int) -> Step:
+    """Return the step that takes some of the columns, in a given order."""
+    kept = ColumnTransformer(
+        [("kept", "passthrough", columns.tolist())], verbose_feature_names_out=False, sparse_threshold=1.0
+    )
+    return "columns", kept.fit(np.zeros((1, n_features)))
+
+
+def multiplying(matrix: Array, inverse: Array | None = None) -> Step:
+    """Return the step that multiplies rows by a matrix; its inverse transform multiplies by another one."""
+    product = FunctionTransformer(
+        np.dot,
+        None if inverse is None else np.dot,
+        check_inverse=False,
+        kw_args={"b": np.asarray(matrix)},
+        inv_kw_args=None if inverse is None else {"b": np.asarray(inverse)},
+    )
+    return "project", fitted(product, n_features_in_=len(matrix))
