@@ -14,6 +14,7 @@ from streamdr import store
 from streamdr.core.execution import Execution
 from streamdr.core.method import Model, in_memory
 from streamdr.engine import fitting
+from streamdr.engine.read_estimates import estimate_fit_reads
 from streamdr.errors import Interrupted
 
 BLOCK = 1 << 10
@@ -33,7 +34,7 @@ def test_the_bits_are_the_same_on_any_number_of_threads_and_a_second_fit_with_a_
     case, store_of, tmp_path
 ):
     source = case.source(store_of(case))
-    least, most = fitting.estimate_fit_reads(case.method, source, Execution(workers=1))
+    least, most = estimate_fit_reads(case.method, source, Execution(workers=1))
     one = fit(case.method, source, workers=1)
     assert 0 < least <= one.bytes_read <= most, "within the estimate"
     assert bits(fit(case.method, source, workers=3).model) == bits(one.model)
@@ -73,7 +74,7 @@ def test_appended_rows_give_the_bits_of_a_fit_that_reads_all_of_them(name, own_s
     first = fit(case.method, case.source(tmp_path), **settings)
     case.grow(tmp_path)
     source = case.source(tmp_path)
-    least, most = fitting.estimate_fit_reads(case.method, source, Execution(**settings), start=first.model)
+    least, most = estimate_fit_reads(case.method, source, Execution(**settings), start=first.model)
     grown = fit(case.method, source, start=first.model, **settings)
     complete = fit(case.method, source, start=first.model, workers=2)
     assert bits(grown.model) == bits(complete.model)
