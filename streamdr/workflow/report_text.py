@@ -214,16 +214,32 @@ def inspected(found: ModelInspection | RowsInspection | StoreInspection) -> str:
 
 
 def _model(found: ModelInspection) -> str:
-    parameters = ", ".join(f"{name}={value}" for name, value in found.parameters.items())
     facts = [
         ("method", found.method),
-        ("parameters", parameters),
+        *_parameters(found),
         ("maps", f"{found.n_features:,} features to {found.n_outputs:,}"),
         *_facts(found.facts),
         ("input", f"{found.input}, {found.n_rows:,} rows"),
         ("written", f"{found.created} by streamdr {found.version}, all digests verified"),
     ]
     return _listing(f"{found.path}: streamdr model", facts) + _tables(found.tables)
+
+
+def _parameters(found: ModelInspection) -> list[tuple[str, str]]:
+    """Return the parameters on one line; of a chain, on one line for each step."""
+    steps = found.parameters.get("steps") if found.method == "chain" else None
+    if steps is None:
+        return [("parameters", _assignments(found.parameters))]
+    lines = []
+    for number, step in enumerate(steps, start=1):
+        own = {key: value for key, value in step.items() if key not in ("name", "as")}
+        alias = "" if step["as"] == step["name"] else f" as {step['as']}"
+        lines.append((f"step {number}", f"{step['name']}{alias}{': ' if own else ''}{_assignments(own)}"))
+    return lines
+
+
+def _assignments(parameters: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in parameters.items())
 
 
 def _rows(found: RowsInspection) -> str:
@@ -235,6 +251,7 @@ def _rows(found: RowsInspection) -> str:
             ("chunks", f"{_lengths(found.chunks)}, none missing"),
             ("on disk", format_bytes(found.stored_bytes)),
             ("model", f"{found.model} ({found.method})"),
+            ("step", found.step),
             ("written", f"{found.created} by streamdr {found.version}"),
         ],
     )
