@@ -23,8 +23,10 @@ _KILLED = r"\.[0-9a-f]{32}\.partial"
 """The suffix that zarr adds to the name of a file while it writes it."""
 _NODE = rf"{_ARRAY}(?:/{_ARRAY})??"
 """An array, or a group in a group, such as a model of a chain, or an array in that."""
+_ROOT = r"(?:zarr\.json|\.zarr\.json\.partial)"
+"""The metadata of a group or an array, and what it is written to first."""
 _FILE = re.compile(
-    rf"zarr\.json|\.zarr\.json\.partial|(?P<array>{_NODE})/(?:zarr\.json|zarr{_KILLED}|c(?:/\d+)*(?:{_KILLED})?)",
+    rf"{_ROOT}|(?P<array>{_NODE})/(?:{_ROOT}|zarr{_KILLED}|c(?:/\d+)*(?:{_KILLED})?)",
     re.ASCII,
 )
 _FOLDER = re.compile(rf"(?P<array>{_NODE})(?:/c(?:/\d+)*)?", re.ASCII)

@@ -57,6 +57,7 @@ class Chain:
             inexact_on=tuple(sorted({kind for step in self.steps for kind in step.tags.inexact_on})),
             feature_subset=self.steps[0].tags.feature_subset,
             step=self.steps[-1].tags.step,
+            nonnegative=any(step.tags.nonnegative for step in self.steps),
         )
         own["model"] = chain_model_class(tuple(step.model for step in self.steps))
         targets = [step.target for step in self.steps if isinstance(step, Supervised)]
