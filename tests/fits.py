@@ -16,6 +16,7 @@ from streamdr.core.progress import PassStart, Progress, Silent
 from streamdr.data import open_source
 from streamdr.data.source import Source
 from streamdr.engine import fitting
+from streamdr.methods.chain import ChainModel
 
 
 def stored(place: Path, values: np.ndarray, chunks: tuple[int, ...] = (40, 5)) -> Path:
@@ -47,7 +48,9 @@ def fit(
 
 
 def bits(model: Model) -> dict[str, Any]:
-    """Return all fields of a model, arrays as bytes."""
+    """Return all fields of a model, arrays as bytes; of a chain, those of each of its models."""
+    if isinstance(model, ChainModel):
+        return dict(zip(model.names, map(bits, model.models), strict=True))
     found = {field.name: getattr(model, field.name) for field in fields(cast(Any, model))}
     return {name: x.tobytes() if isinstance(x, np.ndarray) else x for name, x in found.items()}
 

@@ -19,6 +19,7 @@ from typing import Any
 from streamdr.config import comparison_schema, schema
 from streamdr.config.comparisons import ComparisonOutput
 from streamdr.config.keys import Key, keys_of, summary
+from streamdr.config.row_selection import RowSelection
 from streamdr.config.sections import ExecutionSection, Input, Output
 from streamdr.core.execution import TLS, Adaptive, Cluster
 from streamdr.core.method import Method
@@ -34,6 +35,7 @@ SECTIONS: dict[str, type] = {
     "input": Input,
     "input.synthetic": Synthetic,
     "input.example": Example,
+    RowSelection.name: RowSelection,
     **METHODS,
     "output": Output,
     "output of a comparison": ComparisonOutput,

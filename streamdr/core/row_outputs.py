@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 
@@ -34,12 +34,17 @@ _LENGTHS = {
 """The attribute of a model that holds the number of columns, by what these stand for."""
 
 
+def step_key(name: str) -> str:
+    """Return the key of the output of a step of a chain."""
+    return f"steps.{name}"
+
+
 @dataclass(frozen=True)
 class RowOutput:
     """A kind of output that has one row per row of the input."""
 
     name: RowKind
-    """Its key in the section `output`, and the name of its record and of its array."""
+    """The name of its record and of its array. Except for steps, also its key in the section `output`."""
     title: str
     """Its title, for people."""
     method: str
@@ -60,16 +65,35 @@ class RowOutput:
     """The power of the units of the features in which its values are: 2 for variances."""
     advice: str = ""
     """How the user can reduce its expected size before the fit."""
+    step: str | None = None
+    """The step of a chain that makes it; None for the whole model."""
+
+    @property
+    def key(self) -> str:
+        """Its key in the section `output`."""
+        return self.name if self.step is None else step_key(self.step)
 
     def supported_by(self, model: type) -> bool:
         """Whether models of a class can compute it."""
+        if self.step is not None:
+            return hasattr(model, "up_to")
         return hasattr(model, self.method) and (
             self.columns is None or hasattr(model, _LENGTHS[self.columns])
         )
 
+    def made_by(self, model: Model) -> bool:
+        """Whether a model can compute it: whether its class can, and a chain has the step."""
+        return self.supported_by(type(model)) and (
+            self.step is None or self.step in cast(HasSteps, model).names
+        )
+
     def of(self, model: Model, axes: FeatureAxes | None = None) -> RowView:
         """A view of a model that computes this output, for features with these axes."""
-        return RowView(model, self, axes)
+        return RowView(self.maker(model), self, axes)
+
+    def maker(self, model: Model) -> Model:
+        """The part of a model that makes the output: all of it, or a chain up to the step."""
+        return cast(HasSteps, model).up_to(self.step) if self.step is not None else model
 
     def change(self, values: Array, old: Array, new: Array) -> float | None:
         """The relative difference between the outputs of two models, `old` and `new`, for the same rows.
@@ -90,6 +114,16 @@ class RowOutput:
             scale = old[computed]
         moved, size = (float(np.sqrt(np.mean(x**2))) for x in ((new - old)[computed], scale))
         return moved / size if size else float("inf" if moved else 0.0)
+
+
+class HasSteps(Protocol):
+    """A model that maps rows in steps with names."""
+
+    names: tuple[str, ...]
+    """The names of the steps."""
+
+    def up_to(self, name: str) -> Model:
+        """The model of the first steps, the last of which has this name."""
 
 
 EMBEDDING = RowOutput("embedding", "embedding", "transform", "component", "does not transform")
@@ -129,6 +163,11 @@ ROW_OUTPUTS = (
 )
 
 
+def of_step(name: str) -> RowOutput:
+    """Return the kind of output with the rows of a step of a chain: stored like an embedding."""
+    return replace(EMBEDDING, title=f"rows after {name}", refusal=f"has no step {name!r}", step=name)
+
+
 @dataclass(frozen=True, eq=False)
 class RowView:
     """A model together with one kind of output: all that a transform needs."""
@@ -153,10 +192,19 @@ class RowView:
         return int(getattr(self.model, _LENGTHS[self.kind.columns]))
 
     @property
+    def columns(self) -> str | None:
+        """What a column stands for; None where a row has one value. A step may leave features as they are."""
+        return "feature" if self.kind.step is not None and self.makes_features else self.kind.columns
+
+    @property
     def makes_features(self) -> bool:
         """Whether column j of the result stands for feature j of the input."""
-        embeds_features = self.kind == EMBEDDING and self.model.outputs_are_features
+        embeds_features = self._embeds and self.model.outputs_are_features
         return self.kind.columns == "feature" or embeds_features
+
+    @property
+    def _embeds(self) -> bool:
+        return self.kind.method == EMBEDDING.method
 
     @property
     def allow_nan(self) -> bool:
@@ -213,11 +261,11 @@ class RowView:
         Where columns are features, these are those of the input: `sample_shape` is the shape of a sample, and
         `dims` are its dimension names, samples first, as far as they are known.
         """
-        kind = self.kind
-        if kind.columns is None:
+        columns = self.columns
+        if columns is None:
             return (n_rows,), ("sample",)
-        if kind.columns != "feature" or sample_shape is None:
-            return (n_rows, self.n_outputs), ("sample", kind.columns)
+        if columns != "feature" or sample_shape is None:
+            return (n_rows, self.n_outputs), ("sample", columns)
         number = len(sample_shape)
         unnamed = ("feature",) if number == 1 else tuple(f"axis_{axis + 1}" for axis in range(number))
         plain = ("sample", *unnamed)
@@ -231,13 +279,12 @@ class RowView:
     @property
     def maps_by_columns(self) -> bool:
         """Whether `transform` can be a pass over columns."""
-        embeds = self.kind == EMBEDDING and isinstance(self.model, MapsColumns)
-        return embeds and bool(self.model.maps_by_columns)
+        maps = self._embeds and isinstance(self.model, MapsColumns)
+        return maps and bool(self.model.maps_by_columns)
 
     def scores_by_columns(self, n_rows: int) -> Accumulator | None:
         """`transform` as a pass over columns, where that is possible."""
-        embeds = self.kind == EMBEDDING
-        accumulator: Accumulator | None = self.model.scores_by_columns(n_rows) if embeds else None
+        accumulator: Accumulator | None = self.model.scores_by_columns(n_rows) if self._embeds else None
         return accumulator
 
     @cached_property

@@ -33,6 +33,7 @@ from streamdr.data.layout import MatrixLayout
 from streamdr.data.lazy_arrays import DaskSource
 from streamdr.data.missing_values import MissingValuesSource, layout_of, stored_value
 from streamdr.data.ordering import ordered
+from streamdr.data.row_conditions import select_rows
 from streamdr.data.source import Source
 from streamdr.data.sparse.anndata import open_matrix
 from streamdr.data.sparse.groups import ZarrNodes
@@ -67,6 +68,8 @@ def open_source(
     mask: Any = None,
     missing_value: Any = None,
     allow_missing_chunks: bool = False,
+    where: Mapping[str, Any] | None = None,
+    row_mask: Any = None,
 ) -> Source:
     """Open a path, an address, a zarr array or group, an array or a data frame as rows x features.
 
@@ -109,6 +112,12 @@ def open_source(
         A number that stands for a missing value, or `"fill_value"` for that of the zarr store.
     allow_missing_chunks : bool
         Read a chunk that is not stored as the fill value. Otherwise it is an error.
+    where : mapping or None
+        Conditions on the rows to read, by the names of coordinates of the samples or of columns: a value, a
+        list of values, or comparisons such as `">= 200"` and `">= 200 and < 5000"`. Rows that satisfy all of
+        them are read.
+    row_mask : array or path
+        One boolean or number per row. Rows where it is false or zero are not read.
 
     Returns
     -------
@@ -138,8 +147,13 @@ def open_source(
             raise ParameterError("label_column", "cannot be combined with labels: rows have one label each")
         source = LabelColumnSource(source, label_column)
     source = _with_features(source, data, how, feature_weights, min_observed, balance_variables)
-    if weights is None and labels is None:
-        return source
+    if weights is not None or labels is not None:
+        source = _joined(source, weights, labels)
+    return source if not where and row_mask is None else _selected(source, where or {}, row_mask)
+
+
+def _joined(source: Source, weights: Any, labels: Any) -> Source:
+    """Return a source with weights and labels of its rows."""
     joined = copy.copy(source)
     if weights is not None:
         joined.weights = _open_weights(weights, source)
@@ -147,6 +161,15 @@ def open_source(
         joined.labels = _open_labels(labels, source)
         joined.spec = replace(source.spec, labels=joined.labels.spec.dtype)
     return joined
+
+
+def _selected(source: Source, where: Mapping[str, Any], row_mask: Any) -> Source:
+    """Return the rows that satisfy all conditions, with their weights, labels and coordinates."""
+    flags = None
+    if row_mask is not None:
+        flags = _companion(_open(row_mask, None, 0, False, "row_mask"))
+        flags.validate()
+    return select_rows(source, where, flags)
 
 
 @dataclass(frozen=True)

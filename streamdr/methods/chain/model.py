@@ -111,9 +111,10 @@ class ChainModel:
         narrow = first.narrowed() if isinstance(first, SelectsColumns) and self.reads is not None else first
         return chain_model(self.names, (narrow, *self.models[1:]))
 
-    def up_to(self, number: int) -> ChainModel:
-        """The chain of the first models."""
-        return chain_model(self.names[:number], self.models[:number])
+    def up_to(self, name: str) -> Model:
+        """The chain of the first models up to one of them; that model itself if it is the first."""
+        number = self.names.index(name) + 1
+        return self.models[0] if number == 1 else chain_model(self.names[:number], self.models[:number])
 
     @cached_property
     def _slab_rows(self) -> int:
