@@ -29,7 +29,7 @@ from streamdr.engine.executors import Executor, Handle, LostError, Recovery
 from streamdr.engine.ledger import Ledger
 from streamdr.engine.merge_tree import MergeTree, Work
 from streamdr.engine.partition import Partition, partition
-from streamdr.errors import DataError, Interrupted
+from streamdr.errors import DataError, Interrupted, RowError
 
 Task = tuple[Callable[..., Any], *tuple[Any, ...]]
 

@@ -27,8 +27,12 @@ class Exponentials(Observed):
         super().__init__(n_cols, moments=moments)
 
     def _taken(self, values: Array) -> Array:
-        """Return the values before their logarithm was taken."""
-        return np.expm1(widen(values))
+        """Return the values before their logarithm was taken. Infinite ones stay infinite."""
+        values = widen(values)
+        taken = np.expm1(values)
+        if np.fmin.reduce(taken, axis=None, initial=0.0) == -1.0:
+            np.copyto(taken, values, where=np.isneginf(values))
+        return taken
 
 
 class Dispersions(NamedTuple):

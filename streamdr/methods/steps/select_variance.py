@@ -129,8 +129,8 @@ class SelectVariance(StepMethod):
 
     @classmethod
     def examples(cls) -> Sequence[Self]:
-        """Examples, for the laws. Exponentials of most hostile data would overflow."""
-        return [cls(3), cls(min_variance=1e-30), cls(4, flavor="cell_ranger")]
+        """Examples, for the laws. Dispersions need logged counts, and more columns than the laws have."""
+        return [cls(3), cls(min_variance=1e-30)]
 
     def check(self) -> None:
         """Refuse impossible parameter values."""
@@ -219,9 +219,9 @@ class SelectVariance(StepMethod):
         self, support: Array, means: Array, variances: Array, measured: Dispersions | None = None
     ) -> SelectVarianceModel:
         if not support.any():
-            limits = "have a variance above min_variance" if self._plain else "vary as much as the limits say"
+            wanted = "a variance above min_variance" if self._plain else "a dispersion within the limits"
             raise DataError(
-                f"{self.name}: none of the {len(support):,} columns {limits}: is the step in its place, and "
+                f"{self.name}: none of the {len(support):,} columns has {wanted}: is the step in its place, and "
                 "are the limits those of this data?"
             )
         return self._fields(support, means, variances, measured)
