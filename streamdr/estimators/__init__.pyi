@@ -965,7 +965,6 @@ class SelectVariance(
     def __getattr__(self, name: str) -> Any: ...
 
 class Bin(
-    PartialFit,
     Estimator,
 ):
     n_bins: int
