@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, SparseRows, widen
+from streamdr.core.blocks import SPARSE_PIECE, AlignedArrays, Array, MatrixSpec, SparseRows, widen
 from streamdr.core.facts import MOST_ROWS, Column, Fact, Table
 from streamdr.core.linalg import slabs
 from streamdr.core.method import Model, Pass, Passes, Phase, Route
@@ -192,6 +192,11 @@ def one_pass(method: Any, data: MatrixSpec, phase: Phase, work: float) -> Route:
     """The route of a step with one pass over the rows, of `work` operations per value."""
     flops = work * data.n_rows * data.n_cols
     return Route(method=method, name="one pass", exact=True, passes=1, flops=flops, phases=(phase,))
+
+
+def most_stored(data: MatrixSpec) -> int:
+    """The most values that a block of sparse rows has."""
+    return min(max(SPARSE_PIECE, data.n_cols), data.n_rows * data.n_cols)
 
 
 def with_values(rows: SparseRows, values: Array) -> SparseRows:

@@ -17,7 +17,14 @@ from streamdr.core.method import Model, Pass, Passes, Phase, Route, Tags
 from streamdr.core.outline import unallocated
 from streamdr.errors import DataError
 from streamdr.methods.steps.allele_counts import AlleleCounts, require_counts
-from streamdr.methods.steps.base import SLAB_BYTES, ChoiceModel, StepMethod, one_pass, possible_supports
+from streamdr.methods.steps.base import (
+    SLAB_BYTES,
+    ChoiceModel,
+    StepMethod,
+    most_stored,
+    one_pass,
+    possible_supports,
+)
 from streamdr.statistics.validation import no_values, require
 
 Scaling = Literal["binomial", "patterson"]
@@ -154,12 +161,13 @@ class ScaleGenotypes(StepMethod):
         """One pass for the sums of alleles."""
         self.check()
         held = 16 * data.n_cols
-        sparse = 0 if data.density is None else 64 * data.n_cols
+        scratch = 2 * held + SLAB_BYTES
         phase = Phase(
             held,
-            scratch_bytes=2 * held + SLAB_BYTES + sparse,
+            scratch_bytes=scratch,
             solve_bytes=64 * data.n_cols,
             takes_sparse=True,
+            sparse_scratch_bytes=scratch + 48 * most_stored(data),
         )
         return [one_pass(self, data, phase, 3.0)]
 
