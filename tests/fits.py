@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import zarr
 
+from streamdr.core.blocks import widen
 from streamdr.core.execution import Execution
 from streamdr.core.method import Method, Model
 from streamdr.core.progress import PassStart, Progress, Silent
@@ -17,6 +18,18 @@ from streamdr.data import open_source
 from streamdr.data.source import Source
 from streamdr.engine import fitting
 from streamdr.methods.chain import ChainModel
+
+
+def suited(method: Any, rows: np.ndarray) -> np.ndarray:
+    """Return rows as a method takes them: no negative values, or alleles up to the ploidy, where it needs that."""
+    if method.tags.nonnegative:
+        rows = np.abs(rows)
+    ploidy = getattr(method, "ploidy", None)
+    if ploidy is None:
+        return rows
+    rows = widen(rows)
+    low, high = np.nanmin(rows), np.nanmax(rows)
+    return np.minimum((rows - low) * (ploidy / (high - low)), ploidy).astype(rows.dtype)
 
 
 def stored(place: Path, values: np.ndarray, chunks: tuple[int, ...] = (40, 5)) -> Path:

@@ -13,6 +13,7 @@ from streamdr.core.accumulator import Accumulator
 from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array, MatrixSpec
 from streamdr.core.linalg import slabs
+from streamdr.core.mapping import fills_missing
 from streamdr.core.method import MapsColumns, Model, UsesScratch
 
 RowKind = Literal[
@@ -299,6 +300,10 @@ class RowView:
         unobserved: Array = np.isnan(self.transform(empty_row)[0])
         return unobserved if unobserved.any() else None
 
+    @property
+    def _lets_missing_through(self) -> bool:
+        return self.kind.method == EMBEDDING.method and self.allow_nan and not fills_missing(self.model)
+
     def hides_bad_value(self, values: Array) -> bool:
         """Whether rows hold an invalid value that their output does not show."""
         if not self.kind.hides_invalid:
@@ -308,8 +313,13 @@ class RowView:
         return any(bool(bad(values[slab]).any()) for slab in slabs(values))
 
     def is_valid(self, mapped: Array) -> bool:
-        """Whether all values are finite, except those of columns that were never observed."""
+        """Whether all values are finite, except those of columns that were never observed.
+
+        A step may let missing values through.
+        """
         finite = np.isfinite(mapped)
+        if self._lets_missing_through:
+            finite |= np.isnan(mapped)
         if self.never_observed is not None:
             finite |= self.never_observed & np.isnan(mapped)
         return bool(finite.all())

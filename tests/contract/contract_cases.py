@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fits import grown, stored
+from fits import grown, stored, suited
 from scipy.spatial.distance import cdist
 
 from streamdr.core.blocks import MatrixSpec
@@ -103,7 +103,7 @@ class Case:
         """The values of the first rows."""
         if self.precomputed is not None:
             return pairs(self.precomputed, values(n_rows))
-        rows = np.abs(values(n_rows)) if self.method.tags.nonnegative else values(n_rows)
+        rows = suited(self.method, values())[:n_rows]
         return missing(rows) if self.missing else rows
 
     def write(

@@ -36,7 +36,8 @@ def test_the_bits_are_the_same_on_any_number_of_threads_and_a_second_fit_with_a_
     source = case.source(store_of(case))
     least, most = estimate_fit_reads(case.method, source, Execution(workers=1))
     one = fit(case.method, source, workers=1)
-    assert 0 < least <= one.bytes_read <= most, "within the estimate"
+    assert least <= one.bytes_read <= most, "within the estimate"
+    assert (least > 0) == (case.route.passes > 0)
     assert bits(fit(case.method, source, workers=3).model) == bits(one.model)
     settings = {"workers": 2, "ledger": tmp_path / "ledger", "checkpoint_seconds": 0.0}
     assert bits(fit(case.method, source, **settings).model) == bits(one.model)
@@ -60,7 +61,7 @@ def test_a_fit_that_is_stopped_in_each_of_its_passes_ends_with_the_same_bits_and
             taken += stopper.bytes_taken
         finally:
             resumed += stopper.resumed
-    assert resumed > 0, "it must be stopped in the middle of a pass"
+    assert resumed > 0 or not case.route.passes, "it must be stopped in the middle of a pass"
     assert bits(last.model) == bits(whole.model)
     assert last.bytes_read <= whole.bytes_read - taken, "no data is read twice"
 
@@ -120,7 +121,7 @@ def test_a_store_with_any_chunks_gives_the_result_of_rows_in_memory(name, store_
             np.testing.assert_allclose(found, expected, rtol=0, atol=atol, err_msg=f"{name}, {chunks}")
         for kind in outputs_of(case.method):
             expected, found = (kind.of(each).transform(rows) for each in (here, model))
-            atol = 1e-7 * np.abs(expected).max()
+            atol = 1e-7 * np.nanmax(np.abs(expected))
             np.testing.assert_allclose(found, expected, rtol=0, atol=atol, err_msg=f"{kind.key}, {chunks}")
 
 

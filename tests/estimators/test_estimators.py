@@ -33,6 +33,7 @@ PARAMETERS: dict[str, dict[str, object]] = {
     "nonmetric_mds": {"n_init": 2},
     "som": {"height": 2, "width": 3},
     "normalize_total": {"empty_rows": "keep"},
+    "scale_genotypes": {"ploidy": 1000},
 }
 """The checks fit to a dozen rows, which leave next to nothing for each of five folds; and they fit often. A
 map of more units than rows has several units at one row, and rounding decides which of them is nearest. Some

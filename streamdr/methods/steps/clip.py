@@ -38,7 +38,7 @@ class ClipModel(StepModel):
 
     def transform(self, values: Array) -> Array:
         """The values, limited to the range, in the floating-point type of the rows."""
-        limited: Array = widen(values).copy()
+        limited: Array = values.astype(widen(values[:0]).dtype)
         if self.min is not None:
             np.maximum(limited, limited.dtype.type(self.min), out=limited)
         if self.max is not None:

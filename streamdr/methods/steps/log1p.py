@@ -32,6 +32,10 @@ class Log1pModel(StepModel):
         refuse_negative(Log1p.name, values)
         return np.log1p(values)
 
+    def inverse_transform(self, logged: Array) -> Array:
+        """exp(x) - 1 of each value, in the floating-point type of the rows."""
+        return np.expm1(widen(logged))
+
     def transform_sparse(self, rows: SparseRows) -> SparseRows:
         """The same for sparse rows."""
         refuse_negative_sparse(Log1p.name, rows)

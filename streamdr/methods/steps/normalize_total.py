@@ -12,7 +12,7 @@ from streamdr.core.blocks import Array, MatrixSpec, SparseRows, widen
 from streamdr.core.facts import Fact
 from streamdr.core.method import Model, Pass, Passes, Phase, Route, Tags
 from streamdr.errors import DataError, RowError
-from streamdr.methods.steps.base import SLAB_BYTES, StepMethod, StepModel, with_values
+from streamdr.methods.steps.base import SLAB_BYTES, StepMethod, StepModel, most_stored, with_values
 from streamdr.statistics.row_totals import MOST_KEYS, RowTotals, row_totals
 from streamdr.statistics.validation import require
 
@@ -48,14 +48,14 @@ class NormalizeTotalModel(StepModel):
 
     def _divisors(self, totals: Array) -> Array:
         """The number by which each row is divided. Whoever reads the rows finds totals that are NaN."""
-        bad = totals < 0 if self.empty_rows == "keep" else totals <= 0
+        bad = (totals < 0) | np.isinf(totals)
+        if self.empty_rows == "refuse":
+            bad |= totals == 0
         if bad.any():
             row = int(np.argmax(bad))
-            advice = (
-                "leave out rows without counts, or set empty_rows to keep"
-                if totals[row] == 0
-                else "it takes counts: is the step in its place?"
-            )
+            advice = "it takes counts: is the step in its place?"
+            if totals[row] == 0:
+                advice = "leave out rows without counts, or set empty_rows to keep"
             raise RowError(row, f"{NormalizeTotal.name}: the total is {totals[row]:g}; {advice}")
         return np.where(totals == 0, 1.0, totals / self.target_sum)
 
@@ -116,6 +116,7 @@ class NormalizeTotal(StepMethod):
             scratch_per_block=64.0 / data.line_bytes("rows"),
             solve_bytes=held,
             takes_sparse=True,
+            sparse_scratch_bytes=2 * held + SLAB_BYTES + 64 * most_stored(data),
         )
         return [
             Route(

@@ -64,6 +64,19 @@ class StandardiseModel(StepModel):
             values /= self.scale[rows.indices]
         return with_values(rows, self._limited(values).astype(widen(rows.data[:0]).dtype))
 
+    def inverse_transform(self, scaled: Array) -> Array:
+        """The rows before they were standardised, in their floating-point type. Limited values stay limited."""
+        scaled = widen(scaled)
+        rows = np.empty(scaled.shape, scaled.dtype)
+        for slab in slabs(scaled):
+            values = scaled[slab].astype(np.float64)
+            if self.scale is not None:
+                values *= self.scale
+            if self.mean is not None:
+                values += self.mean
+            rows[slab] = values
+        return rows
+
     def _limited(self, values: Array) -> Array:
         """The values within the largest magnitude. Without a mean, only large positive values are limited."""
         if self.max_value is None:
