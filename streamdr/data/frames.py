@@ -76,7 +76,7 @@ def is_sparse_frame(frame: Any) -> bool:
 
 def without_fill(frame: Any) -> Any:
     """Return a data frame. Sparse columns that leave out another value than zero become dense."""
-    if is_sparse_frame(frame) and any(not kind.fill_value == 0 for kind in frame.dtypes):
+    if is_sparse_frame(frame) and any(kind.fill_value != 0 for kind in frame.dtypes):
         return frame.sparse.to_dense()
     return frame
 

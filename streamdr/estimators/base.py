@@ -229,7 +229,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             parse_location(path),
             self.model_,
             method=self._method_class.name,
-            parameters=self.get_params(deep=False),
+            parameters=self._parameters,
             feature_names=None if names is None else [str(name) for name in names],
             input_fingerprint="",
             n_rows=self.n_rows_,
@@ -269,7 +269,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return dataset_of(
             self.model_,
             method=self._method_class.name,
-            parameters=self.get_params(deep=False),
+            parameters=self._parameters,
             n_rows=self.n_rows_,
             feature_names=None if names is None else [str(name) for name in names],
             axes=self._axes,
@@ -307,6 +307,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return counterpart(
             self.model_, self._method_class.name, self._axes, vars(self).get("feature_names_in_")
         )
+
+    @property
+    def _parameters(self) -> dict[str, Any]:
+        """The parameters as they are saved."""
+        parameters: dict[str, Any] = self.get_params(deep=False)
+        return parameters
 
     @property
     def _recorded(self) -> dict[str, Any]:
@@ -582,8 +588,8 @@ def _refuse_negative(rows: Any, name: str) -> None:
     else:
         row, column = divmod(at, rows.shape[1])
     raise DataError(
-        f"Negative values in data passed to {name}: row {row}, column {column} is {values.flat[at]:g}, and it "
-        "takes counts"
+        f"Negative values in data passed to {name}: row {row}, column {column} is {values.flat[at]:g}, and "
+        "it takes counts"
     )
 
 

@@ -59,9 +59,7 @@ def sparse_in_pieces(
     return SparseRows(vstack(parts, "csr"))
 
 
-def _filled(
-    n_rows: int, n_outputs: int, blocks: Iterator[tuple[Span, Array]], function: RowMap
-) -> Array:
+def _filled(n_rows: int, n_outputs: int, blocks: Iterator[tuple[Span, Array]], function: RowMap) -> Array:
     """Return the mapped rows of blocks, one after another. An error names the row among all of them."""
     rows: Array | None = None
     for span, values in blocks:

@@ -22,7 +22,7 @@ def is_sparse(data: Any) -> TypeGuard[Any]:
 def by_rows(matrix: Any, name: str) -> SparseRows:
     """Return a matrix of any format as rows whose columns ascend. Values of one place are added.
 
-    The arrays are those of the matrix if it is so already. Otherwise they are copied; the matrix stays as it is.
+    The arrays are those of the matrix if it is so already, and copies otherwise.
     """
     if matrix.ndim != 2:
         raise DataError(f"{name}: a sparse array of {matrix.ndim} dimensions; rows x features have two")
@@ -58,4 +58,3 @@ def like(rows: SparseRows, given: Any) -> Any:
 def _ascends(matrix: Any) -> bool:
     """Whether a matrix is stored by rows, and the columns of each ascend."""
     return matrix.format == "csr" and bool(matrix.has_canonical_format)
-
