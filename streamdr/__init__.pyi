@@ -7,6 +7,7 @@ from streamdr.core.addresses import storage_options as storage_options
 from streamdr.core.execution import execution as execution
 from streamdr.data import open_source as open_source
 from streamdr.estimators import Bin as Bin
+from streamdr.estimators import Chain as Chain
 from streamdr.estimators import ClassicalMDS as ClassicalMDS
 from streamdr.estimators import Clip as Clip
 from streamdr.estimators import KernelPCA as KernelPCA

@@ -37,6 +37,7 @@ from streamdr.data.row_conditions import select_rows
 from streamdr.data.source import Source
 from streamdr.data.sparse.anndata import open_matrix
 from streamdr.data.sparse.groups import ZarrNodes
+from streamdr.data.sparse.scipy_matrices import is_sparse, open_scipy
 from streamdr.data.text_labels import TextArray, TextStore
 from streamdr.data.zarr.icechunk_node import repository_at
 from streamdr.data.zarr.locate import locate
@@ -360,6 +361,8 @@ def _open(
         return _open_masked(data, sample_axis, name)
     if isinstance(data, (np.ndarray, list, tuple)):
         return ArraySource(data, sample_axis=sample_axis, name=name)
+    if is_sparse(data):
+        return open_scipy(data, sample_axis=sample_axis, name=name)
     if is_of(data, "dask.array", "Array"):
         return DaskSource(data, sample_axis=sample_axis)
     if is_of(data, "xarray", "DataArray"):  # a mask, weights or labels
@@ -371,7 +374,7 @@ def _open(
         return source
     raise DataError(
         f"{_described(data)} cannot be opened; give a path to a zarr store or a .npy file, "
-        "a zarr, dask, xarray or numpy array, or a data frame of pandas, polars or dask"
+        "a zarr, dask, xarray, numpy or scipy.sparse array, or a data frame of pandas, polars or dask"
     )
 
 

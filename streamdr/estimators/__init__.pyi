@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from streamdr.core.blocks import Array
 from streamdr.estimators.base import Estimator as Estimator
+from streamdr.estimators.chain import Chain as Chain
 from streamdr.estimators.mds import MDS as MDS
 from streamdr.estimators.registry import ESTIMATORS as ESTIMATORS
 from streamdr.estimators.registry import load_model as load_model

@@ -172,9 +172,13 @@ class ChainModel:
         found: tuple[Table, ...] = self.last.tables()
         return found
 
+    def through(self, number: int, values: Array) -> Array:
+        """Map rows through the first models."""
+        return self._apply(self.models[:number], values) if number else values
+
     def _before(self, values: Array) -> Array:
         """Map rows through all models but the last."""
-        return self._apply(self.models[:-1], values) if self.models[1:] else values
+        return self.through(len(self.models) - 1, values)
 
     def _apply(self, models: Sequence[Model], rows: Array | SparseRows) -> Array:
         """Map rows through some models, slab by slab, to dense rows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from streamdr.core.facts import Fact
 from streamdr.core.method import Tags
 from streamdr.methods.steps.base import StepModel, WithoutPasses, with_values
 from streamdr.statistics.validation import require
+
+if TYPE_CHECKING:
+    from streamdr.core.scikit_learn import Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +55,12 @@ class ClipModel(StepModel):
             if self.keeps_zeros
             else self.transform(rows.toarray())
         )
+
+    def sklearn_steps(self) -> list[Step]:
+        """Estimators of scikit-learn that map rows in the same way."""
+        from streamdr.methods.steps.scikit_learn import clip_steps
+
+        return clip_steps(self)
 
 
 @dataclass(eq=False)

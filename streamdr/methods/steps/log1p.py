@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from streamdr.methods.steps.base import (
     refuse_negative_sparse,
     with_values,
 )
+
+if TYPE_CHECKING:
+    from streamdr.core.scikit_learn import Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,12 @@ class Log1pModel(StepModel):
         """The same for sparse rows."""
         refuse_negative_sparse(Log1p.name, rows)
         return with_values(rows, np.log1p(widen(rows.data)))
+
+    def sklearn_steps(self) -> list[Step]:
+        """Estimators of scikit-learn that map rows in the same way."""
+        from streamdr.methods.steps.scikit_learn import log1p_steps
+
+        return log1p_steps(self)
 
 
 @dataclass(eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from streamdr.errors import DataError, RowError
 from streamdr.methods.steps.base import SLAB_BYTES, StepMethod, StepModel, most_stored, with_values
 from streamdr.statistics.row_totals import MOST_KEYS, RowTotals, row_totals
 from streamdr.statistics.validation import require
+
+if TYPE_CHECKING:
+    from streamdr.core.scikit_learn import Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +61,12 @@ class NormalizeTotalModel(StepModel):
                 advice = "leave out rows without counts, or set empty_rows to keep"
             raise RowError(row, f"{NormalizeTotal.name}: the total is {totals[row]:g}; {advice}")
         return np.where(totals == 0, 1.0, totals / self.target_sum)
+
+    def sklearn_steps(self) -> list[Step]:
+        """Estimators of scikit-learn that map rows in the same way."""
+        from streamdr.methods.steps.scikit_learn import normalize_total_steps
+
+        return normalize_total_steps(self)
 
 
 @dataclass(eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from streamdr.methods.steps.base import StepMethod, StepModel, one_pass, with_va
 from streamdr.methods.steps.moments import moments_phase, unbiased, variance_of
 from streamdr.statistics.observed import Observed
 from streamdr.statistics.validation import no_values, require
+
+if TYPE_CHECKING:
+    from streamdr.core.scikit_learn import Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +85,12 @@ class StandardiseModel(StepModel):
         if self.max_value is None:
             return values
         return np.clip(values, -self.max_value if self.mean is not None else None, self.max_value, out=values)
+
+    def sklearn_steps(self) -> list[Step]:
+        """Estimators of scikit-learn that map rows in the same way."""
+        from streamdr.methods.steps.scikit_learn import standardise_steps
+
+        return standardise_steps(self)
 
 
 @dataclass(eq=False)
