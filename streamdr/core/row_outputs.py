@@ -24,6 +24,7 @@ RowKind = Literal[
     "responsibilities",
     "predicted",
     "probabilities",
+    "anndata",
 ]
 _LENGTHS = {
     "component": "n_outputs",
@@ -60,6 +61,11 @@ class RowOutput:
     """The power of the units of the features in which its values are: 2 for variances."""
     advice: str = ""
     """How the user can reduce its expected size before the fit."""
+
+    @property
+    def embeds(self) -> bool:
+        """Whether it is the embedding, wherever it is written."""
+        return self.method == EMBEDDING.method
 
     def supported_by(self, model: type) -> bool:
         """Whether models of a class can compute it."""
@@ -126,6 +132,7 @@ ROW_OUTPUTS = (
         centred=False,
         advice="set max_classes to the number of classes",
     ),
+    RowOutput("anndata", "scores in AnnData", "transform", "component", "does not transform"),
 )
 
 
@@ -155,7 +162,7 @@ class RowView:
     @property
     def makes_features(self) -> bool:
         """Whether column j of the result stands for feature j of the input."""
-        embeds_features = self.kind == EMBEDDING and self.model.outputs_are_features
+        embeds_features = self.kind.embeds and self.model.outputs_are_features
         return self.kind.columns == "feature" or embeds_features
 
     @property
@@ -231,12 +238,12 @@ class RowView:
     @property
     def maps_by_columns(self) -> bool:
         """Whether `transform` can be a pass over columns."""
-        embeds = self.kind == EMBEDDING and isinstance(self.model, MapsColumns)
+        embeds = self.kind.embeds and isinstance(self.model, MapsColumns)
         return embeds and bool(self.model.maps_by_columns)
 
     def scores_by_columns(self, n_rows: int) -> Accumulator | None:
         """`transform` as a pass over columns, where that is possible."""
-        embeds = self.kind == EMBEDDING
+        embeds = self.kind.embeds
         accumulator: Accumulator | None = self.model.scores_by_columns(n_rows) if embeds else None
         return accumulator
 

@@ -54,6 +54,10 @@ class Backend(Protocol):
 
     place: Location
     staging: ClassVar[type[StagedOutput[Any]]]
+    checksum: ClassVar[str] = "crc32c"
+    """The checksum of the values of rows."""
+    keeps_rows: ClassVar[bool] = True
+    """Whether rows of an earlier output may be reused when rows are appended to the input."""
 
     def __str__(self) -> str:
         return str(self.place)

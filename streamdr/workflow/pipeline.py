@@ -19,6 +19,7 @@ from streamdr.engine.fitting import Kept
 from streamdr.engine.planner import TransformPlan
 from streamdr.errors import MemoryLimitError, ParameterError, StoreError
 from streamdr.store import Fence, SavedModel
+from streamdr.workflow.annotated import with_contents
 from streamdr.workflow.reporting import (
     fit_plan,
     fit_report,
@@ -319,7 +320,7 @@ def _write_rows(
     done = fitting.transform(
         saved.model,
         opened.source,
-        output,
+        with_contents(output, saved, opened.source),
         context.execution(),
         kind=kind,
         dtype=context.run.output.dtype,

@@ -23,6 +23,7 @@ from streamdr.data.snapshot import Snapshot, unlabelled
 from streamdr.engine.narrowing import narrowed
 from streamdr.errors import ConfigError, DataError, OverlapError, ParameterError, StoreError
 from streamdr.store import Backend, Fence, OutputKind, open_backend
+from streamdr.workflow.annotated import KIND, anndata_output
 from streamdr.workflow.staleness import OpenedInput, State
 
 LEDGER = ".streamdr-ledger"
@@ -61,7 +62,11 @@ class RunContext:
     def rows(self) -> dict[RowOutput, Backend]:
         """The backends of the outputs of rows: of the embedding, if there is one, and of the others."""
         given = self.run.output.rows
-        return {kind: open_backend(given[kind.name]) for kind in ROW_OUTPUTS if kind.name in given}
+        return {
+            kind: anndata_output(self.run) if kind.name == KIND else open_backend(given[kind.name])
+            for kind in ROW_OUTPUTS
+            if kind.name in given
+        }
 
     @property
     def outputs(self) -> list[Backend]:

@@ -191,7 +191,7 @@ def rows_state(
     if dtype is not None and dtype != array.dtype:
         return State(False, f"its type is {array.dtype}, and {dtype} is configured", ours)
     if ours and facts.get("request") != opened.request:
-        rows = _unchanged_rows(facts, opened.snapshot, opened.source)
+        rows = _unchanged_rows(facts, opened.snapshot, opened.source) if output.keeps_rows else 0
         fits = model is None or math.prod(array.shape[1:]) == kind.of(model.model, model.axes).n_outputs
         return State(False, _input_change(facts, opened), True, rows if fits else 0)
     if model is None:

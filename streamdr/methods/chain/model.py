@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from streamdr.core.annotations import Annotations, annotated_by, composed
 from streamdr.core.blocks import Array, SparseRows
 from streamdr.core.facts import Fact, Table
 from streamdr.core.mapping import columns_kept, columns_read, fills_missing
@@ -41,6 +42,7 @@ class ChainModel:
     """
 
     pictures: ClassVar[tuple[Picture, ...]] = ()
+    annotated: ClassVar[tuple[str, ...]] = ()
 
     names: tuple[str, ...] = field(metadata={"report": True})
     """The name of each model."""
@@ -171,6 +173,10 @@ class ChainModel:
         found: tuple[Table, ...] = self.last.tables()
         return found
 
+    def annotations(self) -> Annotations:
+        """What the models say of the variables of the chain, and the last one of itself."""
+        return composed(self.models)
+
     def _before(self, values: Array) -> Array:
         """Map rows through all models but the last."""
         return self._apply(self.models[:-1], values) if self.models[1:] else values
@@ -228,6 +234,10 @@ def chain_model_class(kinds: tuple[type, ...]) -> type[ChainModel]:
     if goes_back and hasattr(last, "inverse_transform"):
         contents["inverse_transform"] = _inverse_transform
     pictures = getattr(last, "pictures", ())
+    contents["annotated"] = (
+        *(path for kind in before for path in annotated_by(kind) if path.startswith("var/")),
+        *annotated_by(last),
+    )
     contents |= {"__module__": __name__, "__doc__": ChainModel.__doc__, "pictures": pictures}
     return cast(type[ChainModel], type("ChainModel", (ChainModel,), contents))
 
