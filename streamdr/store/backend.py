@@ -56,8 +56,8 @@ class Backend(Protocol):
     staging: ClassVar[type[StagedOutput[Any]]]
     checksum: ClassVar[str] = "crc32c"
     """The checksum of the values of rows."""
-    keeps_rows: ClassVar[bool] = True
-    """Whether rows of an earlier output may be reused when rows are appended to the input."""
+    publishes_entries: ClassVar[bool] = False
+    """Whether it is several entries of a store of others. Then rows of an earlier output are not kept."""
 
     def __str__(self) -> str:
         return str(self.place)

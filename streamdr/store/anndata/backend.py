@@ -71,7 +71,7 @@ class AnnDataBackend(LocalBackend):
     """
 
     checksum = "sha256"
-    keeps_rows = False
+    publishes_entries = True
 
     def __init__(
         self,

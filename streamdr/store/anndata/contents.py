@@ -75,7 +75,7 @@ class StagedScores:
 
         def pieces() -> Iterator[Array]:
             for span in Span(0, self.n_rows).split(layout.chunks[0]):
-                yield np.asarray(array[span.slice]).astype(np.str_)
+                yield np.array(np.asarray(array[span.slice]).tolist(), dtype=np.str_)
 
         return Rows(layout.shape, layout.dtype, layout.chunks[0], pieces())
 
