@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, cast
@@ -16,7 +16,8 @@ from streamdr.core.facts import Fact, Table
 from streamdr.core.mapping import columns_kept, columns_read, fills_missing
 from streamdr.core.method import MapsSparse, Model, SelectsColumns, UsesScratch
 from streamdr.core.pictures import Picture
-from streamdr.errors import RowError
+from streamdr.core.plain_maps import HasPlainMaps, PlainClasses, PlainMap
+from streamdr.errors import ParameterError, RowError
 
 _SLAB_BYTES = 1 << 23
 """The bytes of rows, at their widest and in double precision, that go through a chain together."""
@@ -173,6 +174,10 @@ class ChainModel:
         found: tuple[Table, ...] = self.last.tables()
         return found
 
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps. A ParameterError names a model that has none."""
+        return _plain_maps(self.names, self.models)
+
     def annotations(self) -> Annotations:
         """What the models say of the variables of the chain, and the last one of itself."""
         return composed(self.models)
@@ -234,6 +239,8 @@ def chain_model_class(kinds: tuple[type, ...]) -> type[ChainModel]:
     if goes_back and hasattr(last, "inverse_transform"):
         contents["inverse_transform"] = _inverse_transform
     pictures = getattr(last, "pictures", ())
+    if hasattr(last, "plain_classes"):
+        contents["plain_classes"] = _plain_classes
     contents["annotated"] = (
         *(path for kind in before for path in annotated_by(kind) if path.startswith("var/")),
         *annotated_by(last),
@@ -251,6 +258,22 @@ def _of_mapped(name: str) -> Callable[[ChainModel, Array], Any]:
     operation.__name__ = name
     operation.__doc__ = f"`{name}` of the last model, for rows that the others have mapped."
     return operation
+
+
+def _plain_maps(names: Sequence[str], models: Sequence[Model]) -> tuple[PlainMap, ...]:
+    """Return the elementary maps of models, one after another."""
+    found: list[PlainMap] = []
+    for name, model in zip(names, models, strict=True):
+        if not isinstance(model, HasPlainMaps):
+            raise ParameterError("onnx", f"{name} is not a sequence of linear and elementary maps")
+        found += model.plain_maps()
+    return tuple(found)
+
+
+def _plain_classes(chain: ChainModel) -> PlainClasses:
+    """The classes of the last model, for rows that the others have mapped."""
+    classes: PlainClasses = chain.last.plain_classes()
+    return replace(classes, maps=(*_plain_maps(chain.names[:-1], chain.models[:-1]), *classes.maps))
 
 
 def _back(chain: ChainModel, rows: Array) -> Array:

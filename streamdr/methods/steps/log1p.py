@@ -10,6 +10,7 @@ import numpy as np
 
 from streamdr.core.blocks import Array, MatrixSpec, SparseRows, widen
 from streamdr.core.method import Tags
+from streamdr.core.plain_maps import LogOnePlus, PlainMap
 from streamdr.methods.steps.base import (
     StepModel,
     WithoutPasses,
@@ -31,6 +32,10 @@ class Log1pModel(StepModel):
         values = widen(values)
         refuse_negative(Log1p.name, values)
         return np.log1p(values)
+
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        return (LogOnePlus(),)
 
     def transform_sparse(self, rows: SparseRows) -> SparseRows:
         """The same for sparse rows."""
