@@ -232,6 +232,10 @@ class Output:
         The zarr group for the probability of each class, for each row, for methods that classify.
     steps : mapping or None
         The zarr groups for the rows as they leave steps of a chain, by the names of these.
+    anndata : str or None
+        The AnnData store for the scores, for scanpy: a .zarr path, which may be that of the input, or an
+        .h5ad file. The scores go to obsm/X_pca (or _lda, ...), loadings of PCA to varm/PCs, and variances to
+        uns/pca. A store that does not exist is made, with the names of observations and variables.
     dtype : "float32", "float64" or None
         The type of the outputs of rows; null for the floating type in which the data is processed.
         Log-likelihoods are float64, and predictions have the type of the labels, or int64.
@@ -253,6 +257,7 @@ class Output:
     predicted: LocationText | None = None
     probabilities: LocationText | None = None
     steps: Mapping[str, LocationText] | None = None
+    anndata: LocationText | None = None
     dtype: Literal["float32", "float64"] | None = None
     overwrite: bool = False
     refresh_tolerance: Annotated[float, Field(ge=0)] = 0.01

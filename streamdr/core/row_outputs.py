@@ -25,6 +25,7 @@ RowKind = Literal[
     "responsibilities",
     "predicted",
     "probabilities",
+    "anndata",
 ]
 _LENGTHS = {
     "component": "n_outputs",
@@ -73,6 +74,11 @@ class RowOutput:
     def key(self) -> str:
         """Its key in the section `output`."""
         return self.name if self.step is None else step_key(self.step)
+
+    @property
+    def embeds(self) -> bool:
+        """Whether it is the embedding, wherever it is written."""
+        return self.method == EMBEDDING.method
 
     def supported_by(self, model: type) -> bool:
         """Whether models of a class can compute it."""
@@ -161,6 +167,7 @@ ROW_OUTPUTS = (
         centred=False,
         advice="set max_classes to the number of classes",
     ),
+    RowOutput("anndata", "scores in AnnData", "transform", "component", "does not transform"),
 )
 
 
@@ -200,12 +207,8 @@ class RowView:
     @property
     def makes_features(self) -> bool:
         """Whether column j of the result stands for feature j of the input."""
-        embeds_features = self._embeds and self.model.outputs_are_features
+        embeds_features = self.kind.embeds and self.model.outputs_are_features
         return self.kind.columns == "feature" or embeds_features
-
-    @property
-    def _embeds(self) -> bool:
-        return self.kind.method == EMBEDDING.method
 
     @property
     def allow_nan(self) -> bool:
@@ -280,12 +283,13 @@ class RowView:
     @property
     def maps_by_columns(self) -> bool:
         """Whether `transform` can be a pass over columns."""
-        maps = self._embeds and isinstance(self.model, MapsColumns)
-        return maps and bool(self.model.maps_by_columns)
+        embeds = self.kind.embeds and isinstance(self.model, MapsColumns)
+        return embeds and bool(self.model.maps_by_columns)
 
     def scores_by_columns(self, n_rows: int) -> Accumulator | None:
         """`transform` as a pass over columns, where that is possible."""
-        accumulator: Accumulator | None = self.model.scores_by_columns(n_rows) if self._embeds else None
+        embeds = self.kind.embeds
+        accumulator: Accumulator | None = self.model.scores_by_columns(n_rows) if embeds else None
         return accumulator
 
     @cached_property

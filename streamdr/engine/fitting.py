@@ -437,5 +437,5 @@ def _write_by_columns(
     assert empty is not None  # the plan chooses columns only if there is one
     scores: Array = runner.run(Pass(empty, axis="columns", label="transform")).arrays()["scores"]
     for span in Span(0, len(scores)).split(chosen.chunk_rows):
-        staged.write_rows(span.start, scores[span.slice].astype(dtype))
+        staged.write_rows(span.start, scores[span.slice].astype(dtype), view.kind.name)
     return len(scores)

@@ -26,6 +26,7 @@ from streamdr.engine.read_estimates import (
 from streamdr.errors import MemoryLimitError, ParameterError, StoreError
 from streamdr.methods.chain import parameters_of
 from streamdr.store import Fence, SavedModel
+from streamdr.workflow.annotated import with_contents
 from streamdr.workflow.reporting import (
     fit_plan,
     fit_report,
@@ -342,7 +343,7 @@ def _write_rows(
     done = fitting.transform(
         saved.model,
         opened.source,
-        output,
+        with_contents(output, saved, opened.source),
         context.execution(),
         kind=kind,
         dtype=context.run.output.dtype,

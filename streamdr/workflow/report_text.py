@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # commands import on demand, so that `--help` is fast
     )
     from streamdr.workflow.reports import (
         CompareReport,
+        ExportReport,
         FitPlan,
         FitReport,
         OutputPlan,
@@ -197,6 +198,19 @@ def plotted(report: PlotReport) -> str:
     return _listing(
         f"{report.kind.replace('_', ' ')} of a {report.method} model",
         [("model", report.model), ("picture", f"{report.path}, {format_bytes(report.bytes)}")],
+    )
+
+
+def exported(report: ExportReport) -> str:
+    """Return what was exported, and where it is."""
+    return _listing(
+        f"{report.method} model of {report.n_features:,} features as ONNX",
+        [
+            ("model", report.model),
+            ("file", f"{report.path}, {format_bytes(report.bytes)}"),
+            ("type", f"{report.dtype}, opset {report.opset}"),
+            ("outputs", ", ".join(report.outputs)),
+        ],
     )
 
 

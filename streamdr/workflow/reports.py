@@ -514,3 +514,21 @@ class PlotReport:
     def to_json(self) -> Json:
         """Return the report as plain data."""
         return {"command": "plot", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """The result of an export: what was written, and where it is."""
+
+    path: str
+    bytes: int
+    model: str
+    method: str
+    dtype: str
+    opset: int
+    n_features: int
+    outputs: tuple[str, ...]
+
+    def to_json(self) -> Json:
+        """Return the report as plain data."""
+        return {"command": "export", **asdict(self), "outputs": list(self.outputs)}

@@ -23,6 +23,7 @@ from streamdr.data.snapshot import Snapshot, unlabelled
 from streamdr.engine.narrowing import narrowed
 from streamdr.errors import ConfigError, DataError, OverlapError, ParameterError, StoreError
 from streamdr.store import Backend, Fence, OutputKind, open_backend
+from streamdr.workflow.annotated import KIND, anndata_output
 from streamdr.workflow.staleness import OpenedInput, State
 
 LEDGER = ".streamdr-ledger"
@@ -62,7 +63,11 @@ class RunContext:
         """The backends of the outputs of rows: of the embedding, if there is one, and of the others."""
         given = self.run.output.rows
         kinds = [*ROW_OUTPUTS, *map(of_step, self.run.output.steps or {})]
-        return {kind: open_backend(given[kind.key]) for kind in kinds if kind.key in given}
+        return {
+            kind: anndata_output(self.run) if kind.name == KIND else open_backend(given[kind.key])
+            for kind in kinds
+            if kind.key in given
+        }
 
     @property
     def outputs(self) -> list[Backend]:

@@ -200,20 +200,24 @@ def rows_state(
     """Return the state of an output of rows, for the saved model or for one that has to be fitted."""
     try:
         record = output.read_group(kind.name).record
-        array = output.open_rows(kind.name)
     except StoreError as error:
         return State(False, _unusable(output, error))
+    facts = _facts(record.get("made_from"))
+    ours = facts.get("recipe") == opened.recipe
+    try:
+        array = output.open_rows(kind.name)
+    except StoreError as error:
+        # A kill may leave entries of an AnnData store without each other: the same run puts that right.
+        return State(False, _unusable(output, error), ours and output.publishes_entries)
     dtype = np.dtype(opened.run.output.dtype) if opened.run.output.dtype else None
     if kind.dtype is not None:  # it may be the type of the labels of the model
         dtype = None if model is None else kind.of(model.model).dtype
-    facts = _facts(record.get("made_from"))
-    ours = facts.get("recipe") == opened.recipe
     if fresh:
         return State(False, _FRESH, ours)
     if dtype is not None and dtype != array.dtype:
         return State(False, f"its type is {array.dtype}, and {dtype} is configured", ours)
     if ours and facts.get("request") != opened.request:
-        rows = _unchanged_rows(facts, opened.snapshot, opened.source)
+        rows = _unchanged_rows(facts, opened.snapshot, opened.source) if not output.publishes_entries else 0
         fits = model is None or math.prod(array.shape[1:]) == kind.of(model.model, model.axes).n_outputs
         return State(False, _input_change(facts, opened), True, rows if fits else 0)
     if model is None:

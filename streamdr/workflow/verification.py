@@ -186,7 +186,9 @@ class _WrittenRows:
             if view.never_observed is None
             else f" except those of {int(view.never_observed.sum()):,} features that were never observed"
         )
-        checked = f"{n_rows:,} rows, like the input; {n_chunks:,} chunks have their crc32c{beside}"
+        checked = (
+            f"{n_rows:,} rows, like the input; {n_chunks:,} chunks have their {self.output.checksum}{beside}"
+        )
         return f"{checked}; all values finite{exception}"
 
     def rows(self, span: Span) -> Array:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from streamdr.core.annotations import Annotations, annotated_by, composed
 from streamdr.core.blocks import Array, SparseRows
 from streamdr.core.facts import Fact, Table
 from streamdr.core.mapping import columns_kept, columns_read, fills_missing
 from streamdr.core.method import MapsSparse, Model, SelectsColumns, UsesScratch
 from streamdr.core.pictures import Picture
-from streamdr.errors import RowError
+from streamdr.core.plain_maps import HasPlainMaps, PlainClasses, PlainMap
+from streamdr.errors import ParameterError, RowError
 
 _SLAB_BYTES = 1 << 23
 """The bytes of rows, at their widest and in double precision, that go through a chain together."""
@@ -41,6 +43,7 @@ class ChainModel:
     """
 
     pictures: ClassVar[tuple[Picture, ...]] = ()
+    annotated: ClassVar[tuple[str, ...]] = ()
 
     names: tuple[str, ...] = field(metadata={"report": True})
     """The name of each model."""
@@ -176,6 +179,14 @@ class ChainModel:
         """Map rows through the first models."""
         return self._apply(self.models[:number], values) if number else values
 
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps. A ParameterError names a model that has none."""
+        return _plain_maps(self.names, self.models)
+
+    def annotations(self) -> Annotations:
+        """What the models say of the variables of the chain, and the last one of itself."""
+        return composed(self.models)
+
     def _before(self, values: Array) -> Array:
         """Map rows through all models but the last."""
         return self.through(len(self.models) - 1, values)
@@ -233,6 +244,12 @@ def chain_model_class(kinds: tuple[type, ...]) -> type[ChainModel]:
     if goes_back and hasattr(last, "inverse_transform"):
         contents["inverse_transform"] = _inverse_transform
     pictures = getattr(last, "pictures", ())
+    if hasattr(last, "plain_classes"):
+        contents["plain_classes"] = _plain_classes
+    contents["annotated"] = (
+        *(path for kind in before for path in annotated_by(kind) if path.startswith("var/")),
+        *annotated_by(last),
+    )
     contents |= {"__module__": __name__, "__doc__": ChainModel.__doc__, "pictures": pictures}
     return cast(type[ChainModel], type("ChainModel", (ChainModel,), contents))
 
@@ -246,6 +263,22 @@ def _of_mapped(name: str) -> Callable[[ChainModel, Array], Any]:
     operation.__name__ = name
     operation.__doc__ = f"`{name}` of the last model, for rows that the others have mapped."
     return operation
+
+
+def _plain_maps(names: Sequence[str], models: Sequence[Model]) -> tuple[PlainMap, ...]:
+    """Return the elementary maps of models, one after another."""
+    found: list[PlainMap] = []
+    for name, model in zip(names, models, strict=True):
+        if not isinstance(model, HasPlainMaps):
+            raise ParameterError("onnx", f"{name} is not a sequence of linear and elementary maps")
+        found += model.plain_maps()
+    return tuple(found)
+
+
+def _plain_classes(chain: ChainModel) -> PlainClasses:
+    """The classes of the last model, for rows that the others have mapped."""
+    classes: PlainClasses = chain.last.plain_classes()
+    return replace(classes, maps=(*_plain_maps(chain.names[:-1], chain.models[:-1]), *classes.maps))
 
 
 def _back(chain: ChainModel, rows: Array) -> Array:

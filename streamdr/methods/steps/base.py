@@ -15,6 +15,7 @@ from streamdr.core.facts import MOST_ROWS, Column, Fact, Table
 from streamdr.core.linalg import slabs
 from streamdr.core.method import Model, Pass, Passes, Phase, Route
 from streamdr.core.parameters import require_types
+from streamdr.core.plain_maps import PlainMap, TakeColumns
 from streamdr.errors import RowError
 
 SLAB_BYTES = 4 << 20
@@ -128,6 +129,10 @@ class ChoiceModel(AlignedArrays):
                 left_out=max(0, self.n_outputs - MOST_ROWS),
             ),
         )
+
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        return (TakeColumns(self.reads),)
 
     def scores_by_columns(self, n_rows: int) -> None:
         """None: a transform reads the columns that are kept only."""

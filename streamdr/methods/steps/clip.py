@@ -11,6 +11,7 @@ import numpy as np
 from streamdr.core.blocks import Array, MatrixSpec, SparseRows, widen
 from streamdr.core.facts import Fact
 from streamdr.core.method import Tags
+from streamdr.core.plain_maps import Limit, PlainMap
 from streamdr.methods.steps.base import StepModel, WithoutPasses, with_values
 from streamdr.statistics.validation import require
 
@@ -47,6 +48,10 @@ class ClipModel(StepModel):
         if self.max is not None:
             np.minimum(limited, limited.dtype.type(self.max), out=limited)
         return limited
+
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        return (Limit(self.min, self.max),)
 
     def transform_sparse(self, rows: SparseRows) -> SparseRows | Array:
         """The same for sparse rows; dense if zero is outside the range."""

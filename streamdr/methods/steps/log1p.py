@@ -10,6 +10,7 @@ import numpy as np
 
 from streamdr.core.blocks import Array, MatrixSpec, SparseRows, widen
 from streamdr.core.method import Tags
+from streamdr.core.plain_maps import LogOnePlus, PlainMap
 from streamdr.methods.steps.base import (
     StepModel,
     WithoutPasses,
@@ -38,6 +39,10 @@ class Log1pModel(StepModel):
     def inverse_transform(self, logged: Array) -> Array:
         """exp(x) - 1 of each value, in the floating-point type of the rows."""
         return np.expm1(widen(logged))
+
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        return (LogOnePlus(),)
 
     def transform_sparse(self, rows: SparseRows) -> SparseRows:
         """The same for sparse rows."""

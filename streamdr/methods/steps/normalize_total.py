@@ -11,6 +11,7 @@ import numpy as np
 from streamdr.core.blocks import Array, MatrixSpec, SparseRows, widen
 from streamdr.core.facts import Fact
 from streamdr.core.method import Model, Pass, Passes, Phase, Route, Tags
+from streamdr.core.plain_maps import PlainMap, ScaleTotals
 from streamdr.errors import DataError, RowError
 from streamdr.methods.steps.base import SLAB_BYTES, StepMethod, StepModel, most_stored, with_values
 from streamdr.statistics.row_totals import MOST_KEYS, RowTotals, row_totals
@@ -42,6 +43,10 @@ class NormalizeTotalModel(StepModel):
         divisors = self._divisors(row_totals(values)).astype(values.dtype)
         scaled: Array = values / divisors[:, None]
         return scaled
+
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        return (ScaleTotals(self.target_sum),)
 
     def transform_sparse(self, rows: SparseRows) -> SparseRows:
         """The same for sparse rows."""

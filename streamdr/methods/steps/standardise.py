@@ -13,6 +13,7 @@ from streamdr.core.facts import Fact
 from streamdr.core.linalg import constant_columns, slabs
 from streamdr.core.method import Model, Pass, Passes, Route, Tags
 from streamdr.core.outline import unallocated
+from streamdr.core.plain_maps import Limit, PlainMap, Scale, Subtract
 from streamdr.methods.steps.base import StepMethod, StepModel, one_pass, with_values
 from streamdr.methods.steps.moments import moments_phase, unbiased, variance_of
 from streamdr.statistics.observed import Observed
@@ -57,6 +58,17 @@ class StandardiseModel(StepModel):
                 rows /= self.scale
             mapped[slab] = self._limited(rows)
         return mapped
+
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        maps: list[PlainMap] = []
+        if self.mean is not None:
+            maps.append(Subtract(self.mean))
+        if self.scale is not None:
+            maps.append(Scale(1.0 / self.scale))
+        if self.max_value is not None:
+            maps.append(Limit(None if self.mean is None else -self.max_value, self.max_value))
+        return tuple(maps)
 
     def transform_sparse(self, rows: SparseRows) -> SparseRows | Array:
         """The same for sparse rows; dense if a mean is subtracted."""

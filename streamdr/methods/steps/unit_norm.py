@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from streamdr.core.blocks import Array, MatrixSpec, SparseRows, widen
 from streamdr.core.facts import Fact
 from streamdr.core.linalg import slabs
 from streamdr.core.method import Tags
+from streamdr.core.plain_maps import PlainMap, ScaleNorms
 from streamdr.methods.steps.base import StepModel, WithoutPasses, with_values
 from streamdr.statistics.validation import require
 
@@ -48,6 +49,10 @@ class UnitNormModel(StepModel):
                 rows /= _divisor(_norms(rows, self.norm))[:, None]
             mapped[slab] = rows
         return mapped
+
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        return (ScaleNorms(cast(Norm, self.norm)),)
 
     def transform_sparse(self, rows: SparseRows) -> SparseRows:
         """The same for sparse rows."""
