@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from streamdr.data.grid_source import GridSource
 from streamdr.data.source import Source
 from streamdr.data.text_labels import TextStore
@@ -38,6 +40,10 @@ class StoredGroup(ABC):
     @abstractmethod
     def length(self, path: str) -> int:
         """Return the length of an array along its first dimension."""
+
+    @abstractmethod
+    def dtype(self, path: str) -> np.dtype[Any]:
+        """Return the type of an array."""
 
     @abstractmethod
     def is_text(self, path: str) -> bool:
@@ -92,6 +98,10 @@ class ZarrNodes(StoredGroup):
         """Return the length of an array along its first dimension."""
         shape = self._found(path).metadata.grid.shape
         return shape[0] if shape else 0
+
+    def dtype(self, path: str) -> np.dtype[Any]:
+        """Return the type of an array."""
+        return self._found(path).metadata.dtype
 
     def is_text(self, path: str) -> bool:
         """Whether an array is text."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from streamdr.data.dtypes import require_numeric
 from streamdr.data.source import Source
 from streamdr.data.sparse.groups import StoredGroup
 from streamdr.data.sparse.source import CsrSource
@@ -83,6 +84,8 @@ def _vector(group: StoredGroup, name: str) -> Vector:
     """Open one of the three arrays."""
     if not group.has_array(name):
         raise DataError(f"{group.name}: a sparse matrix needs the array {name}, which is missing; {_RESTORE}")
-    if not group.length(name):  # of a matrix of zeros; an array without values has no type to check
-        return HeldVector(np.zeros(0, np.int64), f"{group.name}/{name}")
+    if not group.length(name):  # of a matrix of zeros; there is nothing to read
+        where = f"{group.name}/{name}"
+        dtype = require_numeric(group.dtype(name), where).newbyteorder("=")
+        return HeldVector(np.zeros(0, dtype), where)
     return StoredVector(group.numbers(name))
