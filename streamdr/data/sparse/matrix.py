@@ -73,7 +73,7 @@ def checked_shape(found: Any, name: str) -> tuple[int, int]:
         raise DataError(f"{name}: a sparse matrix needs the attribute shape, which is missing; {_RESTORE}")
     shape = np.asarray(found)
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
-        raise DataError(f"{name}: its shape is {found}, not two lengths; {_RESTORE}")
+        raise DataError(f"{name}: its shape is {shape.tolist()}, not two lengths; {_RESTORE}")
     n_rows, n_cols = (int(length) for length in shape)
     if not (n_rows and n_cols):
         raise DataError(f"{name}: the matrix is empty ({n_rows} x {n_cols}); there is nothing to fit")
@@ -83,7 +83,10 @@ def checked_shape(found: Any, name: str) -> tuple[int, int]:
 def _vector(group: StoredGroup, name: str) -> Vector:
     """Open one of the three arrays."""
     if not group.has_array(name):
-        raise DataError(f"{group.name}: a sparse matrix needs the array {name}, which is missing; {_RESTORE}")
+        raise DataError(
+            f"{group.name}: a sparse matrix needs the array {name}, which is missing, or not of numbers; "
+            f"{_RESTORE}"
+        )
     if not group.length(name):  # of a matrix of zeros; there is nothing to read
         where = f"{group.name}/{name}"
         dtype = require_numeric(group.dtype(name), where).newbyteorder("=")
