@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from streamdr.data.source import SampleCoordinate, Source
 from streamdr.data.sparse.columns import TableColumns, named, open_column
-from streamdr.data.sparse.groups import StoredGroup
+from streamdr.data.sparse.groups import StoredGroup, readable
 from streamdr.data.sparse.matrix import open_sparse, sparse_format
 from streamdr.data.sparse.tenx import open_tenx
-from streamdr.errors import DataError
 
 _MATRIX, _RAW = "X", "raw"
 _OBSERVATIONS, _VARIABLES = "obs", "var"
@@ -28,10 +27,8 @@ def open_matrix(group: StoredGroup, array: str | None, sample_axis: int | str) -
     sample_axis : int or str
         The axis, or the named dimension, that holds the samples.
     """
-    try:
+    with readable(group):
         return _open_matrix(group, array, sample_axis)
-    except OSError as error:
-        raise DataError(f"{group.name}: cannot be read: {error}") from error
 
 
 def _open_matrix(group: StoredGroup, array: str | None, sample_axis: int | str) -> Source | None:

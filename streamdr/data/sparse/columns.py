@@ -13,7 +13,7 @@ import numpy as np
 from streamdr.core.blocks import Array, MatrixSpec, Span
 from streamdr.data.snapshot import JoinedSnapshot, Snapshot, WholeSnapshot
 from streamdr.data.source import SampleColumns, Source
-from streamdr.data.sparse.groups import StoredGroup
+from streamdr.data.sparse.groups import StoredGroup, readable
 from streamdr.errors import DataError
 
 _OLDER_CATEGORIES = "__categories"
@@ -24,23 +24,25 @@ _RESTORE = "restore it from a copy or write it again"
 
 def open_column(table: StoredGroup, name: str) -> Source | None:
     """Open a column of a table, one value per row; None if there is none that can be read."""
-    if table.has_array(name):
-        older = f"{_OLDER_CATEGORIES}/{name}"
-        if table.has_array(older):
-            return CategoricalColumn(table.numbers(name), table.column(older))
-        return table.column(name)
-    column = table.group(name)
-    return None if column is None else open_column_group(column)
+    with readable(table):
+        if table.has_array(name):
+            older = f"{_OLDER_CATEGORIES}/{name}"
+            if table.has_array(older):
+                return CategoricalColumn(table.numbers(name), table.column(older))
+            return table.column(name)
+        column = table.group(name)
+        return None if column is None else open_column_group(column)
 
 
 def open_column_group(column: StoredGroup) -> Source | None:
     """Open a group that is one column: of categories, or of values and a mask. None for other groups."""
-    encoding = str(column.attributes.get("encoding-type", ""))
-    if encoding == "categorical":
-        return CategoricalColumn(column.numbers("codes"), column.column("categories"))
-    if encoding.startswith(_NULLABLE):
-        return NullableColumn(column.column("values"), column.numbers("mask"))
-    return None
+    with readable(column):
+        encoding = str(column.attributes.get("encoding-type", ""))
+        if encoding == "categorical":
+            return CategoricalColumn(column.numbers("codes"), column.column("categories"))
+        if encoding.startswith(_NULLABLE):
+            return NullableColumn(column.column("values"), column.numbers("mask"))
+        return None
 
 
 @dataclass(frozen=True)

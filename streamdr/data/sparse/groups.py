@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -60,6 +61,15 @@ class StoredGroup(ABC):
     def column(self, path: str) -> Source:
         """Open a one-dimensional array of numbers or of text."""
         return self.text(path) if self.is_text(path) else self.numbers(path)
+
+
+@contextmanager
+def readable(group: StoredGroup) -> Iterator[None]:
+    """Raise an error that names the group if something in it cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{group.name}: cannot be read: {error}") from error
 
 
 class ZarrNodes(StoredGroup):
