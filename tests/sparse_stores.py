@@ -1,4 +1,4 @@
-"""Stores of sparse matrices for tests: as anndata writes them, and with chunks and types that it does not choose."""
+"""Stores of sparse matrices for tests: as anndata writes them, and with any chunks and types."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ def write_arrays(
             group = file.require_group(inside) if inside else file
             for name, values in arrays.items():
                 options = {"chunks": (chunks[name],), "maxshape": (None,), "compression": "gzip"}
-                group.create_dataset(name, data=values, **(options if values.ndim == 1 and len(values) else {}))
+                group.create_dataset(
+                    name, data=values, **(options if values.ndim == 1 and len(values) else {})
+                )
             group.attrs.update(attributes)
         return place
     root = zarr.create_group(place, zarr_format=zarr_format, overwrite=True)
@@ -144,10 +146,10 @@ def arrays_of(rows, index: Any = np.int32) -> dict[str, np.ndarray]:
 
 def append(place: Path, rows, already: int) -> None:
     """Append the rows of a matrix from `already` on to a zarr store that has those before."""
-    group = zarr.open_group(place, mode="r+")["X"]
+    group = zarr.open_group(place / "X", mode="r+")
     wanted = arrays_of(rows)
     for name, values in wanted.items():
-        array = group[name]
+        array = zarr.open_array(place / "X" / name, mode="r+")
         before = array.shape[0]
         array.resize(values.shape)
         array[before:] = values[before:]

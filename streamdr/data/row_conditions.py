@@ -90,7 +90,7 @@ def _piece_rows(source: Source) -> int:
 
 
 def _compared(source: Source, name: str) -> _Compared:
-    """Return the values with a name: a coordinate of the samples, a column beside them, or one of the data."""
+    """Return the values with a name: a coordinate of the samples, or a column beside them or of the data."""
     for one in source.sample_coords:
         if one.name == name:
             return _Compared(Labels.of(name, one.values, one.attributes), 0)

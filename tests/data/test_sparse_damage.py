@@ -78,14 +78,20 @@ ARRAYS = {
     "late start": (changed("indptr", before_the_start), "indptr begins with 1 where row 0 must begin at 0"),
     "early start": (changed("indptr", negative_pointer), "indptr begins with -1"),
     "past the end": (changed("indptr", past_the_end), rf"row {ROW - 1} ends at value \d+, beyond"),
-    "short indptr": (changed("indptr", lambda p: p[:-3]), f"indptr has {N - 2} values where {N} rows take {N + 1}"),
+    "short indptr": (changed("indptr", lambda p: p[:-3]), f"{N - 2} values where {N} rows take {N + 1}"),
     "long indptr": (changed("indptr", lambda p: np.append(p, p[-1])), f"indptr has {N + 2} values"),
     "fewer values": (changed("data", lambda x: x[:-1]), r"data has \d+ values, and indices has \d+"),
     "fewer indices": (changed("indices", lambda x: x[:-1]), r"data has \d+ values, and indices has \d+"),
     "complex": (changed("data", lambda x: x.astype(complex)), "data.*(complex128|not of numbers)"),
     "text": (changed("data", lambda x: np.full(len(x), b"3")), "data.*cannot be used"),
-    "indices of floats": (changed("indices", lambda x: x.astype(float)), "indices.*float64.*write them as integers"),
-    "pointers of floats": (changed("indptr", lambda x: x.astype(float)), "indptr.*float64.*write them as integers"),
+    "indices of floats": (
+        changed("indices", lambda x: x.astype(float)),
+        "indices.*float64.*write them as integers",
+    ),
+    "pointers of floats": (
+        changed("indptr", lambda x: x.astype(float)),
+        "indptr.*float64.*write them as integers",
+    ),
     "values of two dimensions": (changed("data", lambda x: x[None]), r"data.*shape \(1, \d+\)"),
     "no values": ({k: v for k, v in stores.arrays_of(ROWS).items() if k != "data"}, "needs the array data"),
 }
@@ -114,7 +120,7 @@ def require_refused(path: Path, message: str, array: str | None = None) -> None:
 @pytest.mark.parametrize("damage", ARRAYS)
 def test_arrays_that_are_no_sparse_rows_are_refused(tmp_path, damage, name, small_blocks):
     arrays, message = ARRAYS[damage]
-    chunk = {key: 20 for key in arrays}
+    chunk = dict.fromkeys(arrays, 20)
     attributes = {**stores.ATTRIBUTES, "shape": [N, D]}
     require_refused(stores.write_arrays(tmp_path / name, arrays, attributes, chunk=chunk), message)
 
@@ -124,7 +130,9 @@ def test_arrays_that_are_no_sparse_rows_are_refused(tmp_path, damage, name, smal
 def test_a_shape_that_lies_is_refused(tmp_path, damage, name):
     attributes, message = ATTRIBUTES[damage]
     arrays = stores.arrays_of(ROWS)
-    require_refused(stores.write_arrays(tmp_path / name, arrays, {**stores.ATTRIBUTES, **attributes}), message)
+    require_refused(
+        stores.write_arrays(tmp_path / name, arrays, {**stores.ATTRIBUTES, **attributes}), message
+    )
 
 
 @pytest.mark.parametrize("damage", ["unsorted", "duplicate", "beyond the columns", "negative", "backwards"])
@@ -172,7 +180,9 @@ def test_a_damaged_chunk_is_an_error_that_names_it(tmp_path, array, damage):
     whole = chunk.read_bytes()
     damaged = {"truncated": whole[: len(whole) // 2], "flipped": b"?" + whole[1:], "empty": b""}
     chunk.write_bytes(damaged[damage])
-    require_refused(path, rf"rows \d+-\d+ cannot be read: .*X/{array}: chunk c/1 cannot be read, values 20-39")
+    require_refused(
+        path, rf"rows \d+-\d+ cannot be read: .*X/{array}: chunk c/1 cannot be read, values 20-39"
+    )
 
 
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
@@ -236,7 +246,7 @@ def test_a_run_over_a_damaged_store_leaves_earlier_outputs_alone(tmp_path, damag
 
 def test_codes_beyond_the_categories_are_refused(tmp_path):
     path = stores.written(stores.annotated(ROWS), tmp_path, "v3.zarr")
-    zarr.open_group(path, mode="r+")["obs/cell_type/codes"][5] = 9
+    zarr.open_array(path / "obs/cell_type/codes", mode="r+")[5] = 9
     source = open_source(path, label_column="cell_type")
     with pytest.raises(DataError, match="obs/cell_type: row 5 has the category 9, of 3 from 0 on"):
         source.block(Span(0, 10))

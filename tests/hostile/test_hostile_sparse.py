@@ -1,4 +1,4 @@
-"""Every file of a sparse matrix, damaged in every way: values, or one clear error. No other exception, no hang."""
+"""Every file of a sparse matrix, damaged in every way: values, or one clear error, and no hang."""
 
 from __future__ import annotations
 
@@ -47,15 +47,16 @@ def read(world: Path) -> None:
             select_rows(source, {"cell_type": "T", "n_counts": "> 0"})
 
 
-def attempt(world: Path, scratch: Path, name: str, damage: str) -> None:
+def attempt(world: Path, scratch: Path, name: str, damage: str, number: int = 0) -> str:
+    """Return the error of reading a damaged store, if there is one. Other exceptions are not caught."""
     here = copy_world(world, scratch)
-    DAMAGES[damage](here / name, random.Random(f"{name} {damage}"), here / "precious")
+    DAMAGES[damage](here / name, random.Random(f"{name} {damage} {number}"), here / "precious")
     try:
         with watchdog():
             read(here)
     except StreamdrError as error:
-        assert "\n" not in str(error)
-        assert len(str(error)) < 1200
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -64,19 +65,13 @@ def test_a_damaged_file_of_a_store_is_one_clear_error(worlds, kind, tmp_path):
     files = [path.relative_to(world).as_posix() for path in world.rglob("*") if path.is_file()]
     cases = [(name, damage) for name in sorted(files) if "precious" not in name for damage in DAMAGES]
     for number, (name, damage) in enumerate(random.Random(0).sample(cases, SELECTED)):
-        attempt(world, tmp_path / str(number), name, damage)
+        error = attempt(world, tmp_path / str(number), name, damage)
+        assert "\n" not in error
+        assert len(error) < 1200
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "noise", "emptied"])
 def test_a_damaged_h5ad_is_one_clear_error(worlds, damage, tmp_path):
     world = worlds / "h5ad" / "world"
     for number in range(6):
-        here = tmp_path / str(number)
-        copy_world(world, here)
-        rng = random.Random(number)
-        DAMAGES[damage](here / "x.h5ad", rng, here / "precious")
-        try:
-            with watchdog():
-                read(here)
-        except StreamdrError as error:
-            assert "\n" not in str(error)
+        assert "\n" not in attempt(world, tmp_path / str(number), "x.h5ad", damage, number)

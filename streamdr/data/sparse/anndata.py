@@ -8,9 +8,10 @@ from streamdr.data.sparse.groups import StoredGroup, readable
 from streamdr.data.sparse.matrix import open_sparse, sparse_format
 from streamdr.data.sparse.tenx import open_tenx
 
-_MATRIX, _RAW = "X", "raw"
+_MATRIX, RAW = "X", "raw"
 _OBSERVATIONS, _VARIABLES = "obs", "var"
 _OBSERVATION_NAMES = "obs_names"
+TABLES = (_OBSERVATIONS, _VARIABLES, f"{RAW}/{_VARIABLES}")
 _INDEX = "_index"
 """The attribute of a table that names the column with the names of its rows."""
 
@@ -40,7 +41,7 @@ def _open_matrix(group: StoredGroup, array: str | None, sample_axis: int | str) 
     matrix = group.group(path) if path and ".." not in path.split("/") else None
     if matrix is not None and sparse_format(matrix.attributes) is not None:
         source = open_sparse(matrix, sample_axis=sample_axis)
-    elif _is_anndata(group) and group.has_array(path):
+    elif is_anndata(group) and group.has_array(path):
         source = group.numbers(path, sample_axis=sample_axis)
     else:
         return None
@@ -49,14 +50,14 @@ def _open_matrix(group: StoredGroup, array: str | None, sample_axis: int | str) 
     return source
 
 
-def _is_anndata(group: StoredGroup) -> bool:
+def is_anndata(group: StoredGroup) -> bool:
     """Whether a group is an AnnData store, which older versions did not mark."""
     if group.attributes.get("encoding-type") == "anndata":
         return True
-    return all(_index(group.group(table)) is not None for table in (_OBSERVATIONS, _VARIABLES))
+    return all(index_of(group.group(table)) is not None for table in (_OBSERVATIONS, _VARIABLES))
 
 
-def _index(table: StoredGroup | None) -> Source | None:
+def index_of(table: StoredGroup | None) -> Source | None:
     """Return the names of the rows of a table, if it has any."""
     name = None if table is None else table.attributes.get(_INDEX)
     return open_column(table, name) if table is not None and isinstance(name, str) else None
@@ -64,11 +65,11 @@ def _index(table: StoredGroup | None) -> Source | None:
 
 def _add_names(source: Source, group: StoredGroup, path: str) -> None:
     """Give a matrix the names of its observations and variables, and `obs`, where their numbers agree."""
-    variables = _index(group.group(f"{_RAW}/{_VARIABLES}" if path.startswith(f"{_RAW}/") else _VARIABLES))
+    variables = index_of(group.group(f"{RAW}/{_VARIABLES}" if path.startswith(f"{RAW}/") else _VARIABLES))
     if variables is not None:
         source.feature_names = named(source, variables)
     table = group.group(_OBSERVATIONS)
-    observations = _index(table)
+    observations = index_of(table)
     if table is None or observations is None or observations.spec.n_rows != source.spec.n_rows:
         return
     source.sample_dims = (_OBSERVATIONS,)

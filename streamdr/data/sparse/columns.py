@@ -63,10 +63,12 @@ class TableColumns(SampleColumns):
         """Open a column."""
         found = open_column(self.table, name)
         if found is None:
-            raise DataError(f"{self.table.name}: its column {name!r} is missing, or of a kind that is unknown")
+            raise DataError(
+                f"{self.table.name}: its column {name!r} is missing, or of a kind that is unknown"
+            )
         if (found.spec.n_rows, found.spec.n_cols) != (self.n_rows, 1):
             raise DataError(
-                f"{found.name}: has {found.spec.n_rows} values for {self.n_rows} rows of the matrix; {_RESTORE}"
+                f"{found.name}: has {found.spec.n_rows} values for the {self.n_rows} rows; {_RESTORE}"
             )
         return found
 
@@ -145,9 +147,7 @@ class CategoricalColumn(_Column):
 
     def _snapshot(self) -> Snapshot:
         """Return a snapshot of the codes, and of all categories: one that is inserted moves the others."""
-        return JoinedSnapshot(
-            self._codes.snapshot(), None, WholeSnapshot(self._categories.fingerprint())
-        )
+        return JoinedSnapshot(self._codes.snapshot(), None, WholeSnapshot(self._categories.fingerprint()))
 
 
 class NullableColumn(_Column):
@@ -160,7 +160,7 @@ class NullableColumn(_Column):
         super().__init__(values.name.removesuffix("/values"), spec, values)
         if mask.spec.n_rows != values.spec.n_rows:
             raise DataError(
-                f"{mask.name}: has {mask.spec.n_rows} values, and {values.name} {values.spec.n_rows}; {_RESTORE}"
+                f"{mask.name}: has {mask.spec.n_rows} values for the {values.spec.n_rows} rows; {_RESTORE}"
             )
         self._stored, self._mask = values, mask
 

@@ -15,6 +15,8 @@ from streamdr.data.sparse.transposed import held_by_rows
 from streamdr.data.sparse.vectors import HeldVector, StoredVector, Vector
 from streamdr.errors import DataError, ParameterError
 
+ARRAYS = ("data", "indices", "indptr")
+"""The arrays of a sparse matrix: its values, their columns, and where rows begin and end."""
 _FORMATS = {"csr_matrix": "csr", "csc_matrix": "csc"}
 _RESTORE = "restore it from a copy or write it again"
 
@@ -30,12 +32,17 @@ def sparse_format(attributes: Mapping[str, Any]) -> str | None:
 
 def open_sparse(group: StoredGroup, *, sample_axis: int | str = 0) -> Source:
     """Open a group that is a sparse matrix."""
-    attributes = group.attributes
     require_rows_first(sample_axis, group.name)
-    n_rows, n_cols = checked_shape(attributes.get("shape", attributes.get("h5sparse_shape")), group.name)
-    if sparse_format(attributes) == "csr":
+    n_rows, n_cols = shape_of(group)
+    if sparse_format(group.attributes) == "csr":
         return rows_in(group, n_rows, n_cols)
     return held_by_rows(rows_in(group, n_cols, n_rows, line_name="column"))
+
+
+def shape_of(group: StoredGroup) -> tuple[int, int]:
+    """Return the shape of a sparse matrix, as its attributes have it."""
+    attributes = group.attributes
+    return checked_shape(attributes.get("shape", attributes.get("h5sparse_shape")), group.name)
 
 
 def require_rows_first(sample_axis: int | str, name: str) -> None:
@@ -50,7 +57,7 @@ def rows_in(
     group: StoredGroup, n_rows: int, n_cols: int, *, line_name: str = "row", sorts: bool = False
 ) -> CsrSource:
     """Open the three arrays of a matrix in a group."""
-    pointers, columns, values = (_vector(group, name) for name in ("indptr", "indices", "data"))
+    values, columns, pointers = (_vector(group, name) for name in ARRAYS)
     if pointers.length != n_rows + 1:
         raise DataError(
             f"{group.name}: indptr has {pointers.length} values where {n_rows} {line_name}s take "
