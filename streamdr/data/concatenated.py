@@ -22,7 +22,7 @@ from streamdr.data.layout import MatrixLayout
 from streamdr.data.same_features import common_dtype, require_same_features
 from streamdr.data.sample_times import in_units_of
 from streamdr.data.snapshot import DIGEST_BYTES, Snapshot
-from streamdr.data.source import SampleCoordinate, Source
+from streamdr.data.source import SampleColumns, SampleCoordinate, Source
 from streamdr.data.sparse.pieces import joined
 from streamdr.errors import DataError
 from streamdr.store.remote import in_parallel
@@ -74,6 +74,8 @@ class ConcatenatedSource(Source):
         self.sample_dims = first.sample_dims
         self.selected = {dim: ends for dim, ends in first.selected.items() if dim not in first.sample_dims}
         self.sample_coords = _joined_coordinates(parts, name)
+        columns = [part.sample_columns for part in parts if part.sample_columns is not None]
+        self.sample_columns = JoinedColumns(tuple(columns), name) if len(columns) == len(parts) else None
         self.cost_factor = first.cost_factor
         self.client = next((part.client for part in parts if part.client is not None), None)
         self.private_buffers = all(part.private_buffers for part in parts)
@@ -215,6 +217,23 @@ class ConcatenatedSource(Source):
 
 
 @dataclass(frozen=True)
+class JoinedColumns(SampleColumns):
+    """The columns beside the rows that all of several sources have."""
+
+    parts: tuple[SampleColumns, ...]
+    name: str
+
+    def names(self) -> Sequence[str]:
+        """Return the names of the columns, in the order of the first source."""
+        others = [frozenset(part.names()) for part in self.parts[1:]]
+        return [name for name in self.parts[0].names() if all(name in other for other in others)]
+
+    def open(self, name: str) -> Source:
+        """Open a column of all sources."""
+        return ConcatenatedSource([part.open(name) for part in self.parts], f"{self.name}, column {name!r}")
+
+
+@dataclass(frozen=True)
 class ConcatenatedSnapshot:
     """The snapshots of several sources. What follows the first rows has no part in their digest."""
 
@@ -280,7 +299,7 @@ def _digest(*texts: str) -> str:
 def _without_coordinates(part: Source, axes: FeatureAxes | None) -> Source:
     """Return a part that shares the axes of the first one: a thousand copies would be pickled with it."""
     plain = copy.copy(part)
-    plain.axes, plain.sample_coords = axes, ()
+    plain.axes, plain.sample_coords, plain.sample_columns = axes, (), None
     return plain
 
 

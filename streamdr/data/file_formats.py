@@ -32,6 +32,16 @@ def is_parquet(path: Path) -> bool:
     return path.name.lower().endswith(PARQUET)
 
 
+def within_hdf5(place: object) -> tuple[Path, str] | None:
+    """Return a file of HDF5 and the path in it, of a path that goes on within one; None for other paths."""
+    if not isinstance(place, Path):
+        return None
+    for parent in place.parents:
+        if is_hdf5(parent) and parent.is_file():
+            return parent, place.relative_to(parent).as_posix()
+    return None
+
+
 def open_hdf5(path: Path, *, allow_missing: bool = False) -> Hdf5File:
     """Return the arrays in a file of HDF5 or netCDF-4; say what to install if h5py is not there."""
     try:

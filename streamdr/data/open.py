@@ -20,7 +20,15 @@ from streamdr.core.blocks import Array, Span
 from streamdr.data.concatenated import ConcatenatedSource
 from streamdr.data.expanding import expand, is_path_list, is_several, several_name
 from streamdr.data.features import axes_of
-from streamdr.data.file_formats import groups_in_hdf5, is_hdf5, is_netcdf, is_parquet, open_hdf5, open_parquet
+from streamdr.data.file_formats import (
+    groups_in_hdf5,
+    is_hdf5,
+    is_netcdf,
+    is_parquet,
+    open_hdf5,
+    open_parquet,
+    within_hdf5,
+)
 from streamdr.data.frames import is_frame, is_lazy_frame, is_of, named_values, single_matrix
 from streamdr.data.in_memory import ArraySource, MappedSource, open_npy
 from streamdr.data.labelled.container import Container, XarrayDataset, ZarrGroup
@@ -36,6 +44,7 @@ from streamdr.data.ordering import ordered
 from streamdr.data.row_conditions import select_rows
 from streamdr.data.source import Source
 from streamdr.data.sparse.anndata import open_matrix
+from streamdr.data.sparse.columns import open_column, open_column_group
 from streamdr.data.sparse.groups import ZarrNodes
 from streamdr.data.sparse.scipy_matrices import is_sparse, open_scipy
 from streamdr.data.text_labels import TextArray, TextStore
@@ -102,11 +111,11 @@ def open_source(
         The order of several stores: `"name"`, or a coordinate of the samples; None for that of the first
         sample dimension, and otherwise for the order of a list, and of names.
     weights : array or path
-        One number per row.
+        One number per row. A path may end within an HDF5 file, as in `cells.h5ad/obs/weight`.
     labels : array or path
-        One number or one string per row.
+        One number or one string per row; a column of AnnData is one, as in `cells.zarr/obs/cell_type`.
     label_column : int, str or None
-        The column of the data that holds the labels, by its number or name.
+        The column of the data that holds the labels, by its number or name; or a column of `obs` of AnnData.
     mask : array or path
         Booleans, or 0 and 1, in the shape of the data: true where a value is missing.
     missing_value : float, "fill_value" or None
@@ -146,7 +155,9 @@ def open_source(
     if label_column is not None:
         if labels is not None:
             raise ParameterError("label_column", "cannot be combined with labels: rows have one label each")
-        source = LabelColumnSource(source, label_column)
+        labels = source.column_beside(label_column)
+        if labels is None:
+            source = LabelColumnSource(source, label_column)
     source = _with_features(source, data, how, feature_weights, min_observed, balance_variables)
     if weights is not None or labels is not None:
         source = _joined(source, weights, labels)
@@ -334,6 +345,8 @@ def _open(
     """Open data without mask, weights and labels."""
     data = single_matrix(parse_location(data) if isinstance(data, str) else data)
     key = _KEYS.get(name, name)
+    if array is None and (inside := within_hdf5(data)) is not None:
+        data, array = inside
     if isinstance(data, Path) and not data.is_dir() and (is_hdf5(data) or is_parquet(data)):
         require_exists(data, key)
         if is_hdf5(data):
@@ -460,8 +473,18 @@ def _companion(opened: Source) -> Source:
 def _open_labels(labels: Any, source: Source) -> Source:
     """Open labels, one per row: numbers or text."""
     labels = single_matrix(parse_location(labels) if isinstance(labels, str) else labels)
+    inside = within_hdf5(labels)
+    if inside is not None:
+        file, column = inside
+        found = open_column(groups_in_hdf5(file), column)
+        if found is None:
+            raise InputError("labels", f"{file}: has no column {column}")
+        require_one_per_row(found, source)
+        return found
     node = _zarr_node(labels, "labels")
     opened: Source | None = None if node is None else TextStore.at(node)
+    if opened is None and node is not None:
+        opened = open_column_group(ZarrNodes(node, allow_missing=False))
     if opened is None and node is None and not isinstance(labels, (Path, Source)):
         values = labels if hasattr(labels, "dtype") else np.asarray(labels)
         if values.dtype.kind in "UTO":

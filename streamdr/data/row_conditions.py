@@ -35,9 +35,9 @@ def select_rows(source: Source, where: Mapping[str, Any], mask: Source | None = 
     source : Source
         All rows.
     where : mapping
-        For names of coordinates of the samples, or of columns: a value, a list of values of which one must
-        be there, or comparisons such as `">= 200"` and `">= 200 and < 5000"`. A missing value satisfies no
-        condition but `!=`.
+        For names of coordinates of the samples, of columns beside the rows (`obs` of AnnData), or of columns
+        of the data: a value, a list of values of which one must be there, or comparisons such as `">= 200"`
+        and `">= 200 and < 5000"`. A missing value satisfies no condition but `!=`.
     mask : Source or None
         One value per row; rows where it is zero or false are left out.
     """
@@ -90,14 +90,17 @@ def _piece_rows(source: Source) -> int:
 
 
 def _compared(source: Source, name: str) -> _Compared:
-    """Return the values with a name: a coordinate of the samples, else a column."""
+    """Return the values with a name: a coordinate of the samples, or a column beside them or of the data."""
     for one in source.sample_coords:
         if one.name == name:
             return _Compared(Labels.of(name, one.values, one.attributes), 0)
+    if (column := source.column_beside(name)) is not None:
+        return _Compared(Labels.of(name, column, {}), 0)
     names = source.feature_names or ()
     if name in names:
         return _Compared(Labels.of(name, source, {}), names.index(name))
-    known = [one.name for one in source.sample_coords] + list(names)
+    beside = () if source.sample_columns is None else source.sample_columns.names()
+    known = [one.name for one in source.sample_coords] + [*beside, *names]
     near = get_close_matches(name, known, n=3) or known[:5]
     has = f"such as {', '.join(map(repr, near))}" if near else "it has neither"
     raise ParameterError(
@@ -143,7 +146,7 @@ def _compare(operator: str, wanted: Any, values: Array, labels: Labels) -> Array
         raise ParameterError(_KEY, error.message) from error
     above = values >= high if beyond else values > high
     below = values < low
-    known = values == values
+    known = values != "" if values.dtype.kind == "U" and wanted != "" else values == values
     found: Array
     match operator:
         case ">":
@@ -151,7 +154,7 @@ def _compare(operator: str, wanted: Any, values: Array, labels: Labels) -> Array
         case ">=":
             found = ~below & known
         case "<":
-            found = below
+            found = below & known
         case "<=":
             found = ~above & known
         case "==":

@@ -83,6 +83,7 @@ class SelectedRows(Source):
         self.condition = condition
         self._whole, self._mask = whole, mask
         self.take_labels(whole)
+        self.sample_columns = None  # they have values of all rows
         self.part_ends = tuple((name, mask.count(end)) for name, end in whole.part_ends)
         self.sample_coords = tuple(
             replace(one, values=SelectedRows(one.values, mask, condition)) for one in whole.sample_coords

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn, Self
@@ -62,6 +62,18 @@ class RowsTaken:
     """Returns the numbers that a span of rows has in the stored data, ascending."""
 
 
+class SampleColumns(ABC):
+    """Columns beside the rows, such as `obs` of AnnData. A column is opened when somebody names it."""
+
+    @abstractmethod
+    def names(self) -> Sequence[str]:
+        """Return the names of the columns, in their order."""
+
+    @abstractmethod
+    def open(self, name: str) -> Source:
+        """Open a column: an n x 1 source of numbers or of text."""
+
+
 class Source(ABC):
     """Rows x features, read one region at a time. Its pickle is small: a worker opens the store again.
 
@@ -87,6 +99,8 @@ class Source(ABC):
     """The names of the dimensions of the samples, if they have names; rows go through them in C order."""
     sample_coords: tuple[SampleCoordinate, ...] = ()
     """The coordinates of the samples. They are read block by block, like the rows."""
+    sample_columns: SampleColumns | None = None
+    """Columns that labels and conditions may name. They are not written with outputs, as coordinates are."""
     selected: Mapping[str, tuple[int, int | None]] = {}
     """The positions that are read of dimensions of which a part was selected; None for up to the end."""
     part_ends: tuple[tuple[str, int], ...] = ()
@@ -109,9 +123,16 @@ class Source(ABC):
         """The spec with the names of the features, as methods see it."""
         return replace(self.spec, feature_names=self.feature_names)
 
+    def column_beside(self, name: int | str) -> Source | None:
+        """Open a column beside the rows; None if there is none of this name."""
+        if self.sample_columns is None or name not in self.sample_columns.names():
+            return None
+        return self.sample_columns.open(str(name))
+
     def take_samples(self, other: Source) -> None:
         """Take over the dimensions and coordinates of the rows of a source with the same rows."""
         self.sample_dims, self.sample_coords = other.sample_dims, other.sample_coords
+        self.sample_columns = other.sample_columns
         self.part_ends, self.selected = other.part_ends, other.selected
 
     def take_labels(self, other: Source) -> None:

@@ -152,6 +152,54 @@ class UnusableArray:
 
 
 @dataclass(frozen=True)
+class MatrixInspection:
+    """A sparse matrix: a group of three arrays."""
+
+    name: str
+    format: str
+    """By rows (csr) or by columns (csc)."""
+    n_rows: int
+    n_cols: int
+    dtype: str
+    stored_values: int
+    stored_bytes: int
+    missing: MissingChunks | None
+
+    @property
+    def order(self) -> str:
+        """What the values are stored by."""
+        return "rows" if self.format == "csr" else "columns"
+
+    @property
+    def density(self) -> float:
+        """The share of the values that are stored."""
+        return self.stored_values / (self.n_rows * self.n_cols)
+
+    def to_json(self) -> Json:
+        """Return the report as plain data."""
+        fields = asdict(self)
+        return {"name": fields.pop("name"), "problem": None, "density": self.density, **fields}
+
+
+@dataclass(frozen=True)
+class TableInspection:
+    """The table of the observations or of the variables of AnnData."""
+
+    name: str
+    n_rows: int
+    first: tuple[str, ...]
+    """The first names of rows."""
+    columns: tuple[str, ...]
+
+    def to_json(self) -> Json:
+        """Return the report as plain data."""
+        return {**asdict(self), "problem": None}
+
+
+FoundArray = ArrayInspection | LabelsInspection | UnusableArray | MatrixInspection | TableInspection
+
+
+@dataclass(frozen=True)
 class StoreInspection:
     """A zarr store or another file, with all arrays in it."""
 
@@ -159,7 +207,7 @@ class StoreInspection:
     path: str
     origin: str | None
     """How streamdr made it; None where streamdr did not."""
-    arrays: tuple[ArrayInspection | LabelsInspection | UnusableArray, ...]
+    arrays: tuple[FoundArray, ...]
 
     def to_json(self) -> Json:
         """Return the report as plain data."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,9 @@ from streamdr.core.blocks import Axis
 from streamdr.core.row_outputs import ROW_OUTPUTS, RowKind
 from streamdr.data import Source, open_source
 from streamdr.data.expanding import expand, is_several
-from streamdr.data.file_formats import is_hdf5, is_parquet, open_hdf5
+from streamdr.data.file_formats import groups_in_hdf5, is_hdf5, is_parquet, open_hdf5
 from streamdr.data.in_memory import open_npy
+from streamdr.data.sparse.groups import ZarrNodes
 from streamdr.data.zarr.locate import Located, arrays_below, is_array, locate, stale_copy
 from streamdr.data.zarr.missing_chunks import Present, find_missing, present_chunks
 from streamdr.data.zarr.objects import node_at
@@ -26,6 +27,7 @@ from streamdr.errors import DataError
 from streamdr.workflow.findings import (
     ArrayInspection,
     Blocks,
+    FoundArray,
     LabelsInspection,
     MissingChunks,
     ModelInspection,
@@ -33,6 +35,7 @@ from streamdr.workflow.findings import (
     StoreInspection,
     UnusableArray,
 )
+from streamdr.workflow.sparse_parts import inspect_group
 
 if TYPE_CHECKING:
     from streamdr.data.hdf5 import Hdf5File
@@ -103,15 +106,16 @@ def _rows(output: store.Backend, kind: RowKind) -> RowsInspection:
 
 
 def _store(place: Location, node: Node, record: Mapping[str, Any]) -> StoreInspection:
-    names = [None] if is_array(node) else list(arrays_below(node))
-    if not names:
-        locate(node, None)  # raises the error that says what is wrong
-    return StoreInspection(
-        kind="zarr array" if None in names else "zarr group",
-        path=str(place),
-        origin=_origin(record),
-        arrays=tuple(_array(node, name, name or place.name or place.resolve().name) for name in names),
-    )
+    if is_array(node):
+        kind = "zarr array"
+        found: Iterator[FoundArray] = iter([_array(node, None, place.name or place.resolve().name)])
+    else:
+        kind, names = "zarr group", list(arrays_below(node))
+        if not names:
+            locate(node, None)  # raises the error that says what is wrong
+        group = ZarrNodes(node, allow_missing=True)
+        found = inspect_group(group, names, lambda name: _array(node, name, name))
+    return StoreInspection(kind, str(place), _origin(record), tuple(found))
 
 
 def _origin(record: Mapping[str, Any]) -> str | None:
@@ -165,8 +169,10 @@ def _inspect_array(name: str, found: Located, stale: tuple[Any, ...] | None) -> 
 def _file(path: Path) -> StoreInspection:
     if is_hdf5(path):
         file = open_hdf5(path, allow_missing=True)
-        arrays = [_array_in(file, name) for name in file.names() if file.shape(name)]
-        return StoreInspection("HDF5 file", str(path), None, tuple(arrays))
+        names = [name for name in file.names() if file.shape(name)]
+        groups = groups_in_hdf5(path, allow_missing=True)
+        found = inspect_group(groups, names, lambda name: _array_in(file, name))
+        return StoreInspection("HDF5 file", str(path), None, tuple(found))
     source, size = open_source(path), path.stat().st_size
     if is_parquet(path):
         table = _plain_array(path.name, source, (source.spec.n_rows, source.spec.n_cols), size)

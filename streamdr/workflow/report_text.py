@@ -15,12 +15,13 @@ if TYPE_CHECKING:  # commands import on demand, so that `--help` is fast
     from streamdr.data.ingest import IngestReport
     from streamdr.workflow.findings import (
         ArrayInspection,
-        LabelsInspection,
+        FoundArray,
+        MatrixInspection,
         MissingChunks,
         ModelInspection,
         RowsInspection,
         StoreInspection,
-        UnusableArray,
+        TableInspection,
     )
     from streamdr.workflow.reports import (
         CompareReport,
@@ -63,7 +64,7 @@ def plan(fit: FitPlan, transforms: Mapping[str, OutputPlan] = MappingProxyType({
     return _listing(
         "plan",
         [
-            ("input", f"{fit.input}, {fit.n_rows:,} x {fit.n_cols:,} {fit.dtype}"),
+            ("input", f"{fit.input}, {fit.n_rows:,} x {fit.n_cols:,} {fit.dtype}{_sparse(fit.density)}"),
             ("features", features),
             ("solver", fit.reason),
             ("work", f"{passes} over the {fit.axis}, {_count(fit.workers, 'worker')}"),
@@ -223,7 +224,7 @@ def inspected(found: ModelInspection | RowsInspection | StoreInspection) -> str:
     if isinstance(found, RowsInspection):
         return _rows(found)
     origin = f", {found.origin}" if found.origin else ""
-    arrays = [_array(array) for array in found.arrays]
+    arrays = [_found_array(array) for array in found.arrays]
     return "\n\n".join([one_line(f"{found.path}: {found.kind}{origin}"), *arrays])
 
 
@@ -271,13 +272,44 @@ def _rows(found: RowsInspection) -> str:
     )
 
 
-def _array(found: ArrayInspection | LabelsInspection | UnusableArray) -> str:
-    from streamdr.workflow.findings import LabelsInspection, UnusableArray
+def _found_array(found: FoundArray) -> str:
+    from streamdr.workflow.findings import (
+        LabelsInspection,
+        MatrixInspection,
+        TableInspection,
+        UnusableArray,
+    )
 
     if isinstance(found, LabelsInspection):
         return _listing(found.name, [("labels", f"{found.labels:,}, text; input.labels can name them")])
     if isinstance(found, UnusableArray):
         return _listing(found.name, [("cannot be used", found.problem)])
+    if isinstance(found, MatrixInspection):
+        return _matrix(found)
+    return _table_of(found) if isinstance(found, TableInspection) else _array(found)
+
+
+def _matrix(found: MatrixInspection) -> str:
+    shape = f"{found.n_rows:,} x {found.n_cols:,}"
+    facts = [
+        ("sparse matrix", f"{shape} {found.dtype}, by {found.order} ({found.format})"),
+        ("density", f"{found.density:.2%}: {found.stored_values:,} values"),
+        ("on disk", format_bytes(found.stored_bytes)),
+        ("missing", None if found.missing is None else _missing(found.missing)),
+    ]
+    return _listing(found.name, facts)
+
+
+def _table_of(found: TableInspection) -> str:
+    names = ", ".join(found.first) + (", ..." if found.n_rows > len(found.first) else "")
+    facts = [
+        ("names", f"{found.n_rows:,}: {names}"),
+        ("columns", ", ".join(found.columns) or "none"),
+    ]
+    return _listing(found.name, facts)
+
+
+def _array(found: ArrayInspection) -> str:
     facts = [("array", f"{_lengths(found.shape)} {found.dtype}, {format_bytes(found.bytes)}")]
     if found.stale_copy:
         old = " x ".join(map(str, found.stale_copy))
@@ -300,6 +332,10 @@ def _array(found: ArrayInspection | LabelsInspection | UnusableArray) -> str:
         size = f"{blocks.lines:,} {axis} ({format_bytes(blocks.bytes)})"
         facts.append((f"read by {axis}", f"{_count(blocks.count, 'block')} of {size}"))
     return _listing(found.name, facts)
+
+
+def _sparse(density: float | None) -> str:
+    return "" if density is None else f", sparse: {density:.2%} of the values are stored"
 
 
 def _lengths(shape: Iterable[int]) -> str:

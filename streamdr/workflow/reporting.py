@@ -167,6 +167,7 @@ def fit_plan(source: Source, chosen: Plan) -> FitPlan:
         n_cols=whole.spec.n_cols,
         n_left_out=whole.spec.n_cols - data.n_cols,
         dtype=str(whole.spec.dtype),
+        density=whole.spec.density,
         solver=chosen.route.name,
         reason=chosen.reason,
         workers=chosen.workers,

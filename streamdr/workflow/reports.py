@@ -100,6 +100,8 @@ class FitPlan:
     n_left_out: int
     """The number of columns that are left out. If all rows must be read to know, as in the first rows."""
     dtype: str
+    density: float | None
+    """The share of the values that are stored, if rows are stored sparse."""
     solver: str
     reason: str
     workers: int
@@ -120,8 +122,8 @@ class FitPlan:
     fits: bool
 
     def to_json(self) -> Json:
-        """Return the fields by name."""
-        return asdict(self)
+        """Return the fields by name. Only sparse rows have a density."""
+        return {name: value for name, value in asdict(self).items() if name != "density" or value is not None}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from streamdr.core.progress import Progress
 from streamdr.core.row_outputs import EMBEDDING, ROW_OUTPUTS, RowOutput, of_step
 from streamdr.data import Source, expand, open_source, require_exists
 from streamdr.data.examples import datasets, synthetic
+from streamdr.data.file_formats import within_hdf5
 from streamdr.data.snapshot import Snapshot, unlabelled
 from streamdr.engine.narrowing import narrowed
 from streamdr.errors import ConfigError, DataError, OverlapError, ParameterError, StoreError
@@ -123,8 +124,11 @@ class RunContext:
         """
         given, rows = self.run.input, self._rows()
         labelled = isinstance(self.run.method, Supervised)
-        if given.label_column is not None and rows.spec.n_cols != model.n_features:
-            rows = open_source(rows, label_column=given.label_column)
+        column = given.label_column
+        if column is not None and (
+            rows.spec.n_cols != model.n_features or rows.column_beside(column) is not None
+        ):
+            rows = open_source(rows, label_column=column)
         with suppress(DataError):
             rows = open_source(rows, weights=given.weights)
         with suppress(DataError):
@@ -145,7 +149,9 @@ class RunContext:
             label_column=given.label_column,
         )
         if given.labels is not None:  # a missing array is an error even if the method does not use labels
-            require_exists(parse_location(given.labels), "labels")
+            place = parse_location(given.labels)
+            if within_hdf5(place) is None:
+                require_exists(place, "labels")
         source = self._selected(source)
         return source if labelled else source.unlabelled()
 

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pandas
 import pytest
+import sparse_stores as stores
 import xarray
 import zarr
 from command_line import write_store
 from narrowing import checked
 from zarr.codecs import BloscCodec, Crc32cCodec
 
+from streamdr import config
+from streamdr.core.progress import Silent
 from streamdr.errors import DataError, StoreError
 from streamdr.store import Staging, create_embedding
+from streamdr.workflow import pipeline, report_text
 from streamdr.workflow.findings import (
     ArrayInspection,
     Blocks,
     LabelsInspection,
+    MatrixInspection,
     MissingChunks,
     StoreInspection,
+    TableInspection,
     UnusableArray,
 )
 from streamdr.workflow.inspection import inspect
@@ -151,3 +159,51 @@ def test_a_pattern_is_refused_with_one_of_its_files(tmp_path):
         write_store(tmp_path / f"{name}.zarr", np.ones((3, 2)))
     with pytest.raises(DataError, match=r"is 2 files; inspect one of them, such as .*a\.zarr"):
         inspect(tmp_path / "*.zarr")
+
+
+@pytest.mark.parametrize("kind", stores.KINDS)
+def test_a_store_of_anndata_has_matrices_and_tables(tmp_path, kind):
+    rows = stores.counts()
+    path = stores.written(stores.annotated(rows), tmp_path, kind)
+    found = {array.name: array for array in checked(StoreInspection, inspect(path)).arrays}
+    matrices = ["X", "layers/by columns", "layers/counts", "raw/X"]
+    assert list(found) == [*matrices, "obs", "var", "raw/var", "layers/dense"]
+    matrix = checked(MatrixInspection, found["X"])
+    assert (matrix.format, matrix.n_rows, matrix.n_cols, matrix.dtype) == ("csr", *rows.shape, "float64")
+    assert (matrix.stored_values, matrix.density) == (rows.nnz, rows.nnz / (rows.shape[0] * rows.shape[1]))
+    assert matrix.missing == (None if kind == "h5ad" else MissingChunks(0, 3, None))
+    if kind == "v3.zarr":
+        assert matrix.stored_bytes == stored_bytes(path / "X")
+    assert checked(MatrixInspection, found["layers/by columns"]).format == "csc"
+    obs = checked(TableInspection, found["obs"])
+    assert (obs.n_rows, obs.first[:2], obs.columns) == (60, ("cell 0", "cell 1"), ("n_counts", "cell_type"))
+    assert checked(TableInspection, found["var"]).first == ("GENE0", "GENE1", "GENE2")
+    assert checked(ArrayInspection, found["layers/dense"]).shape == rows.shape
+    text = report_text.inspected(inspect(path))
+    assert "60 x 13 float64, by rows (csr)" in text
+    assert f"density        {matrix.density:.2%}: {rows.nnz} values" in text
+
+
+def test_a_sparse_matrix_that_cannot_be_used_is_listed_with_the_reason(tmp_path):
+    path = stores.write_csr(tmp_path / "x.zarr", stores.counts())
+    zarr.open_group(path / "X", mode="r+").attrs["shape"] = [1, 2, 3]
+    (found,) = checked(StoreInspection, inspect(path)).arrays
+    assert "its shape is [1, 2, 3]" in checked(UnusableArray, found).problem
+
+
+def test_chunks_that_are_missing_in_a_sparse_matrix_are_counted(tmp_path):
+    path = stores.write_csr(tmp_path / "x.zarr", stores.counts(), chunk=20)
+    (path / "X/indices/c/1").unlink()
+    (found,) = checked(StoreInspection, inspect(path)).arrays
+    assert checked(MatrixInspection, found).missing == MissingChunks(1, 24, "c/1")
+
+
+def test_the_plan_says_how_much_of_sparse_rows_is_stored(tmp_path):
+    rows = stores.counts()
+    stores.write_csr(tmp_path / "x.zarr", rows)
+    given = {"input": {"path": str(tmp_path / "x.zarr")}, "method": {"name": "pca", "n_components": 2}}
+    run = config.read({**given, "output": {"model": str(tmp_path / "m.zarr")}})
+    plan = pipeline.plan(pipeline.RunContext(run, Silent(), threading.Event()))
+    density = rows.nnz / (rows.shape[0] * rows.shape[1])
+    assert plan.to_json()["density"] == density
+    assert f"60 x 13 float64, sparse: {density:.2%} of the values are stored" in report_text.plan(plan.fit)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from streamdr.core.blocks import Span
 from streamdr.data.source import SampleCoordinate, Source
-from streamdr.data.sparse.groups import StoredGroup
+from streamdr.data.sparse.columns import TableColumns, named, open_column
+from streamdr.data.sparse.groups import StoredGroup, readable
 from streamdr.data.sparse.matrix import open_sparse, sparse_format
 from streamdr.data.sparse.tenx import open_tenx
-from streamdr.errors import DataError
 
-_MATRIX = "X"
+_MATRIX, RAW = "X", "raw"
 _OBSERVATIONS, _VARIABLES = "obs", "var"
 _OBSERVATION_NAMES = "obs_names"
+TABLES = (_OBSERVATIONS, _VARIABLES, f"{RAW}/{_VARIABLES}")
+_INDEX = "_index"
+"""The attribute of a table that names the column with the names of its rows."""
 
 
 def open_matrix(group: StoredGroup, array: str | None, sample_axis: int | str) -> Source | None:
@@ -28,10 +28,8 @@ def open_matrix(group: StoredGroup, array: str | None, sample_axis: int | str) -
     sample_axis : int or str
         The axis, or the named dimension, that holds the samples.
     """
-    try:
+    with readable(group):
         return _open_matrix(group, array, sample_axis)
-    except OSError as error:
-        raise DataError(f"{group.name}: cannot be read: {error}") from error
 
 
 def _open_matrix(group: StoredGroup, array: str | None, sample_axis: int | str) -> Source | None:
@@ -40,45 +38,40 @@ def _open_matrix(group: StoredGroup, array: str | None, sample_axis: int | str) 
     if array is None and (cells := open_tenx(group, sample_axis)) is not None:
         return cells
     path = _MATRIX if array is None else array.strip("/")
-    if array is None and not _is_anndata(group):
-        return None
     matrix = group.group(path) if path and ".." not in path.split("/") else None
     if matrix is not None and sparse_format(matrix.attributes) is not None:
         source = open_sparse(matrix, sample_axis=sample_axis)
-    elif _is_anndata(group) and group.has_array(path):
+    elif is_anndata(group) and group.has_array(path):
         source = group.numbers(path, sample_axis=sample_axis)
     else:
         return None
-    if _is_anndata(group) and sample_axis == 0:
+    if sample_axis == 0:
         _add_names(source, group, path)
     return source
 
 
-def _is_anndata(group: StoredGroup) -> bool:
+def is_anndata(group: StoredGroup) -> bool:
     """Whether a group is an AnnData store, which older versions did not mark."""
     if group.attributes.get("encoding-type") == "anndata":
         return True
-    return all(_index(group, table) is not None for table in (_OBSERVATIONS, _VARIABLES))
+    return all(index_of(group.group(table)) is not None for table in (_OBSERVATIONS, _VARIABLES))
 
 
-def _index(group: StoredGroup, table: str) -> str | None:
-    """Return the path of the names of the rows of a table, if there is one."""
-    frame = group.group(table)
-    name = None if frame is None else frame.attributes.get("_index")
-    if not isinstance(name, str) or frame is None or not frame.has_array(name):
-        return None
-    return f"{table}/{name}"
+def index_of(table: StoredGroup | None) -> Source | None:
+    """Return the names of the rows of a table, if it has any."""
+    name = None if table is None else table.attributes.get(_INDEX)
+    return open_column(table, name) if table is not None and isinstance(name, str) else None
 
 
 def _add_names(source: Source, group: StoredGroup, path: str) -> None:
-    """Give a matrix the names of its observations and variables, where their numbers agree."""
-    table = f"raw/{_VARIABLES}" if path.startswith("raw/") else _VARIABLES
-    variables = _index(group, table)
-    if variables is not None and group.is_text(variables) and group.length(variables) == source.spec.n_cols:
-        names = group.text(variables).read(Span(0, source.spec.n_cols), Span(0, 1))[:, 0]
-        source.feature_names = tuple(np.asarray(names).tolist())
-    observations = _index(group, _OBSERVATIONS)
-    if observations is not None and group.length(observations) == source.spec.n_rows:
-        source.sample_dims = (_OBSERVATIONS,)
-        names_of_rows = group.column(observations)
-        source.sample_coords = (SampleCoordinate(_OBSERVATION_NAMES, names_of_rows),)
+    """Give a matrix the names of its observations and variables, and `obs`, where their numbers agree."""
+    variables = index_of(group.group(f"{RAW}/{_VARIABLES}" if path.startswith(f"{RAW}/") else _VARIABLES))
+    if variables is not None:
+        source.feature_names = named(source, variables)
+    table = group.group(_OBSERVATIONS)
+    observations = index_of(table)
+    if table is None or observations is None or observations.spec.n_rows != source.spec.n_rows:
+        return
+    source.sample_dims = (_OBSERVATIONS,)
+    source.sample_coords = (SampleCoordinate(_OBSERVATION_NAMES, observations),)
+    source.sample_columns = TableColumns(table, source.spec.n_rows)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from streamdr.data.grid_source import GridSource
 from streamdr.data.source import Source
@@ -40,6 +43,10 @@ class StoredGroup(ABC):
         """Return the length of an array along its first dimension."""
 
     @abstractmethod
+    def dtype(self, path: str) -> np.dtype[Any]:
+        """Return the type of an array."""
+
+    @abstractmethod
     def is_text(self, path: str) -> bool:
         """Whether an array is text."""
 
@@ -54,6 +61,15 @@ class StoredGroup(ABC):
     def column(self, path: str) -> Source:
         """Open a one-dimensional array of numbers or of text."""
         return self.text(path) if self.is_text(path) else self.numbers(path)
+
+
+@contextmanager
+def readable(group: StoredGroup) -> Iterator[None]:
+    """Raise an error that names the group if something in it cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{group.name}: cannot be read: {error}") from error
 
 
 class ZarrNodes(StoredGroup):
@@ -92,6 +108,10 @@ class ZarrNodes(StoredGroup):
         """Return the length of an array along its first dimension."""
         shape = self._found(path).metadata.grid.shape
         return shape[0] if shape else 0
+
+    def dtype(self, path: str) -> np.dtype[Any]:
+        """Return the type of an array."""
+        return self._found(path).metadata.dtype
 
     def is_text(self, path: str) -> bool:
         """Whether an array is text."""

@@ -57,6 +57,10 @@ class Hdf5Groups(StoredGroup):
         shape = self._file.shape(self._found(path))
         return shape[0] if shape else 0
 
+    def dtype(self, path: str) -> np.dtype[Any]:
+        """Return the type of an array."""
+        return self._file.dtype(self._found(path))
+
     def is_text(self, path: str) -> bool:
         """Whether an array is text."""
         return self._file.is_text(self._found(path))

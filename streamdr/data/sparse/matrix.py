@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from streamdr.data.dtypes import require_numeric
 from streamdr.data.source import Source
 from streamdr.data.sparse.groups import StoredGroup
 from streamdr.data.sparse.source import CsrSource
@@ -14,6 +15,8 @@ from streamdr.data.sparse.transposed import held_by_rows
 from streamdr.data.sparse.vectors import HeldVector, StoredVector, Vector
 from streamdr.errors import DataError, ParameterError
 
+ARRAYS = ("data", "indices", "indptr")
+"""The arrays of a sparse matrix: its values, their columns, and where rows begin and end."""
 _FORMATS = {"csr_matrix": "csr", "csc_matrix": "csc"}
 _RESTORE = "restore it from a copy or write it again"
 
@@ -29,12 +32,17 @@ def sparse_format(attributes: Mapping[str, Any]) -> str | None:
 
 def open_sparse(group: StoredGroup, *, sample_axis: int | str = 0) -> Source:
     """Open a group that is a sparse matrix."""
-    attributes = group.attributes
     require_rows_first(sample_axis, group.name)
-    n_rows, n_cols = checked_shape(attributes.get("shape", attributes.get("h5sparse_shape")), group.name)
-    if sparse_format(attributes) == "csr":
+    n_rows, n_cols = shape_of(group)
+    if sparse_format(group.attributes) == "csr":
         return rows_in(group, n_rows, n_cols)
     return held_by_rows(rows_in(group, n_cols, n_rows, line_name="column"))
+
+
+def shape_of(group: StoredGroup) -> tuple[int, int]:
+    """Return the shape of a sparse matrix, as its attributes have it."""
+    attributes = group.attributes
+    return checked_shape(attributes.get("shape", attributes.get("h5sparse_shape")), group.name)
 
 
 def require_rows_first(sample_axis: int | str, name: str) -> None:
@@ -49,7 +57,7 @@ def rows_in(
     group: StoredGroup, n_rows: int, n_cols: int, *, line_name: str = "row", sorts: bool = False
 ) -> CsrSource:
     """Open the three arrays of a matrix in a group."""
-    pointers, columns, values = (_vector(group, name) for name in ("indptr", "indices", "data"))
+    values, columns, pointers = (_vector(group, name) for name in ARRAYS)
     if pointers.length != n_rows + 1:
         raise DataError(
             f"{group.name}: indptr has {pointers.length} values where {n_rows} {line_name}s take "
@@ -72,7 +80,7 @@ def checked_shape(found: Any, name: str) -> tuple[int, int]:
         raise DataError(f"{name}: a sparse matrix needs the attribute shape, which is missing; {_RESTORE}")
     shape = np.asarray(found)
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
-        raise DataError(f"{name}: its shape is {found}, not two lengths; {_RESTORE}")
+        raise DataError(f"{name}: its shape is {shape.tolist()}, not two lengths; {_RESTORE}")
     n_rows, n_cols = (int(length) for length in shape)
     if not (n_rows and n_cols):
         raise DataError(f"{name}: the matrix is empty ({n_rows} x {n_cols}); there is nothing to fit")
@@ -82,7 +90,12 @@ def checked_shape(found: Any, name: str) -> tuple[int, int]:
 def _vector(group: StoredGroup, name: str) -> Vector:
     """Open one of the three arrays."""
     if not group.has_array(name):
-        raise DataError(f"{group.name}: a sparse matrix needs the array {name}, which is missing; {_RESTORE}")
-    if not group.length(name):  # of a matrix of zeros; an array without values has no type to check
-        return HeldVector(np.zeros(0, np.int64), f"{group.name}/{name}")
+        raise DataError(
+            f"{group.name}: a sparse matrix needs the array {name}, which is missing, or not of numbers; "
+            f"{_RESTORE}"
+        )
+    if not group.length(name):  # of a matrix of zeros; there is nothing to read
+        where = f"{group.name}/{name}"
+        dtype = require_numeric(group.dtype(name), where).newbyteorder("=")
+        return HeldVector(np.zeros(0, dtype), where)
     return StoredVector(group.numbers(name))
