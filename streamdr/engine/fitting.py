@@ -427,6 +427,7 @@ def _project(
                 f"{dtype}: are these rows like those that the model was fitted to?"
             )
         count(len(span))
+        del block  # before the next one is read
     staged.write_rows(start, view.shaped(rows, sample_shape(source)), view.kind.name)
 
 

@@ -393,11 +393,6 @@ def test_a_parameter_that_the_rows_before_it_do_not_allow_is_an_error_at_its_lin
     refused(lab, ParameterError, r"method\.1\.n_components: ")
 
 
-def test_a_method_after_one_of_unknown_width_is_an_error(lab):
-    lab.method = [{"name": "metric_mds"}, {"name": "pca"}]
-    refused(lab, ParameterError, r"method: no method can follow metric_mds")
-
-
 def test_a_model_without_the_step_is_refused_by_a_transform(lab):
     lab.output = {}
     lab.run()
