@@ -413,6 +413,7 @@ def _project(
         for block in _blocks_to_map(view, source, span):
             _map_block(view, source, block, rows[block.span.start - start : block.span.stop - start])
         count(len(span))
+        del block  # before the next one is read
     staged.write_rows(start, view.shaped(rows, sample_shape(source)), view.kind.name)
 
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from memory_stores import STORES
 
+from streamdr.core.method import Method
 from streamdr.core.row_outputs import RowKind
+from streamdr.methods import METHODS
+from streamdr.methods.chain import Chain, chain_of
+
+
+def built(method: str, parameters: Mapping[str, Any]) -> Method:
+    """Return a method, or the chain of the methods under `steps`."""
+    if method == Chain.name:
+        steps = [{**step} for step in parameters["steps"]]
+        return chain_of([built(step.pop("name"), step) for step in steps])
+    return METHODS[method](**parameters)
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,10 @@ class Case:
 
 
 STORED = {"metric": "precomputed"}
+SCALED = [{"name": "standardise"}, {"name": "clip", "min": -3.0, "max": 3.0}]
+COUNTED = [{"name": "normalize_total", "target_sum": 1e4}, {"name": "log1p"}]
+PCA = {"name": "pca", "n_components": 5}
+KRYLOV = {**PCA, "solver": "krylov", "max_passes": 3, "tol": 0.0}
 CASES = [
     Case("pca tall", "tall", "pca", {"n_components": 10}),
     Case("pca tall bytes", "tall bytes", "pca", {"n_components": 10}),
@@ -341,4 +357,10 @@ CASES = [
         quick=True,
     ),
     Case("som both shorts bubble", "both shorts", "som", {"n_epochs": 1, "neighborhood": "bubble"}),
+    Case("chain tall", "tall", Chain.name, {"steps": [*SCALED, {"name": "pca", "n_components": 10}]}),
+    Case("chain tall bytes", "tall bytes", Chain.name, {"steps": [*COUNTED, PCA]}),
+    Case("chain both bytes", "both bytes", Chain.name, {"steps": [*COUNTED, *SCALED, PCA]}, quick=True),
+    Case("chain both krylov", "both bytes", Chain.name, {"steps": [*COUNTED, KRYLOV]}),
+    Case("chain both classes", "both bytes", Chain.name, {"steps": [PCA, {"name": "lda"}]}, labels="classes"),
+    Case("chain wide bytes", "wide bytes", Chain.name, {"steps": [*SCALED, PCA]}),
 ]
