@@ -834,6 +834,7 @@ class NormalizeTotal(
     def __getattr__(self, name: str) -> Any: ...
 
 class Log1p(
+    InverseTransform,
     Estimator,
 ):
     def __init__(
@@ -884,6 +885,7 @@ class SelectColumns(
 
 class Standardise(
     PartialFit,
+    InverseTransform,
     Estimator,
 ):
     with_mean: bool
