@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 from fits import bits, fit, stored
+from narrowing import checked
 from sklearn.preprocessing import KBinsDiscretizer
 
 import streamdr
@@ -73,9 +74,9 @@ def test_the_sample_depends_on_the_seed_and_not_on_chunks(monkeypatch, tmp_path)
     monkeypatch.setattr(bin, "_SAMPLE_ROWS", 60)
     monkeypatch.setattr(bin, "_FEWEST_ROWS", 10)
     places = [stored(tmp_path / f"{n}.zarr", ROWS, chunks) for n, chunks in enumerate([(40, 5), (7, 2)])]
-    one, other = (fit(Bin(4), place, workers=2).model for place in places)
+    one, other = (checked(bin.BinModel, fit(Bin(4), place, workers=2).model) for place in places)
     assert bits(one) == bits(other)
-    again = fit(Bin(4, random_state=1), places[0], workers=1).model
+    again = checked(bin.BinModel, fit(Bin(4, random_state=1), places[0], workers=1).model)
     assert not np.array_equal(again.edges, one.edges)
     shares = np.array([(one.transform(ROWS) == number).mean(axis=0) for number in range(4)])
     np.testing.assert_allclose(shares, 0.25, atol=0.15)

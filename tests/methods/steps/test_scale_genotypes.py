@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import sklearn.decomposition
@@ -79,7 +81,7 @@ def test_stored_genotypes_with_a_number_for_missing_ones(dtype, tmp_path):
     whole = np.where(np.isnan(rows), gone, rows).astype(dtype)
     place = stored(tmp_path / "x.zarr", whole, (30, 16))
     source = open_source(place, missing_value=gone)
-    model = fit(ScaleGenotypes(0.05), source, workers=2).model
+    model: Any = fit(ScaleGenotypes(0.05), source, workers=2).model
     assert bits(model) == bits(fit(ScaleGenotypes(0.05), source, workers=1).model)
     wanted, kept = expected(rows, 0.05)
     np.testing.assert_array_equal(model.support, kept)
@@ -101,7 +103,7 @@ def test_sums_do_not_depend_on_how_many_values_are_missing_in_a_block():
 
 def test_a_chain_fills_missing_genotypes_for_pca_and_goes_back():
     rows = genotypes()
-    model = fit(chain_of([ScaleGenotypes(0.05), PCA(3)]), open_source(rows), workers=1).model
+    model: Any = fit(chain_of([ScaleGenotypes(0.05), PCA(3)]), open_source(rows), workers=1).model
     scaled, kept = expected(rows, 0.05)
     plain = sklearn.decomposition.PCA(3).fit(scaled)
     scores = model.transform(rows)
@@ -132,7 +134,7 @@ BAD = [(-1.0, "the value -1 in column 2"), (2.5, r"the value 2\.5 in column 2"),
 def test_a_value_that_no_genotype_has_is_an_error_with_its_row(value, message, is_sparse):
     rows = genotypes()
     rows[9, 8] = np.nan
-    model = fit(ScaleGenotypes(), open_source(rows), workers=1).model
+    model: Any = fit(ScaleGenotypes(), open_source(rows), workers=1).model
     rows[9, 2] = value
     given = sparse(rows) if is_sparse else rows
     with pytest.raises(RowError, match=f"row 9: scale_genotypes: {message}"):

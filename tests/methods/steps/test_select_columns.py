@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from counts import sparse
+from narrowing import checked
 
 import streamdr
 from streamdr.core.blocks import MatrixSpec
@@ -15,9 +16,10 @@ from streamdr.core.execution import Execution
 from streamdr.data import open_source
 from streamdr.engine.fitting import fit
 from streamdr.errors import ParameterError
-from streamdr.methods.chain import chain_of
+from streamdr.methods.chain import ChainModel, chain_of
 from streamdr.methods.pca import PCA
 from streamdr.methods.steps import SelectColumns, SelectVariance
+from streamdr.methods.steps.base import ChoiceModel
 
 NAMES = ("MT-CO1", "MT-ND2", "CD3E", "CD3D", "MALAT1", "CD3E", "0:2", "3")
 SPEC = MatrixSpec(20, len(NAMES), np.dtype("f4"), feature_names=NAMES)
@@ -115,7 +117,7 @@ def test_columns_of_frames_are_chosen_by_name_and_keep_theirs(tmp_path):
 def test_sparse_rows_keep_their_columns_in_order():
     rows = np.where(ROWS > 1, ROWS, 0.0)
     model = SelectColumns([5, 0, 3]).fitted(SPEC)
-    np.testing.assert_array_equal(model.transform_sparse(sparse(rows)).toarray(), rows[:, [0, 3, 5]])
+    np.testing.assert_array_equal(model.chosen(sparse(rows)).toarray(), rows[:, [0, 3, 5]])
 
 
 def named(names=NAMES):
@@ -127,9 +129,10 @@ def named(names=NAMES):
 def test_a_step_may_choose_by_name_among_columns_that_are_known_only_after_a_fit():
     """The plan of the chain has only the names that there may be."""
     steps = chain_of([SelectVariance(4), SelectColumns(["MALAT1", "0:2"]), PCA(1)])
-    model = fit(steps, named(), Execution(workers=1)).model
-    assert model.models[0].reads.tolist() == [4, 5, 6, 7]
-    assert model.models[1].reads.tolist() == [0, 2]
+    model = checked(ChainModel, fit(steps, named(), Execution(workers=1)).model)
+    chosen, named_ones = (checked(ChoiceModel, each) for each in model.models[:2])
+    assert chosen.reads.tolist() == [4, 5, 6, 7]
+    assert named_ones.reads.tolist() == [0, 2]
     np.testing.assert_allclose(
         np.abs(model.transform(ROWS)), np.abs(streamdr.PCA(1).fit_transform(ROWS[:, [4, 6]])), rtol=1e-10
     )
