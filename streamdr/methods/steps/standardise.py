@@ -80,7 +80,7 @@ class StandardiseModel(StepModel):
         return with_values(rows, self._limited(values).astype(widen(rows.data[:0]).dtype))
 
     def inverse_transform(self, scaled: Array) -> Array:
-        """The rows before they were standardised, in their floating-point type. Limited values stay limited."""
+        """The rows before they were standardised, in their floating-point type. Limits are not undone."""
         scaled = widen(scaled)
         rows = np.empty(scaled.shape, scaled.dtype)
         for slab in slabs(scaled):
