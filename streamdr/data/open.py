@@ -17,6 +17,7 @@ from zarr.storage import LocalStore, ObjectStore
 from streamdr.core.addresses import Address, Location, parse_location
 from streamdr.core.axes import VARIABLE, FeatureAxes
 from streamdr.core.blocks import Array, Span
+from streamdr.data.anndata_objects import add_names, is_anndata, matrix_of
 from streamdr.data.concatenated import ConcatenatedSource
 from streamdr.data.expanding import expand, is_path_list, is_several, several_name
 from streamdr.data.features import axes_of
@@ -35,7 +36,9 @@ from streamdr.data.missing_values import MissingValuesSource, layout_of, stored_
 from streamdr.data.ordering import ordered
 from streamdr.data.source import Source
 from streamdr.data.sparse.anndata import open_matrix
+from streamdr.data.sparse.dask_chunks import SparseDaskSource, has_sparse_chunks
 from streamdr.data.sparse.groups import ZarrNodes
+from streamdr.data.sparse.npz import is_npz, open_npz
 from streamdr.data.sparse.scipy_matrices import is_sparse, open_scipy
 from streamdr.data.text_labels import TextArray, TextStore
 from streamdr.data.zarr.icechunk_node import repository_at
@@ -219,6 +222,8 @@ def _first_place(data: Any) -> Any:
 
 def _open_one(data: Any, how: _How) -> Source:
     """Open one store: variables with their coordinates, or an array."""
+    if is_anndata(data):
+        return add_names(_open(matrix_of(data), how.array, how.sample_axis, how.allow_missing), data)
     container = _container(data, how)
     if container is not None:
         return open_labelled(container, _by_axis(container, how))
@@ -319,6 +324,9 @@ def _open(
         if array is not None:
             raise InputError("array", f"{data}: a table has no arrays; leave array out")
         return open_parquet(data)
+    if isinstance(data, Path) and is_npz(data) and not data.is_dir():
+        require_exists(data, key)
+        return open_npz(data, sample_axis=sample_axis)
     node = _zarr_node(data, key)
     if node is not None:
         matrix = open_matrix(ZarrNodes(node, allow_missing=allow_missing), array, sample_axis)
@@ -341,6 +349,8 @@ def _open(
     if is_sparse(data):
         return open_scipy(data, sample_axis=sample_axis, name=name)
     if is_of(data, "dask.array", "Array"):
+        if has_sparse_chunks(data) and sample_axis == 0:
+            return SparseDaskSource(data)
         return DaskSource(data, sample_axis=sample_axis)
     if is_of(data, "xarray", "DataArray"):  # a mask, weights or labels
         return _open_one(data, _How(None, sample_axis, Labelled(), allow_missing, None))
