@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import anndata
 import dask.array as da
@@ -14,6 +15,7 @@ import pytest
 import scipy.sparse as sp
 from fits import bits
 
+import streamdr
 from streamdr.core.blocks import Span
 from streamdr.core.execution import Execution
 from streamdr.data import open_source
@@ -140,7 +142,7 @@ def test_unsorted_rows_of_a_file_are_sorted(tmp_path):
         np.testing.assert_array_equal(found, matrix())
 
 
-def rewritten(path: Path, **changed: np.ndarray) -> Path:
+def rewritten(path: Path, **changed: np.ndarray | None) -> Path:
     with np.load(path) as archive:
         arrays = {name: archive[name] for name in archive.files}
     for name, value in changed.items():
@@ -197,15 +199,13 @@ def test_a_flipped_bit_in_a_compressed_file_is_found(tmp_path):
 
 
 def test_a_small_file_of_large_arrays_is_refused(tmp_path):
-    import streamdr
-
     path = tmp_path / "zeros.npz"
     n = 1 << 21
     sp.save_npz(path, sp.csr_array((np.zeros(n, "f4"), np.zeros(n, "i4"), np.array([0, n])), shape=(1, 4)))
     assert path.stat().st_size < 100_000
     with (
         streamdr.execution(memory_limit="8MiB"),
-        pytest.raises(MemoryLimitError, match="takes 24 MiB of memory"),
+        pytest.raises(MemoryLimitError, match="takes 24 MiB"),
     ):
         open_source(path)
     with zipfile.ZipFile(path) as archive:
@@ -225,9 +225,11 @@ def test_sparse_chunks_of_dask_are_sparse_rows(chunks, make, small_blocks):
     for found in everything(source):
         np.testing.assert_array_equal(found, dense)
     for solver in ("covariance", "krylov"):
-        found = fitting.fit(PCA(3, solver=solver), source, Execution(workers=2)).model
-        expected = fitting.fit(PCA(3, solver=solver), open_source(sp.csr_array(dense)), Execution()).model
-        np.testing.assert_allclose(found.explained_variance, expected.explained_variance, rtol=1e-10)
+        model: Any = fitting.fit(PCA(3, solver=solver), source, Execution(workers=2)).model
+        expected: Any = fitting.fit(
+            PCA(3, solver=solver), open_source(sp.csr_array(dense)), Execution()
+        ).model
+        np.testing.assert_allclose(model.explained_variance, expected.explained_variance, rtol=1e-10)
 
 
 def test_sparse_chunks_are_computed_once_a_pass(small_blocks):
@@ -284,7 +286,5 @@ def test_backed_anndata_objects_are_read_from_their_files(tmp_path):
     assert source.spec.density is not None
     assert source.feature_names == tuple(f"g{i}" for i in range(D))
     np.testing.assert_array_equal(everything(source)[1], matrix())
-    part = open_source(backed[10:30])
-    np.testing.assert_array_equal(part.read(Span(0, 20), Span(0, D)), matrix()[10:30])
     with pytest.raises(DataError, match="has no matrix X"):
         open_source(observed(None))

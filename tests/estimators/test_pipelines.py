@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import zarr
@@ -45,8 +45,8 @@ def path(rows, tmp_path) -> Path:
 
 
 @pytest.fixture
-def longest(monkeypatch) -> Iterator[list[int]]:
-    """The most rows that any read of the store asks for."""
+def reads(monkeypatch) -> list[int]:
+    """How many rows each read of a store asks for."""
     found: list[int] = []
     for name in ("read", "read_scratch"):
         original = getattr(ZarrSource, name)
@@ -85,16 +85,16 @@ def test_a_pipeline_has_the_bits_of_the_chain(kind, rows, path):
     np.testing.assert_array_equal(pipeline.fit_transform(given).compute(), scores.compute())
 
 
-def test_nothing_is_gathered_and_every_step_that_learns_reads_once(rows, path, longest):
+def test_nothing_is_gathered_and_every_step_that_learns_reads_once(rows, path, reads):
     pipeline = Pipeline([("n", NormalizeTotal(1e2)), ("l", Log1p()), ("pca", PCA(3, solver="covariance"))])
     pipeline.fit(path)
-    assert sum(longest) <= N + 128  # the labels of a step, and a look at the first rows
-    assert max(longest) <= 128
-    longest.clear()
+    assert sum(reads) <= N + 128  # the labels of a step, and a look at the first rows
+    assert max(reads) <= 128
+    reads.clear()
     scores = pipeline.transform(path)
-    assert not longest
+    assert not reads
     scores[:64].compute()
-    assert 0 < sum(longest) <= 128
+    assert 0 < sum(reads) <= 128
 
 
 def test_a_step_sees_the_source_and_not_a_graph(rows, path):
@@ -151,8 +151,6 @@ def test_labels_weights_and_selections_stream(rows, labels, path):
 
 
 def test_names_of_features_reach_later_steps(rows, path):
-    import pandas as pd
-
     frame = pd.DataFrame(rows, columns=[f"g{i}" for i in range(D)])
     frame.to_parquet(path.with_suffix(".parquet"))
     pipeline = make_pipeline(*steps()).fit(path.with_suffix(".parquet"))
@@ -175,4 +173,6 @@ def test_features_that_do_not_fit_are_refused(path):
     made = Log1p().fit(path).transform(path)
     with pytest.raises(DataError, match="has 10 features, and the model takes 4"):
         PCA(2).fit(np.eye(4)).transform(made)
-    assert mapped_rows_of(made).source().block(Span(0, 3)).values.shape == (3, D)
+    mapped = mapped_rows_of(made)
+    assert mapped is not None
+    assert mapped.source().block(Span(0, 3)).values.shape == (3, D)
