@@ -28,6 +28,7 @@ from streamdr.workflow.changed_files import changed_file, recorded_files
 _WEIGHTS = "feature_weights"
 _LABELLED_KEYS = (
     *(
+        "columns",
         "variable",
         "sample_dims",
         "select",
