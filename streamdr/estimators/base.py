@@ -20,6 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_feature_names_in,
     assert_all_finite,
+    check_array,
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
@@ -33,6 +34,7 @@ from streamdr.core.blocks import Array, Span, SparseRows, working_dtype
 from streamdr.core.execution import current
 from streamdr.core.method import MapsSparse, Method, OnlineFit, Supervised
 from streamdr.data import Source, open_source
+from streamdr.data.anndata_objects import empty_frame, is_anndata, matrix_of, variable_names
 from streamdr.data.expanding import is_path_list
 from streamdr.data.features import for_model
 from streamdr.data.frames import is_frame, require_numbers, single_matrix, without_fill
@@ -398,9 +400,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if is_frame(X):
             require_numbers(X)
             X = without_fill(X)
-        rows = validate_data(
-            self, _flat(X), reset=first, dtype="numeric", accept_sparse="csr", ensure_all_finite=False
-        )
+        checks: Any = {"dtype": "numeric", "accept_sparse": "csr", "ensure_all_finite": False}
+        if is_anndata(X):
+            validate_data(self, empty_frame(variable_names(X)), reset=first, skip_check_array=True)
+            rows = check_array(matrix_of(X), **checks)
+        else:
+            rows = validate_data(self, _flat(X), reset=first, **checks)
         rows = by_rows(rows, "X") if is_sparse(rows) else rows
         if rows.dtype.kind == "f":  # checked here, because the advice of scikit-learn does not fit
             source = self._in_memory(rows)
