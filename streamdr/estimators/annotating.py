@@ -23,20 +23,8 @@ def require_variables(adata: Any, names: Sequence[str] | None) -> None:
         )
 
 
-def annotate(
-    adata: Any,
-    scores: Array,
-    method: str,
-    model: Model,
-    axes: FeatureAxes | None,
-    names: Sequence[str] | None,
-) -> None:
+def annotate(adata: Any, scores: Array, method: str, model: Model, axes: FeatureAxes | None) -> None:
     """Put the scores of a method, and what its model says of variables, where scanpy expects them."""
-    if names is not None and list(map(str, adata.var_names)) != list(map(str, names)):
-        raise InputError(
-            "adata",
-            "its variables are not those of the fit, in their order; select them with adata[:, names]",
-        )
     annotations = annotations_of(model)
     if axes is not None:
         annotations = annotations.scattered(axes.columns, axes.n_features)

@@ -319,6 +319,21 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         -------
         adata : AnnData
             The same object.
+
+        Raises
+        ------
+        InputError
+            If its variables are not those of the fit.
+
+        Examples
+        --------
+        >>> from types import SimpleNamespace
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> adata = SimpleNamespace(X=X, var_names="abc", obsm={}, varm={}, var={}, uns={})
+        >>> adata = streamdr.PCA(2).fit(X).to_anndata(adata)
+        >>> adata.obsm["X_pca"].shape, adata.varm["PCs"].shape, sorted(adata.uns["pca"])
+        ((6, 2), (3, 2), ['params', 'variance', 'variance_ratio'])
         """
         check_is_fitted(self)
         require_variables(adata, vars(self).get("feature_names_in_"))
