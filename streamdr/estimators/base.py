@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -44,6 +45,7 @@ from streamdr.data.sparse.scipy_matrices import by_rows, is_sparse, like
 from streamdr.engine import fitting
 from streamdr.errors import DataError, InputError, ParameterError
 from streamdr.estimators import all_features
+from streamdr.estimators.annotating import annotate, require_variables
 from streamdr.estimators.capabilities import KEPT_BYTES
 from streamdr.estimators.counterparts import counterpart
 from streamdr.estimators.datasets import dataset_of
@@ -309,6 +311,47 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return counterpart(
             self.model_, self._method_class.name, self._axes, vars(self).get("feature_names_in_")
         )
+
+    def to_anndata(self, adata: Any) -> Any:
+        """Map `adata.X`, and put the scores and the annotations of the model into the object.
+
+        Scores go to `obsm`, named after the method as in `X_pca`. Loadings of PCA go to `varm["PCs"]` and its
+        variances to `uns["pca"]`, as `scanpy.pp.pca` arranges them, so `scanpy.pp.neighbors` goes on from
+        there. Entries of these names are replaced.
+
+        Parameters
+        ----------
+        adata : AnnData
+            An object in memory with the variables of the fit. Any object with `X`, `var_names`, `obsm`,
+            `varm`, `var` and `uns` will do.
+
+        Returns
+        -------
+        adata : AnnData
+            The same object.
+
+        Raises
+        ------
+        InputError
+            If its variables are not those of the fit.
+
+        Examples
+        --------
+        >>> from types import SimpleNamespace
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> adata = SimpleNamespace(X=X, var_names="abc", obsm={}, varm={}, var={}, uns={})
+        >>> adata = streamdr.PCA(2).fit(X).to_anndata(adata)
+        >>> adata.obsm["X_pca"].shape, adata.varm["PCs"].shape, sorted(adata.uns["pca"])
+        ((6, 2), (3, 2), ['params', 'variance', 'variance_ratio'])
+        """
+        check_is_fitted(self)
+        require_variables(adata, vars(self).get("feature_names_in_"))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were compared
+            scores = self.transform(adata.X)
+        annotate(adata, scores, self._method_class.name, self.model_, self._axes)
+        return adata
 
     @property
     def _parameters(self) -> dict[str, Any]:
