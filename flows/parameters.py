@@ -71,8 +71,7 @@ class Configuration(Parameters):
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the schema of a configuration file. Prefect makes a form of it, and checks values by it."""
         schema = _for_prefect(config.schema())
-        methods = schema["properties"]["method"]["oneOf"]
-        schema["properties"]["method"] = methods[0] if len(methods) == 1 else {"anyOf": methods}
+        schema["properties"]["method"] = _any_of(schema["properties"]["method"])
         return schema
 
 
@@ -92,8 +91,7 @@ class Comparison(Parameters):
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the schema of the file of a comparison."""
         schema = _for_prefect(config.comparison_schema())
-        methods = schema["properties"]["methods"]
-        schema["properties"]["methods"] = methods | {"items": {"anyOf": methods["items"]["oneOf"]}}
+        schema["properties"]["methods"] = _any_of(schema["properties"]["methods"])
         return schema
 
     def runs(self) -> list[dict[str, Any]]:
@@ -111,6 +109,15 @@ def _for_prefect(schema: dict[str, Any]) -> dict[str, Any]:
     execution = schema["properties"]["execution"] | {"type": "object"}
     supported = {key: value for key, value in schema.items() if key != "$schema"}
     return supported | {"properties": schema["properties"] | {"execution": execution}}
+
+
+def _any_of(schema: Any) -> Any:
+    """Return the schema with `anyOf` for every `oneOf`: the choices exclude each other."""
+    if isinstance(schema, list):
+        return [_any_of(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {"anyOf" if key == "oneOf" else key: _any_of(value) for key, value in schema.items()}
 
 
 def _without_secrets(schema: Any) -> Any:

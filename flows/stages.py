@@ -47,7 +47,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Configured = dict[str, Any]
 """A configuration as plain data."""
-_ROWS = [kind.name for kind in ROW_OUTPUTS]
+_ROWS = [*(kind.name for kind in ROW_OUTPUTS), "steps"]
 
 
 class StageRunner:
@@ -79,7 +79,7 @@ class StageRunner:
     @property
     def has_rows(self) -> bool:
         """Whether any output of rows is configured."""
-        return any(self.configurations[0]["output"].get(kind) is not None for kind in _ROWS)
+        return any(self.configurations[0]["output"].get(kind) for kind in _ROWS)
 
     def do(self, act: StageName, reports: StagesReport | None = None) -> Any:
         """Run a stage, show its progress on the page of the run, and return its report."""

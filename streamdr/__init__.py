@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 # Names resolve on first use, so that `streamdr --help` loads none of the packages behind them.
 _FUNCTIONS = {
+    "Chain": "streamdr.estimators",
     "MDS": "streamdr.estimators",
     "execution": "streamdr.core.execution",
     "folds": "streamdr.statistics.splits",

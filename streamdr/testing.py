@@ -232,7 +232,7 @@ def check_method(method: Method, data: Array, *, labels: Array | None = None) ->
         assert first.n_features == data.shape[1], f"{route.name}: n_features is not the data's"
         _require_plain(first, route.name)
         one = first.transform(data[:1])
-        tolerance = 64 * np.finfo(whole.dtype).eps * float(np.abs(whole).max(initial=1.0))
+        tolerance = 64 * np.finfo(whole.dtype).eps * float(np.nanmax(np.abs(whole), initial=1.0))
         np.testing.assert_allclose(
             one, whole[:1], rtol=0, atol=tolerance, err_msg="a block maps as the whole"
         )

@@ -10,12 +10,26 @@ from typing import Any, cast
 import numpy as np
 import zarr
 
+from streamdr.core.blocks import widen
 from streamdr.core.execution import Execution
 from streamdr.core.method import Method, Model
 from streamdr.core.progress import PassStart, Progress, Silent
 from streamdr.data import open_source
 from streamdr.data.source import Source
 from streamdr.engine import fitting
+from streamdr.methods.chain import ChainModel
+
+
+def suited(method: Any, rows: np.ndarray) -> np.ndarray:
+    """Return rows as a method takes them: no negative values, or alleles up to the ploidy, where it needs that."""
+    if method.tags.nonnegative:
+        rows = np.abs(rows)
+    ploidy = getattr(method, "ploidy", None)
+    if ploidy is None:
+        return rows
+    rows = widen(rows)
+    low, high = np.nanmin(rows), np.nanmax(rows)
+    return np.minimum((rows - low) * (ploidy / (high - low)), ploidy).astype(rows.dtype)
 
 
 def stored(place: Path, values: np.ndarray, chunks: tuple[int, ...] = (40, 5)) -> Path:
@@ -47,7 +61,9 @@ def fit(
 
 
 def bits(model: Model) -> dict[str, Any]:
-    """Return all fields of a model, arrays as bytes."""
+    """Return all fields of a model, arrays as bytes; of a chain, those of each of its models."""
+    if isinstance(model, ChainModel):
+        return dict(zip(model.names, map(bits, model.models), strict=True))
     found = {field.name: getattr(model, field.name) for field in fields(cast(Any, model))}
     return {name: x.tobytes() if isinstance(x, np.ndarray) else x for name, x in found.items()}
 

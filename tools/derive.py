@@ -19,6 +19,7 @@ from typing import Any
 from streamdr.config import comparison_schema, schema
 from streamdr.config.comparisons import ComparisonOutput
 from streamdr.config.keys import Key, keys_of, summary
+from streamdr.config.row_selection import RowSelection
 from streamdr.config.sections import ExecutionSection, Input, Output
 from streamdr.core.execution import TLS, Adaptive, Cluster
 from streamdr.core.method import Method
@@ -34,6 +35,7 @@ SECTIONS: dict[str, type] = {
     "input": Input,
     "input.synthetic": Synthetic,
     "input.example": Example,
+    RowSelection.name: RowSelection,
     **METHODS,
     "output": Output,
     "output of a comparison": ComparisonOutput,
@@ -116,6 +118,7 @@ def _estimator_stub() -> str:
         "",
         "from streamdr.core.blocks import Array",
         "from streamdr.estimators.base import Estimator as Estimator",
+        "from streamdr.estimators.chain import Chain as Chain",
         "from streamdr.estimators.mds import MDS as MDS",
         "from streamdr.estimators.registry import ESTIMATORS as ESTIMATORS",
         "from streamdr.estimators.registry import load_model as load_model",
@@ -155,7 +158,7 @@ def _named(annotation: str) -> str:
 
 def _public_stub() -> str:
     """Return the stub of the public names of the package."""
-    estimators = sorted(["MDS", "load_model", *(method.__name__ for method in METHODS.values())])
+    estimators = sorted(["MDS", "Chain", "load_model", *(method.__name__ for method in METHODS.values())])
     lines = [
         "from streamdr import errors as errors",
         "from streamdr import plots as plots",

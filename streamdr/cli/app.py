@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from streamdr.data.ingest import IngestReport
     from streamdr.workflow.findings import ModelInspection, RowsInspection, StoreInspection
     from streamdr.workflow.pipeline import RunContext
-    from streamdr.workflow.reports import CompareReport, FitPlan, PlotReport, Report, VerifyReport
+    from streamdr.workflow.reports import (
+        CompareReport,
+        ExportReport,
+        FitPlan,
+        PlotReport,
+        Report,
+        VerifyReport,
+    )
 
 R = TypeVar("R", bound="Report")
 
@@ -233,6 +240,31 @@ def plot(
 
     advice = f"nothing was written. To start again, run: {console.resume_command()}"
     return console.conduct(work, report_text.plotted, as_json=as_json, after_stop=advice)
+
+
+@app.command()
+def export(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A saved model: a path or an address.")],
+    onnx: Annotated[
+        str, typer.Option("--onnx", metavar="FILE", help="The file of ONNX. One that exists is replaced.")
+    ],
+    dtype: Annotated[
+        str, typer.Option(metavar="TYPE", help="The type of rows and results: float32 or float64.")
+    ] = "float32",
+    as_json: Json = False,
+) -> int:
+    """Write a linear model, or a chain of steps and one, for programs without streamdr.
+
+    The input of the graph is X; the output is scores, with labels and probabilities for LDA.
+    """
+
+    def work() -> ExportReport:
+        from streamdr.core.addresses import local_path, parse_location
+        from streamdr.workflow import exporting
+
+        return exporting.export_onnx(parse_location(model), local_path(onnx), dtype)
+
+    return console.conclude(work, report_text.exported, as_json=as_json)
 
 
 @app.command()

@@ -14,6 +14,7 @@ PLOT_KINDS = (
     "maps",
     "quantization",
     "scores",
+    "selected_variance",
     "selection_path",
     "series",
     "shepard",

@@ -12,8 +12,10 @@ from streamdr.config.loading import (
     read,
     read_comparison,
 )
+from streamdr.config.row_selection import RowSelection
+from streamdr.config.run import Run
 from streamdr.config.schema import comparison_schema, schema
-from streamdr.config.sections import ExecutionSection, Input, Output, Run
+from streamdr.config.sections import ExecutionSection, Input, Output
 
 __all__ = [
     "Comparison",
@@ -21,6 +23,7 @@ __all__ = [
     "ExecutionSection",
     "Input",
     "Output",
+    "RowSelection",
     "Run",
     "comparison_schema",
     "load",

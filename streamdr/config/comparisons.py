@@ -11,16 +11,21 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from streamdr.config.problems import SourcePosition
-from streamdr.config.sections import ExecutionSection, Input, LocationText, Output, Run
+from streamdr.config.run import Run
+from streamdr.config.sections import ExecutionSection, Input, LocationText, Output
 from streamdr.config.yaml_source import Parsed
 from streamdr.core.addresses import below
 from streamdr.core.method import Method
 from streamdr.errors import ParameterError
+from streamdr.methods.chain import Chain
 
 COMPARISON_SECTIONS = ("input", "methods", "output", "execution")
 
 AS = "as"
 """The key that distinguishes two entries of one method."""
+
+STEPS = "steps"
+"""The key of the methods of a chain."""
 
 _EMBEDDING = "-embedding"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -122,7 +127,7 @@ class Comparison:
                 self.execution,
                 self.source_file,
                 self.document,
-                method_at=("methods", str(number)),
+                method_at=("methods", str(number), *((STEPS,) if isinstance(entry.method, Chain) else ())),
             )
             for number, entry in enumerate(self.methods)
         ]

@@ -13,7 +13,8 @@ from streamdr.config.comparisons import COMPARISON_SECTIONS, Comparison
 from streamdr.config.overrides import override
 from streamdr.config.problems import Problem, SourcePosition, refusal
 from streamdr.config.reader import Reader
-from streamdr.config.sections import SECTIONS, Run
+from streamdr.config.run import Run
+from streamdr.config.sections import SECTIONS
 from streamdr.config.wording import show
 from streamdr.config.yaml_source import Parsed, parse_yaml, read_text
 from streamdr.errors import ConfigError

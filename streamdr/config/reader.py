@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from streamdr.config.comparisons import (
     AS,
     COMPARISON_SECTIONS,
+    STEPS,
     Comparison,
     ComparisonOutput,
     NamedMethod,
@@ -19,13 +20,17 @@ from streamdr.config.comparisons import (
 )
 from streamdr.config.keys import Key, keys_of
 from streamdr.config.problems import KeyPath, Problem
-from streamdr.config.sections import SECTIONS, ExecutionSection, Input, Output, Run
+from streamdr.config.row_selection import RowSelection
+from streamdr.config.run import Run
+from streamdr.config.sections import SECTIONS, ExecutionSection, Input, Output
 from streamdr.config.wording import did_you_mean, mismatch, nearest, show
 from streamdr.config.yaml_source import Parsed
+from streamdr.core.axes import is_array_name
 from streamdr.core.method import ConditionalOutputs, Method, Supervised
 from streamdr.core.row_outputs import ROW_OUTPUTS
 from streamdr.errors import ParameterError
 from streamdr.methods import METHODS
+from streamdr.methods.chain import Chain, member_names, require_end
 
 T = TypeVar("T")
 
@@ -44,9 +49,12 @@ class Reader:
         given = self._document.data
         self._section_keys = _section_keys("method", Output)
         meant = self._refuse_unknown(given, SECTIONS, ())
-        found = {name: self._mapping(given.get(name), (name,)) for name in SECTIONS if name not in meant}
+        rest = (name for name in SECTIONS if name not in ("method", *meant))
+        found = {name: self._mapping(given.get(name), (name,)) for name in rest}
         input_ = self._section(Input, found.get("input"), ("input",))
-        method = self._method(found.get("method"), ("method",))
+        method, selection = (
+            (None, None) if "method" in meant else self._methods(given.get("method"), ("method",))
+        )
         output = self._section(Output, found.get("output"), ("output",))
         execution = self._section(ExecutionSection, found.get("execution"), ("execution",))
         if method and output:
@@ -55,7 +63,15 @@ class Reader:
             self._refuse_unlabelled(method, input_)
         if self.problems or not (input_ and method and output and execution):
             return None
-        return Run(input_, method, output, execution, self._source_file, self._document)
+        return Run(
+            input_,
+            method,
+            output,
+            execution,
+            self._source_file,
+            self._document,
+            row_selection=selection,
+        )
 
     def comparison(self) -> Comparison | None:
         """Return the configuration of a comparison, or None if there is any problem."""
@@ -86,7 +102,7 @@ class Reader:
         for number, keys in enumerate(given):
             path = ("methods", str(number))
             section = self._mapping(keys, path)
-            method = self._method(section, path, besides=(AS,))
+            method = self._compared(section, path)
             if section is None or method is None:
                 continue
             name = self._guarded(path, partial(require_unique, section.get(AS, method.name), entries))
@@ -94,9 +110,80 @@ class Reader:
                 entries[name] = NamedMethod(name, method)
         return list(entries.values())
 
+    def _compared(self, section: dict[str, Any] | None, path: KeyPath) -> Method | None:
+        """Return the method of an entry of a comparison, or its chain: the list under `steps`."""
+        if section is None or STEPS not in section:
+            return self._method(section, path, besides=(AS,))
+        self._refuse_unknown(section, (AS, STEPS), path)
+        method, selection = self._methods(section[STEPS], (*path, STEPS))
+        if selection is not None:
+            message = "all methods of a comparison see the same rows: leave select_rows out"
+            self._problem((*path, STEPS, "0", "name"), message)
+        return method
+
+    def _methods(self, given: Any, path: KeyPath) -> tuple[Method | None, RowSelection | None]:
+        """Return the method of a section, or the chain of a list of methods, and which rows it sees."""
+        if not isinstance(given, list):
+            return self._method(self._mapping(given, path), path), None
+        already = len(self.problems)
+        selection: RowSelection | None = None
+        steps: list[Method] = []
+        names: list[str | None] = []
+        places: list[KeyPath] = []
+        for number, keys in enumerate(given):
+            below = (*path, str(number))
+            section = self._mapping(keys, below)
+            if section is not None and section.get("name") == RowSelection.name:
+                if number:
+                    message = f"{RowSelection.name} can only be the first: move it to the top of the list"
+                    self._problem((*below, "name"), message)
+                selection = self._section(RowSelection, section, below, tags=("name",))
+                continue
+            step = self._method(section, below, besides=(AS,), first=number == 0)
+            if step is not None and section is not None:
+                steps.append(step)
+                names.append(self._name_in_chain(section.get(AS), below))
+                places.append(below)
+        if len(self.problems) > already:
+            return None, selection
+        if not steps:
+            self._problem(path, "expected a list of methods, each with a name, and there is none")
+            return None, selection
+        return self._chain(steps, names, places), selection
+
+    def _name_in_chain(self, given: Any, path: KeyPath) -> str | None:
+        """Return the name that a step was given, which must be one for a group of a zarr store."""
+        if given is None:
+            return None
+        if not isinstance(given, str) or not is_array_name(given):
+            message = f"{show(given)} cannot be a name; use letters, digits and _, a letter first"
+            self._problem((*path, AS), message)
+            return None
+        return given
+
+    def _chain(self, steps: list[Method], given: list[str | None], places: list[KeyPath]) -> Chain | None:
+        """Return the chain of methods with different names, of which the last is no step."""
+        names = member_names(steps, given)
+        already = len(self.problems)
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                message = f"{name!r} is the name of an earlier step; give this one another name"
+                self._problem((*places[number], AS), message)
+        try:
+            require_end(names[-1], steps[-1])
+        except ParameterError as error:
+            self._problem(places[-1], error.message)
+        return Chain(tuple(steps), names) if len(self.problems) == already else None
+
     def _method(
-        self, given: dict[str, Any] | None, path: KeyPath, besides: tuple[str, ...] = ()
+        self,
+        given: dict[str, Any] | None,
+        path: KeyPath,
+        besides: tuple[str, ...] = (),
+        *,
+        first: bool = False,
     ) -> Method | None:
+        """Return the method of a section. The first of a chain might have been meant to select rows."""
         if given is None:
             return None
         name = given.get("name")
@@ -107,28 +194,50 @@ class Reader:
                 self._guarded(path, method.check)
             return method
         meant = self._refuse_unknown(given, ["name", *besides, *_all_method_keys()], path)
-        if "name" in given:
-            self._problem((*path, "name"), mismatch({"enum": list(METHODS)}, name))
+        choices = [*([RowSelection.name] if first else []), *METHODS]
+        if name == RowSelection.name:
+            message = f"{name} can only be the first of a list of methods: write the method as such a list"
+            self._problem((*path, "name"), message)
+        elif "name" in given:
+            self._problem((*path, "name"), mismatch({"enum": choices}, name))
         elif "name" not in meant:
-            self._problem((*path, "name"), f"required key is missing; choose {', '.join(METHODS)}")
+            self._problem((*path, "name"), f"required key is missing; choose {', '.join(choices)}")
         return None
 
     def _refuse_unsupported(self, method: Method, output: Output) -> None:
         """Report outputs that the method does not have."""
+        self._refuse_unknown_steps(method, output)
+        last = method.steps[-1] if isinstance(method, Chain) else method
         for kind in ROW_OUTPUTS:
-            if kind.name in output.rows and not kind.supported_by(method.model):
+            if kind.name in output.rows and not kind.supported_by(last.model):
                 able = [name for name, other in METHODS.items() if kind.supported_by(other.model)]
                 advice = f"; use {_either(able)}" if able else "; leave it out"
-                self._problem(("output", kind.name), f"{method.name} {kind.refusal}{advice}")
+                self._problem(("output", kind.name), f"{last.name} {kind.refusal}{advice}")
+            elif kind.name in output.rows and not kind.supported_by(method.model):
+                message = "needs the features of the input, and the steps cannot be undone; leave it out"
+                self._problem(("output", kind.name), message)
             elif kind.name in output.rows and isinstance(method, ConditionalOutputs):
                 why = method.lacks(kind.method)
                 if why is not None:
                     self._problem(("output", kind.name), why)
 
+    def _refuse_unknown_steps(self, method: Method, output: Output) -> None:
+        """Report outputs of steps that the chain does not have."""
+        for name in output.steps or {}:
+            if not isinstance(method, Chain):
+                message = f"{method.name} is one method, not a list of steps: its rows are output.embedding"
+                self._problem(("output", "steps", name), message)
+            elif name not in method.names:
+                near = did_you_mean(nearest(name, method.names))
+                message = f"no step has this name; the steps are {', '.join(method.names)}{near}"
+                self._problem(("output", "steps", name), message)
+
     def _refuse_unlabelled(self, method: Method, given: Input) -> None:
         """Report that a supervised method has no labels."""
         if isinstance(method, Supervised) and given.labels is None and given.label_column is None:
-            message = f"{method.name} learns from labels, one per row: give the zarr array of labels, or "
+            members = method.steps if isinstance(method, Chain) else (method,)
+            name = next(member.name for member in members if isinstance(member, Supervised))
+            message = f"{name} learns from labels, one per row: give the zarr array of labels, or "
             self._problem(("input", "labels"), f"{message}label_column for a column of the data")
 
     def _section(
@@ -176,7 +285,7 @@ class Reader:
         try:
             return build()
         except ParameterError as error:
-            self._problem((*path, error.parameter), error.message)
+            self._problem((*path, *error.parameter.split(".")), error.message)
             return None
 
     def _refuse_unknown(self, given: dict[str, Any], known: Collection[str], path: KeyPath) -> set[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import MISSING
 from typing import Any
 
-from streamdr.config.comparisons import AS, ComparisonOutput
+from streamdr.config.comparisons import AS, STEPS, ComparisonOutput
 from streamdr.config.keys import Key, keys_of, summary
+from streamdr.config.row_selection import RowSelection
 from streamdr.config.sections import ExecutionSection, Input, Output
 from streamdr.core.cluster_arguments import argument_schema
 from streamdr.methods import METHODS
@@ -16,16 +17,23 @@ Schema = dict[str, Any]
 
 def schema() -> Schema:
     """Return the JSON Schema (draft 2020-12) of the file of a run."""
-    methods = {"oneOf": [_method(name, kind) for name, kind in METHODS.items()]}
-    return _file("streamdr configuration", {"method": methods}, Output)
+    return _file("streamdr configuration", {"method": {"oneOf": [*_methods(), _chain(selects=True)]}}, Output)
 
 
 def comparison_schema() -> Schema:
     """Return the JSON Schema (draft 2020-12) of the file of a comparison."""
     description = "The name of the row in the table and of the files; by default the name of the method."
     tag = {AS: {"type": "string", "description": description}}
+    chain = {
+        "title": "chain",
+        "description": "Methods one after another.",
+        "type": "object",
+        "properties": {**tag, STEPS: _chain(selects=False)},
+        "required": [STEPS],
+        "additionalProperties": False,
+    }
     methods = {"type": "array", "minItems": 1, "description": "The methods, in the order of the table."}
-    methods["items"] = {"oneOf": [_method(name, kind, tag) for name, kind in METHODS.items()]}
+    methods["items"] = {"oneOf": [*_methods(tag), chain]}
     return _file("streamdr comparison", {"methods": methods}, ComparisonOutput)
 
 
@@ -43,6 +51,24 @@ def _file(title: str, methods: Schema, output: type) -> Schema:
         },
         "required": ["input", *methods, "output"],
         "additionalProperties": False,
+    }
+
+
+def _methods(besides: Schema | None = None) -> list[Schema]:
+    return [_method(name, kind, besides) for name, kind in METHODS.items()]
+
+
+def _chain(*, selects: bool) -> Schema:
+    """Return the schema of a list of methods, of which the first may select rows."""
+    description = "The name of the step; by default that of the method, with a number if it is repeated."
+    tag = {AS: {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "description": description}}
+    selection = [_method(RowSelection.name, RowSelection)] if selects else []
+    return {
+        "title": "chain",
+        "description": "Methods one after another: each sees the rows as those before it leave them.",
+        "type": "array",
+        "minItems": 1,
+        "items": {"oneOf": [*selection, *_methods(tag)]},
     }
 
 

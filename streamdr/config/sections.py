@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from streamdr.config.problems import KeyPath, Problem, SourcePosition
 from streamdr.config.wording import did_you_mean, nearest, show
-from streamdr.config.yaml_source import Parsed
 from streamdr.core.addresses import RedactedAddress, expand_variables, is_remote, parse_location
 from streamdr.core.byte_sizes import SIZE, parse_bytes
 from streamdr.core.cluster_arguments import MOST_LOCAL_WORKERS
 from streamdr.core.execution import TLS, Cluster, require_consistent_scheduler, require_private
-from streamdr.core.method import Method
-from streamdr.core.row_outputs import ROW_OUTPUTS
+from streamdr.core.row_outputs import ROW_OUTPUTS, step_key
 from streamdr.data.examples.datasets import Example
 from streamdr.data.examples.synthetic import Synthetic
 from streamdr.data.expanding import is_several
@@ -233,6 +230,12 @@ class Output:
         a mixture it holds the number of the component, for a self-organising map that of the unit.
     probabilities : str or None
         The zarr group for the probability of each class, for each row, for methods that classify.
+    steps : mapping or None
+        The zarr groups for the rows as they leave steps of a chain, by the names of these.
+    anndata : str or None
+        The AnnData store for the scores, for scanpy: a .zarr path, which may be that of the input, or an
+        .h5ad file. The scores go to obsm/X_pca (or _lda, ...), loadings of PCA to varm/PCs, and variances to
+        uns/pca. A store that does not exist is made, with the names of observations and variables.
     dtype : "float32", "float64" or None
         The type of the outputs of rows; null for the floating type in which the data is processed.
         Log-likelihoods are float64, and predictions have the type of the labels, or int64.
@@ -253,6 +256,8 @@ class Output:
     responsibilities: LocationText | None = None
     predicted: LocationText | None = None
     probabilities: LocationText | None = None
+    steps: Mapping[str, LocationText] | None = None
+    anndata: LocationText | None = None
     dtype: Literal["float32", "float64"] | None = None
     overwrite: bool = False
     refresh_tolerance: Annotated[float, Field(ge=0)] = 0.01
@@ -266,8 +271,9 @@ class Output:
 
     @property
     def rows(self) -> dict[str, str]:
-        """The paths of the outputs of rows, by kind."""
-        given = {kind.name: getattr(self, kind.name) for kind in ROW_OUTPUTS}
+        """The paths of the outputs of rows, by the keys of their kinds, such as embedding and steps.log1p."""
+        given: dict[str, str | None] = {kind.name: getattr(self, kind.name) for kind in ROW_OUTPUTS}
+        given |= {step_key(name): path for name, path in (self.steps or {}).items()}
         return {name: path for name, path in given.items() if path is not None}
 
 
@@ -310,60 +316,3 @@ class ExecutionSection:
     def __post_init__(self) -> None:
         require_consistent_scheduler(self.scheduler, self.cluster, self.tls)
         require_private(self.cluster, self.insecure)
-
-
-@dataclass(frozen=True)
-class Run:
-    """The configuration of a run: input, method, output and execution."""
-
-    input: Input
-    method: Method
-    output: Output
-    execution: ExecutionSection = dataclasses.field(default_factory=ExecutionSection)
-    source_file: str | None = None
-    document: Parsed = dataclasses.field(
-        default_factory=lambda: Parsed(SourcePosition("configuration")), repr=False, compare=False
-    )
-    """The parsed file, with the position of each key."""
-    method_at: KeyPath = dataclasses.field(default=("method",), repr=False, compare=False)
-    """The path of the section of the method."""
-
-    def problem(self, error: ParameterError) -> Problem:
-        """Return an error that depends on the data as a problem with the position of its key."""
-        sections: dict[str, Any] = {
-            "method": self.method,
-            "input": self.input,
-            "output": self.output,
-            "execution": self.execution,
-        }
-        keys = {name: [field.name for field in dataclasses.fields(sections[name])] for name in sections}
-        found = [name for name in sections if error.parameter in keys[name]]
-        above = self.method_at if found[:1] == ["method"] else tuple(found[:1])
-        path = (*above, error.parameter) if found else ()
-        return Problem(self.document.place(path), path, error.message if path else str(error))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the four sections as plain data. Read as a configuration, it gives this run again.
-
-        Secrets are left out: the arguments of a cluster, and keys in addresses.
-        """
-        execution = _without_secrets(self.execution)
-        if execution["cluster"] is not None:
-            execution["cluster"]["arguments"] = None
-        return {
-            "input": _without_secrets(self.input),
-            "method": {"name": self.method.name, **dataclasses.asdict(cast(Any, self.method))},
-            "output": _without_secrets(self.output),
-            "execution": execution,
-        }
-
-
-def _without_secrets(section: Any) -> dict[str, Any]:
-    """Return a section as plain data that may be shown."""
-    return {key: _plain(value) for key, value in dataclasses.asdict(section).items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    return str(value) if isinstance(value, str) else value

@@ -75,7 +75,8 @@ class MatrixSpec:
     columns: Array | None = field(default=None, compare=False, repr=False)
     """The number of each column in the data as it is stored; None if none is left out."""
     feature_names: tuple[str, ...] | None = field(default=None, compare=False, repr=False)
-    """The name of each column, where columns have names: for methods that choose columns by name."""
+    """The name of each column, where columns have names: for methods that choose columns by name. In the plan
+    of a chain, there may be more names than columns: those that a member may keep."""
     density: float | None = field(default=None, compare=False, repr=False)
     """The share of the values that are stored, where rows are sparse; None for dense rows. It serves to
     estimate work: no result depends on it."""

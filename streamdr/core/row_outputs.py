@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from streamdr.core.accumulator import Accumulator
 from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array, MatrixSpec
 from streamdr.core.linalg import slabs
+from streamdr.core.mapping import fills_missing
 from streamdr.core.method import MapsColumns, Model, UsesScratch
 
 RowKind = Literal[
@@ -24,6 +25,7 @@ RowKind = Literal[
     "responsibilities",
     "predicted",
     "probabilities",
+    "anndata",
 ]
 _LENGTHS = {
     "component": "n_outputs",
@@ -34,12 +36,17 @@ _LENGTHS = {
 """The attribute of a model that holds the number of columns, by what these stand for."""
 
 
+def step_key(name: str) -> str:
+    """Return the key of the output of a step of a chain."""
+    return f"steps.{name}"
+
+
 @dataclass(frozen=True)
 class RowOutput:
     """A kind of output that has one row per row of the input."""
 
     name: RowKind
-    """Its key in the section `output`, and the name of its record and of its array."""
+    """The name of its record and of its array. Except for steps, also its key in the section `output`."""
     title: str
     """Its title, for people."""
     method: str
@@ -60,16 +67,40 @@ class RowOutput:
     """The power of the units of the features in which its values are: 2 for variances."""
     advice: str = ""
     """How the user can reduce its expected size before the fit."""
+    step: str | None = None
+    """The step of a chain that makes it; None for the whole model."""
+
+    @property
+    def key(self) -> str:
+        """Its key in the section `output`."""
+        return self.name if self.step is None else step_key(self.step)
+
+    @property
+    def embeds(self) -> bool:
+        """Whether it is the embedding, wherever it is written."""
+        return self.method == EMBEDDING.method
 
     def supported_by(self, model: type) -> bool:
         """Whether models of a class can compute it."""
+        if self.step is not None:
+            return hasattr(model, "up_to")
         return hasattr(model, self.method) and (
             self.columns is None or hasattr(model, _LENGTHS[self.columns])
         )
 
+    def made_by(self, model: Model) -> bool:
+        """Whether a model can compute it: whether its class can, and a chain has the step."""
+        return self.supported_by(type(model)) and (
+            self.step is None or self.step in cast(HasSteps, model).names
+        )
+
     def of(self, model: Model, axes: FeatureAxes | None = None) -> RowView:
         """A view of a model that computes this output, for features with these axes."""
-        return RowView(model, self, axes)
+        return RowView(self.maker(model), self, axes)
+
+    def maker(self, model: Model) -> Model:
+        """The part of a model that makes the output: all of it, or a chain up to the step."""
+        return cast(HasSteps, model).up_to(self.step) if self.step is not None else model
 
     def change(self, values: Array, old: Array, new: Array) -> float | None:
         """The relative difference between the outputs of two models, `old` and `new`, for the same rows.
@@ -90,6 +121,16 @@ class RowOutput:
             scale = old[computed]
         moved, size = (float(np.sqrt(np.mean(x**2))) for x in ((new - old)[computed], scale))
         return moved / size if size else float("inf" if moved else 0.0)
+
+
+class HasSteps(Protocol):
+    """A model that maps rows in steps with names."""
+
+    names: tuple[str, ...]
+    """The names of the steps."""
+
+    def up_to(self, name: str) -> Model:
+        """The model of the first steps, the last of which has this name."""
 
 
 EMBEDDING = RowOutput("embedding", "embedding", "transform", "component", "does not transform")
@@ -126,7 +167,13 @@ ROW_OUTPUTS = (
         centred=False,
         advice="set max_classes to the number of classes",
     ),
+    RowOutput("anndata", "scores in AnnData", "transform", "component", "does not transform"),
 )
+
+
+def of_step(name: str) -> RowOutput:
+    """Return the kind of output with the rows of a step of a chain: stored like an embedding."""
+    return replace(EMBEDDING, title=f"rows after {name}", refusal=f"has no step {name!r}", step=name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,9 +200,14 @@ class RowView:
         return int(getattr(self.model, _LENGTHS[self.kind.columns]))
 
     @property
+    def columns(self) -> str | None:
+        """What a column stands for; None where a row has one value. A step may leave features as they are."""
+        return "feature" if self.kind.step is not None and self.makes_features else self.kind.columns
+
+    @property
     def makes_features(self) -> bool:
         """Whether column j of the result stands for feature j of the input."""
-        embeds_features = self.kind == EMBEDDING and self.model.outputs_are_features
+        embeds_features = self.kind.embeds and self.model.outputs_are_features
         return self.kind.columns == "feature" or embeds_features
 
     @property
@@ -213,11 +265,11 @@ class RowView:
         Where columns are features, these are those of the input: `sample_shape` is the shape of a sample, and
         `dims` are its dimension names, samples first, as far as they are known.
         """
-        kind = self.kind
-        if kind.columns is None:
+        columns = self.columns
+        if columns is None:
             return (n_rows,), ("sample",)
-        if kind.columns != "feature" or sample_shape is None:
-            return (n_rows, self.n_outputs), ("sample", kind.columns)
+        if columns != "feature" or sample_shape is None:
+            return (n_rows, self.n_outputs), ("sample", columns)
         number = len(sample_shape)
         unnamed = ("feature",) if number == 1 else tuple(f"axis_{axis + 1}" for axis in range(number))
         plain = ("sample", *unnamed)
@@ -231,12 +283,12 @@ class RowView:
     @property
     def maps_by_columns(self) -> bool:
         """Whether `transform` can be a pass over columns."""
-        embeds = self.kind == EMBEDDING and isinstance(self.model, MapsColumns)
+        embeds = self.kind.embeds and isinstance(self.model, MapsColumns)
         return embeds and bool(self.model.maps_by_columns)
 
     def scores_by_columns(self, n_rows: int) -> Accumulator | None:
         """`transform` as a pass over columns, where that is possible."""
-        embeds = self.kind == EMBEDDING
+        embeds = self.kind.embeds
         accumulator: Accumulator | None = self.model.scores_by_columns(n_rows) if embeds else None
         return accumulator
 
@@ -252,6 +304,10 @@ class RowView:
         unobserved: Array = np.isnan(self.transform(empty_row)[0])
         return unobserved if unobserved.any() else None
 
+    @property
+    def _lets_missing_through(self) -> bool:
+        return self.kind.method == EMBEDDING.method and self.allow_nan and not fills_missing(self.model)
+
     def hides_bad_value(self, values: Array) -> bool:
         """Whether rows hold an invalid value that their output does not show."""
         if not self.kind.hides_invalid:
@@ -261,8 +317,13 @@ class RowView:
         return any(bool(bad(values[slab]).any()) for slab in slabs(values))
 
     def is_valid(self, mapped: Array) -> bool:
-        """Whether all values are finite, except those of columns that were never observed."""
+        """Whether all values are finite, except those of columns that were never observed.
+
+        A step may let missing values through.
+        """
         finite = np.isfinite(mapped)
+        if self._lets_missing_through:
+            finite |= np.isnan(mapped)
         if self.never_observed is not None:
             finite |= self.never_observed & np.isnan(mapped)
         return bool(finite.all())

@@ -61,7 +61,24 @@ def named_values(frame: Any) -> Named:
     if is_lazy_frame(frame):
         array = frame.to_dask_array(lengths=True)  # computes every partition once, to get its length
         return Named(array, tuple(map(str, frame.columns)) if array.ndim == 2 else ())
-    return Named(_in_memory(frame), tuple(map(str, frame.columns)))
+    frame = without_fill(frame)
+    values = frame.sparse.to_coo() if is_sparse_frame(frame) else _in_memory(frame)
+    return Named(values, tuple(map(str, frame.columns)))
+
+
+def is_sparse_frame(frame: Any) -> bool:
+    """Whether all columns of a data frame of pandas are sparse."""
+    if not is_of(frame, "pandas", "DataFrame") or not frame.shape[1]:
+        return False
+    sparse = sys.modules["pandas"].SparseDtype
+    return all(isinstance(kind, sparse) for kind in frame.dtypes)
+
+
+def without_fill(frame: Any) -> Any:
+    """Return a data frame. Sparse columns that leave out another value than zero become dense."""
+    if is_sparse_frame(frame) and any(kind.fill_value != 0 for kind in frame.dtypes):
+        return frame.sparse.to_dense()
+    return frame
 
 
 def require_numbers(frame: Any) -> None:

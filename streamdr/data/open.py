@@ -41,10 +41,12 @@ from streamdr.data.layout import MatrixLayout
 from streamdr.data.lazy_arrays import DaskSource
 from streamdr.data.missing_values import MissingValuesSource, layout_of, stored_value
 from streamdr.data.ordering import ordered
+from streamdr.data.row_conditions import select_rows
 from streamdr.data.source import Source
 from streamdr.data.sparse.anndata import open_matrix
 from streamdr.data.sparse.columns import open_column, open_column_group
 from streamdr.data.sparse.groups import ZarrNodes
+from streamdr.data.sparse.scipy_matrices import is_sparse, open_scipy
 from streamdr.data.text_labels import TextArray, TextStore
 from streamdr.data.zarr.icechunk_node import repository_at
 from streamdr.data.zarr.locate import locate
@@ -76,6 +78,8 @@ def open_source(
     mask: Any = None,
     missing_value: Any = None,
     allow_missing_chunks: bool = False,
+    where: Mapping[str, Any] | None = None,
+    row_mask: Any = None,
 ) -> Source:
     """Open a path, an address, a zarr array or group, an array or a data frame as rows x features.
 
@@ -118,6 +122,12 @@ def open_source(
         A number that stands for a missing value, or `"fill_value"` for that of the zarr store.
     allow_missing_chunks : bool
         Read a chunk that is not stored as the fill value. Otherwise it is an error.
+    where : mapping or None
+        Conditions on the rows to read, by the names of coordinates of the samples or of columns: a value, a
+        list of values, or comparisons such as `">= 200"` and `">= 200 and < 5000"`. Rows that satisfy all of
+        them are read.
+    row_mask : array or path
+        One boolean or number per row. Rows where it is false or zero are not read.
 
     Returns
     -------
@@ -149,8 +159,13 @@ def open_source(
         if labels is None:
             source = LabelColumnSource(source, label_column)
     source = _with_features(source, data, how, feature_weights, min_observed, balance_variables)
-    if weights is None and labels is None:
-        return source
+    if weights is not None or labels is not None:
+        source = _joined(source, weights, labels)
+    return source if not where and row_mask is None else _selected(source, where or {}, row_mask)
+
+
+def _joined(source: Source, weights: Any, labels: Any) -> Source:
+    """Return a source with weights and labels of its rows."""
     joined = copy.copy(source)
     if weights is not None:
         joined.weights = _open_weights(weights, source)
@@ -158,6 +173,15 @@ def open_source(
         joined.labels = _open_labels(labels, source)
         joined.spec = replace(source.spec, labels=joined.labels.spec.dtype)
     return joined
+
+
+def _selected(source: Source, where: Mapping[str, Any], row_mask: Any) -> Source:
+    """Return the rows that satisfy all conditions, with their weights, labels and coordinates."""
+    flags = None
+    if row_mask is not None:
+        flags = _companion(_open(row_mask, None, 0, False, "row_mask"))
+        flags.validate()
+    return select_rows(source, where, flags)
 
 
 @dataclass(frozen=True)
@@ -350,6 +374,8 @@ def _open(
         return _open_masked(data, sample_axis, name)
     if isinstance(data, (np.ndarray, list, tuple)):
         return ArraySource(data, sample_axis=sample_axis, name=name)
+    if is_sparse(data):
+        return open_scipy(data, sample_axis=sample_axis, name=name)
     if is_of(data, "dask.array", "Array"):
         return DaskSource(data, sample_axis=sample_axis)
     if is_of(data, "xarray", "DataArray"):  # a mask, weights or labels
@@ -361,7 +387,7 @@ def _open(
         return source
     raise DataError(
         f"{_described(data)} cannot be opened; give a path to a zarr store or a .npy file, "
-        "a zarr, dask, xarray or numpy array, or a data frame of pandas, polars or dask"
+        "a zarr, dask, xarray, numpy or scipy.sparse array, or a data frame of pandas, polars or dask"
     )
 
 

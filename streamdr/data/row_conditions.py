@@ -45,7 +45,7 @@ def select_rows(source: Source, where: Mapping[str, Any], mask: Source | None = 
     n_rows = source.spec.n_rows
     if mask is not None and (mask.spec.n_rows, mask.spec.n_cols) != (n_rows, 1):
         raise InputError(
-            "mask",
+            "row_mask",
             f"{mask.name}: {mask.spec.n_rows} x {mask.spec.n_cols} values for the {n_rows} rows of "
             f"{source.name}; one per row is needed",
         )

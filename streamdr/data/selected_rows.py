@@ -14,7 +14,7 @@ from scipy.sparse import vstack
 from streamdr.core.blocks import GOOD_READ_BYTES, Array, Axis, Span, SparseRows
 from streamdr.core.buffers import scratch
 from streamdr.data.snapshot import DIGEST_BYTES, Snapshot
-from streamdr.data.source import Source
+from streamdr.data.source import RowsTaken, Source
 
 _GROUP = 4096
 """The number of selected rows is known up to every multiple of so many rows."""
@@ -134,6 +134,13 @@ class SelectedRows(Source):
         """How many of the first rows are in complete chunks of the whole."""
         return self._mask.count(self._whole.complete_rows)
 
+    @property
+    def rows_taken(self) -> RowsTaken:
+        """Which rows of the stored data are selected."""
+        before = self._whole.rows_taken
+        numbers = self._mask.numbers if before is None else _Selected(self._mask, before)
+        return RowsTaken(self._whole.spec.n_rows if before is None else before.n_rows, numbers)
+
     def stored_row(self, row: int) -> int:
         """Return the number of a row in the data as it is stored."""
         return self._whole.stored_row(int(self._mask.numbers(Span(row, row + 1))[0]))
@@ -214,6 +221,22 @@ class SelectedRows(Source):
     def _region(self, rows: Span, cols: Span) -> str:
         numbers = self._mask.numbers(Span(rows.start, rows.stop))
         return self._whole._region(Span(int(numbers[0]), int(numbers[-1]) + 1), cols)
+
+
+@dataclass(frozen=True)
+class _Selected:
+    """The numbers of rows that are selected among selected rows."""
+
+    mask: RowMask
+    before: RowsTaken
+
+    def __call__(self, rows: Span) -> Array:
+        numbers = self.mask.numbers(rows)
+        if not len(numbers):
+            return numbers
+        first = int(numbers[0])
+        found: Array = self.before.numbers(Span(first, int(numbers[-1]) + 1))[numbers - first]
+        return found
 
 
 @dataclass(frozen=True)

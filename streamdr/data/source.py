@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn, Self
@@ -50,6 +50,16 @@ class SampleCoordinate:
     """An n x 1 source of numbers or of text."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """CF attributes, such as units and calendar: plain JSON values."""
+
+
+@dataclass(frozen=True)
+class RowsTaken:
+    """Which rows of stored data a source has."""
+
+    n_rows: int
+    """The number of stored rows."""
+    numbers: Callable[[Span], Array]
+    """Returns the numbers that a span of rows has in the stored data, ascending."""
 
 
 class SampleColumns(ABC):
@@ -165,6 +175,14 @@ class Source(ABC):
     def stored_row(self, row: int) -> int:
         """Return the number of a row in the data as it is stored, for a message."""
         return row
+
+    @property
+    def rows_taken(self) -> RowsTaken | None:
+        """Which rows of the stored data these are, if they were selected; None if they are all of them."""
+        same = (
+            part for part in self._reads_from if part is not None and part.spec.n_rows == self.spec.n_rows
+        )
+        return next((part.rows_taken for part in same if part.rows_taken is not None), None)
 
     @property
     def stored_itemsize(self) -> int:

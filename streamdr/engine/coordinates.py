@@ -43,11 +43,11 @@ def row_frame(view: RowView, source: Source) -> RowFrame:
     """
     shape, dims = frame_shape(view, source)
     # A dimension of the features may have the name of the columns, such as `component`.
-    shared = dims if view.kind.columns == "feature" else dims[:1]
+    shared = dims if view.columns == "feature" else dims[:1]
     found = {one.name: one for one in _of_features(source, shared)}
     found |= {one.name: one for one in _of_samples(source, dims)}
     attributes: dict[str, Any] = {}
-    if view.kind.columns == "feature" and view.kind.power == 1 and source.axes is not None:
+    if view.columns == "feature" and view.kind.power == 1 and source.axes is not None:
         attributes |= dict(source.axes.attributes)
     auxiliary = [one.name for one in found.values() if one.layout.dims != (one.name,)]
     if auxiliary:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
-from itertools import count
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -28,9 +27,9 @@ from streamdr.data.same_features import require_grid_of_model
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
 from streamdr.engine.coordinates import row_frame, sample_shape
-from streamdr.engine.executors import Recovery, Threads, open_executor
+from streamdr.engine.executors import Recovery, open_executor
 from streamdr.engine.ledger import Ledger
-from streamdr.engine.narrowing import bytes_to_count, narrowed, select_features, usable_start
+from streamdr.engine.narrowing import select_features, usable_start
 from streamdr.engine.planner import (
     Plan,
     TransformPlan,
@@ -199,99 +198,6 @@ def _run_and_send(passes: Passes, request: Pass, runner: Runner, kept: _KeptStat
     return following
 
 
-class ReadEstimate(NamedTuple):
-    """The least and the most bytes that a stage would read."""
-
-    least: int
-    most: int
-
-
-def estimate_fit_reads(
-    method: Method,
-    source: Source,
-    execution: Execution,
-    *,
-    fresh: bool = False,
-    start: Model | None = None,
-    start_axes: FeatureAxes | None = None,
-    seen: Snapshot | None = None,
-) -> ReadEstimate:
-    """Return how many bytes a fit would read. Passes that are in the ledger read nothing.
-
-    The number is known for an exact route, except for a sample, which may need all rows. An iterative route
-    may converge after the first pass that is not in the ledger, or need all of its passes.
-    """
-    source = narrowed(method, source, execution, fresh=fresh, seen=seen)
-    route = plan(method, source, execution).route
-    every = source.spec.n_rows * source.stored_line_bytes("rows")
-    further = 0 if route.fallback is None else route.fallback.passes
-    passes, samples = route.passes - further, route.sampling_passes
-    exact = route.exact and (route.usual_passes or passes) == passes
-    ledger = None if execution.ledger is None or fresh else Ledger(open_folder(execution.ledger))
-    if seen is None and ledger is not None:
-        seen = source.snapshot()
-    if isinstance(source, FeatureSubset) and source.counting is not None:
-        unread = bytes_to_count(method, source.whole, ledger, seen)
-        # What else must be read depends on the features that are found.
-        return ReadEstimate(unread, unread + route.passes * every)
-    if route.passes == 0:
-        return ReadEstimate(0, 0)
-    start = usable_start(start, start_axes, source)
-    stop = threading.Event()
-    with one_blas_thread(), closing(Threads(1, stop)) as engine:
-        runner = Runner(engine, source, 1, Silent(), stop, ledger, seen=seen)
-        requests = route.method.passes(source.named_spec, start)
-        try:
-            request = next(requests)
-        except StopIteration:  # it learns nothing from the rows
-            return ReadEstimate(0, 0)
-        if further and request.empty.allow_nan:  # values are known to be missing: only the fallback is left
-            passes, exact, further = further, False, 0
-        elif start is not None and request.label != next(route.method.passes(source.named_spec)).label:
-            passes, samples = passes - samples, 0  # it continues from the last fit, and takes no sample
-            if route.continuing_passes:
-                passes, exact = route.continuing_passes, False
-        least = most = passes * every
-        for number in count():
-            most -= runner.bytes_of(request)
-            least -= every if number < samples else runner.bytes_of(request)
-            full, unread = runner.remembered(request)
-            if full is None:
-                surely = max(least, 0) if exact else 0
-                return ReadEstimate(unread + surely, unread + max(most, 0) + further * every)
-            if most <= 0:  # all passes are in the ledger; one that refuses NaN has found no missing values
-                return ReadEstimate(0, further * every if request.empty.allow_nan else 0)
-            try:
-                request = requests.send(full)
-            except StopIteration:
-                break
-    return ReadEstimate(0, 0)
-
-
-def estimate_transform_reads(
-    source: Source,
-    kind: RowOutput,
-    models: Sequence[Model],
-    unchanged_rows: int,
-    axes: FeatureAxes | None = None,
-) -> ReadEstimate:
-    """Return how many bytes a transform by one of some models would read.
-
-    `unchanged_rows` rows of an earlier output may be kept. Whether they are depends on the model: a sample of
-    them is mapped again to measure its change.
-    """
-    views = [view_and_source(model, source, kind, axes)[1] for model in models] or [source]
-    each = [_transform_reads(view, unchanged_rows) for view in views]
-    return ReadEstimate(min(reads.least for reads in each), max(reads.most for reads in each))
-
-
-def _transform_reads(source: Source, unchanged_rows: int) -> ReadEstimate:
-    n_rows = source.spec.n_rows
-    sample = source.stored_bytes([_sample(source, unchanged_rows)])
-    new, every = (source.stored_bytes([Span(start, n_rows)]) for start in (unchanged_rows, 0))
-    return ReadEstimate(new + sample, every + sample)
-
-
 def transform(
     model: Model,
     source: Source,
@@ -335,7 +241,7 @@ def transform(
     output.require_space(source.spec.n_rows * row_bytes)
     fingerprint = seen.digest(source.spec.n_rows)
     frame = row_frame(view, source)
-    identity = repr((kind.name, sorted(attributes.items()), fingerprint, stored.str, chosen.chunk_rows, kept))
+    identity = repr((kind.key, sorted(attributes.items()), fingerprint, stored.str, chosen.chunk_rows, kept))
     key = hashlib.sha256(identity.encode()).hexdigest()[:32]
     with output.stage(kind=kind.name, overwrite=overwrite, key=key, fence=fence) as staging:
         staged = open_backend(staging.path)
@@ -376,14 +282,14 @@ def movement(view: RowView, source: Source, written: Any, rows: int) -> tuple[fl
 
     It is measured on the rows that were written first, where it is largest. None if it cannot be measured.
     """
-    sample = _sample(source, rows)
+    sample = first_rows(source, rows)
     values = source.block(sample, allow_nan=view.allow_nan).values
     old = np.asarray(written[sample.slice], np.float64).reshape(len(sample), view.n_outputs)
     new = np.asarray(view.transform(values), np.float64)
     return view.kind.change(values, old, new), source.stored_bytes([sample])
 
 
-def _sample(source: Source, rows: int) -> Span:
+def first_rows(source: Source, rows: int) -> Span:
     """Return the leading rows on which the change of a model is measured."""
     return Span(0, min(rows, _SAMPLE_ROWS, max(1, BLOCK_BYTES // source.spec.line_bytes("rows"))))
 
@@ -531,5 +437,5 @@ def _write_by_columns(
     assert empty is not None  # the plan chooses columns only if there is one
     scores: Array = runner.run(Pass(empty, axis="columns", label="transform")).arrays()["scores"]
     for span in Span(0, len(scores)).split(chosen.chunk_rows):
-        staged.write_rows(span.start, scores[span.slice].astype(dtype))
+        staged.write_rows(span.start, scores[span.slice].astype(dtype), view.kind.name)
     return len(scores)

@@ -202,13 +202,14 @@ def view_and_source(
 
     `axes` are those of the features that the model was fitted to, if it leaves some out or weighs them.
     """
+    model = kind.maker(model)
     reads = columns_read(model)
     if reads is not None and isinstance(model, SelectsColumns) and kind.columns != "feature":
         features = source if isinstance(source, FeatureSubset) else for_model(source, axes)
-        return kind.of(model.narrowed()), ColumnSubset(features, reads)
+        return RowView(model.narrowed(), kind), ColumnSubset(features, reads)
     if isinstance(source, FeatureSubset):
-        return kind.of(model, source.axes), source
-    return kind.of(model, axes), for_model(source, axes)
+        return RowView(model, kind, source.axes), source
+    return RowView(model, kind, axes), for_model(source, axes)
 
 
 def stored_type(view: RowView, source: Source, requested: str | None) -> np.dtype[Any]:

@@ -29,7 +29,7 @@ from streamdr.engine.executors import Executor, Handle, LostError, Recovery
 from streamdr.engine.ledger import Ledger
 from streamdr.engine.merge_tree import MergeTree, Work
 from streamdr.engine.partition import Partition, partition
-from streamdr.errors import DataError, Interrupted
+from streamdr.errors import DataError, Interrupted, RowError
 
 Task = tuple[Callable[..., Any], *tuple[Any, ...]]
 
@@ -72,11 +72,16 @@ def fold(
 
 def _update(accumulator: Accumulator, source: Source, span: Span, axis: Axis) -> None:
     """Read a block into an accumulator: sparse rows piece by piece, if it takes them."""
-    if takes_sparse(accumulator, source.spec, axis):
-        for piece in source.sparse_blocks(span, allow_nan=accumulator.allow_nan):
-            cast(UpdatesSparse, accumulator).update_sparse(piece)
-    else:
-        accumulator.update(source.scratch_block(span, axis, allow_nan=accumulator.allow_nan))
+    start = span.start
+    try:
+        if takes_sparse(accumulator, source.spec, axis):
+            for piece in source.sparse_blocks(span, allow_nan=accumulator.allow_nan):
+                start = piece.span.start
+                cast(UpdatesSparse, accumulator).update_sparse(piece)
+        else:
+            accumulator.update(source.scratch_block(span, axis, allow_nan=accumulator.allow_nan))
+    except RowError as error:
+        raise error.located(source.name, source.stored_row(start + error.row)) from None
 
 
 def in_order(

@@ -29,15 +29,16 @@ from sklearn.utils.validation import (
 from streamdr import store
 from streamdr.core.addresses import Address, Location, parse_location
 from streamdr.core.axes import FeatureAxes
-from streamdr.core.blocks import Array, working_dtype
+from streamdr.core.blocks import Array, Span, SparseRows, working_dtype
 from streamdr.core.execution import current
-from streamdr.core.method import Method, OnlineFit, Supervised
+from streamdr.core.method import MapsSparse, Method, OnlineFit, Supervised
 from streamdr.data import Source, open_source
 from streamdr.data.expanding import is_path_list
 from streamdr.data.features import for_model
-from streamdr.data.frames import is_frame, require_numbers, single_matrix
+from streamdr.data.frames import is_frame, require_numbers, single_matrix, without_fill
 from streamdr.data.labelled.opening import UNLABELLED, Labelled
 from streamdr.data.same_features import require_grid_of_model
+from streamdr.data.sparse.scipy_matrices import by_rows, is_sparse, like
 from streamdr.engine import fitting
 from streamdr.errors import DataError, InputError, ParameterError
 from streamdr.estimators import all_features
@@ -47,7 +48,14 @@ from streamdr.estimators.datasets import dataset_of
 from streamdr.estimators.fitted import fitted_attributes
 from streamdr.estimators.labelled import in_order_of, is_labelled
 from streamdr.estimators.lazy import RowMap, is_streamed, mapped
-from streamdr.estimators.row_maps import finite_map, in_blocks, row_blocks
+from streamdr.estimators.mapped_rows import MappedRows, mapped_rows_of, remember
+from streamdr.estimators.row_maps import (
+    finite_map,
+    in_blocks,
+    row_blocks,
+    sparse_in_blocks,
+    sparse_in_pieces,
+)
 
 
 class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -221,7 +229,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             parse_location(path),
             self.model_,
             method=self._method_class.name,
-            parameters=self.get_params(deep=False),
+            parameters=self._parameters,
             feature_names=None if names is None else [str(name) for name in names],
             input_fingerprint="",
             n_rows=self.n_rows_,
@@ -261,7 +269,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return dataset_of(
             self.model_,
             method=self._method_class.name,
-            parameters=self.get_params(deep=False),
+            parameters=self._parameters,
             n_rows=self.n_rows_,
             feature_names=None if names is None else [str(name) for name in names],
             axes=self._axes,
@@ -301,6 +309,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         )
 
     @property
+    def _parameters(self) -> dict[str, Any]:
+        """The parameters as they are saved."""
+        parameters: dict[str, Any] = self.get_params(deep=False)
+        return parameters
+
+    @property
     def _recorded(self) -> dict[str, Any]:
         """What is saved with the model: how labelled rows are opened."""
         how: Labelled = vars(self).get("_labelled", UNLABELLED)
@@ -328,8 +342,9 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
         tags.input_tags.allow_nan = self._allows_nan
-        tags.input_tags.positive_only = self._method_class.tags.nonnegative
+        tags.input_tags.positive_only = self._takes_counts
         tags.input_tags.pairwise = "precomputed" in (vars(self).get("kernel"), vars(self).get("metric"))
         tags.target_tags.required = isinstance(self._method, Supervised)
         return tags
@@ -375,25 +390,39 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _names_in(self) -> Sequence[str]:
         return [str(name) for name in _check_feature_names_in(self)]
 
-    def _validated(self, X: Any, *, first: bool = False, allow_nan: bool = False) -> Array:
+    def _validated(self, X: Any, *, first: bool = False, allow_nan: bool = False) -> Any:
+        """Return rows in memory, with the checks of scikit-learn: an array, or sparse rows."""
         if isinstance(X, np.ma.MaskedArray):  # scikit-learn would use masked values
             X = np.ma.filled(X.astype(working_dtype(X.dtype)), np.nan)
         X = single_matrix(X)
         if is_frame(X):
             require_numbers(X)
-        rows: Array = validate_data(self, _flat(X), reset=first, dtype="numeric", ensure_all_finite=False)
+            X = without_fill(X)
+        rows = validate_data(
+            self, _flat(X), reset=first, dtype="numeric", accept_sparse="csr", ensure_all_finite=False
+        )
+        rows = by_rows(rows, "X") if is_sparse(rows) else rows
         if rows.dtype.kind == "f":  # checked here, because the advice of scikit-learn does not fit
             source = self._in_memory(rows)
             source = source if first else for_model(source, self._axes)
-            for span in row_blocks(len(rows), max(1, rows[:1].nbytes)):
-                source.block(span, allow_nan=allow_nan or self._allows_nan)
-        if first and self._method_class.tags.nonnegative and (negative := rows < 0).any():
-            row, column = np.unravel_index(int(np.argmax(negative)), rows.shape)
-            raise DataError(
-                f"Negative values in data passed to {type(self).__name__}: row {row}, column {column} is "
-                f"{rows[row, column]:g}, and it takes counts"
-            )
+            if is_sparse(rows):
+                source.check_sparse(Span(0, rows.shape[0]), allow_nan=allow_nan or self._allows_nan)
+            else:
+                for span in row_blocks(len(rows), max(1, rows[:1].nbytes)):
+                    source.block(span, allow_nan=allow_nan or self._allows_nan)
+        if first and self._takes_counts:
+            _refuse_negative(rows, type(self).__name__)
         return rows
+
+    def _dense(self, X: Any) -> Array:
+        """Return rows in memory as an array, also if they are sparse."""
+        rows = self._validated(X)
+        dense: Array = rows.toarray() if is_sparse(rows) else rows
+        return dense
+
+    @property
+    def _takes_counts(self) -> bool:
+        return self._method_class.tags.nonnegative
 
     def _in_memory(self, rows: Array, **beside: Any) -> Source:
         """Return a source of rows in memory, with the names of their columns if they have any."""
@@ -425,31 +454,59 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         dtype: np.dtype[Any] | None = None,
     ) -> Any:
         """Map rows: data in memory at once, other data lazily."""
-        like_rows = keep_features or function == self.model_.transform
+        is_transform = function == self.model_.transform
+        is_lazy = is_streamed(X) and not isinstance(X, np.memmap)
+        earlier = mapped_rows_of(X) if is_lazy and not self._selects else None
         checked = all_features.map_of_all(
-            partial(finite_map, function),
+            partial(finite_map, function if earlier is None else earlier.composed(function, self.model_)),
             self._axes,
             power if keep_features else 0,
-            like_rows=like_rows,
+            like_rows=keep_features or is_transform,
             allow_nan=self._allows_nan,
         )
-        left_out = self._axes is not None and self._axes.kept is not None
-        if is_streamed(X) and not isinstance(X, np.memmap):
-            X = in_order_of(X, self._axes)
+        if is_lazy:
+            rows = earlier or MappedRows(in_order_of(X, self._axes), self._how(X))
             with _arguments_named():
-                source = open_source(X, **self._how(X).arguments)
+                source = rows.source()
             fitting.require_features(self.model_, source, self._axes)
-            return mapped(
-                X,
+            made = rows.then(self.model_)
+            found = mapped(
+                rows.data,
                 checked,
                 names,
                 keep_features=keep_features,
-                allow_nan=self._allows_nan or left_out,
+                allow_nan=self._allows_missing if earlier is None else made.model.allow_nan,
                 dtype=dtype,
-                labelled=self._how(X),
+                labelled=rows.labelled,
             )
+            if is_transform and not self._selects:
+                remember(found, made)
+            return found
+        rows = self._validated(X)
         with fitting.one_blas_thread():
-            return in_blocks(checked, self._validated(X), len(names))
+            if is_sparse(rows):
+                return self._mapped_sparse(X, rows, function, checked, len(names))
+            return in_blocks(checked, rows, len(names))
+
+    @property
+    def _selects(self) -> bool:
+        """Whether features are left out, or weighed."""
+        return self._axes is not None and self._axes.selects
+
+    @property
+    def _allows_missing(self) -> bool:
+        """Whether rows may have missing values: in features that are left out, if nowhere else."""
+        return self._allows_nan or (self._axes is not None and self._axes.kept is not None)
+
+    def _mapped_sparse(
+        self, X: Any, rows: SparseRows, function: RowMap, checked: RowMap, n_outputs: int
+    ) -> Any:
+        """Map sparse rows in memory: to sparse rows, if the model keeps zeros."""
+        source, model = self._in_memory(rows), self.model_
+        if not self._selects and function == model.transform and isinstance(model, MapsSparse):
+            found = sparse_in_pieces(model.transform_sparse, source)
+            return found if isinstance(found, np.ndarray) else like(found, X)
+        return sparse_in_blocks(checked, source, n_outputs, allow_nan=self._allows_nan)
 
     def _how(self, X: Any) -> Labelled:
         """Return how the fit opened labelled data, for data that may be labelled."""
@@ -471,15 +528,15 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             chooses = any(given is not None and given is not False for given in (features or {}).values())
             X = self._validated(X, first=first, allow_nan=chooses)
             if not (sample_weight is None or is_streamed(sample_weight)):
-                sample_weight = _weights(sample_weight, len(X))
+                sample_weight = _weights(sample_weight, X.shape[0])
             with _arguments_named():
                 beside = {"weights": sample_weight, "labels": self._labels(y, X)}
                 source = self._in_memory(X, **beside, **(features or {}))
             return _named_by_arguments(source, y, sample_weight)
         X = X if first else in_order_of(X, self._axes)
         with _arguments_named():
-            how = self._how(X).arguments
-            opened = open_source(X, weights=sample_weight, labels=y, **how, **(features or {}))
+            rows = mapped_rows_of(X) or MappedRows(X, self._how(X))
+            opened = rows.source(weights=sample_weight, labels=y, features=features or {})
             source = _named_by_arguments(opened, y, sample_weight)
         if first:
             self.n_features_in_ = source.spec.n_cols
@@ -518,6 +575,22 @@ def _named_by_arguments(source: Source, y: Any, sample_weight: Any) -> Source:
 def _has_attribute(model: type, name: str) -> bool:
     """Whether a class of models has a field or a property of that name."""
     return name in model.__dataclass_fields__ or isinstance(getattr(model, name, None), property)  # type: ignore[attr-defined]
+
+
+def _refuse_negative(rows: Any, name: str) -> None:
+    """Refuse counts below zero."""
+    values = rows.data if is_sparse(rows) else rows
+    if not (negative := values < 0).any():
+        return
+    at = int(np.argmax(negative))
+    if is_sparse(rows):
+        row, column = int(np.searchsorted(rows.indptr, at, side="right")) - 1, rows.indices[at]
+    else:
+        row, column = divmod(at, rows.shape[1])
+    raise DataError(
+        f"Negative values in data passed to {name}: row {row}, column {column} is {values.flat[at]:g}, and "
+        "it takes counts"
+    )
 
 
 def _flat(X: Any) -> Any:

@@ -16,6 +16,7 @@ from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array
 from streamdr.core.method import OnlineFit, SupportsOnlineFit
 from streamdr.data.labelled.opening import UNLABELLED, Labelled
+from streamdr.data.sparse.scipy_matrices import is_sparse
 from streamdr.engine import fitting
 from streamdr.engine.incremental import OnePass
 from streamdr.errors import ParameterError
@@ -156,7 +157,8 @@ class InverseTransform(_Estimator):
             axes = self._labelled_axes
             return mapped(X, back, self._names_in(), allow_nan=True, labelled=labelled, axes=axes)
         with fitting.one_blas_thread():
-            return in_blocks(back, np.asarray(X), self.n_features_in_)
+            scores = X.toarray() if is_sparse(X) else np.asarray(X)
+            return in_blocks(back, scores, self.n_features_in_)
 
     def _from_scores(self, scores: Array) -> Array:
         """Return the features that the model uses. Scores along features are NaN where one is left out."""
@@ -277,7 +279,7 @@ class LatentPosterior(_Estimator):
         ((6, 2), (6, 2, 2))
         """
         check_is_fitted(self)
-        moments: tuple[Array, Array] = self.model_.latent(all_features.used(self._validated(X), self._axes))
+        moments: tuple[Array, Array] = self.model_.latent(all_features.used(self._dense(X), self._axes))
         return moments
 
 

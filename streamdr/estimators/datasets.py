@@ -49,6 +49,13 @@ def dataset_of(
     return xarray.decode_cf(xarray.Dataset(variables, attrs=attributes), decode_timedelta=False)
 
 
+def tree_of(datasets: Mapping[str, Any]) -> Any:
+    """Return data sets as one DataTree."""
+    import xarray
+
+    return xarray.DataTree.from_dict(datasets)
+
+
 def _unweighted(model: Any, axes: FeatureAxes) -> Any:
     """Return a model of weighted values with its means in the units of the data."""
     means = [field.name for field in fields(model) if field.metadata.get("data_units")]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from streamdr.data.in_memory import ArraySource
 from streamdr.data.labelled.opening import UNLABELLED, Labelled
 from streamdr.engine.executors.identity import identity, run_as
 from streamdr.engine.partition import partition
+from streamdr.errors import RowError
 from streamdr.estimators.labelled import Arranged, arranged, is_labelled
 
 RowMap = Callable[[Array], Array]
@@ -87,16 +89,28 @@ def _map_dask(
 ) -> Any:
     whole_rows = _flat(array).rechunk({1: -1})
     dtype = given or working_dtype(array.dtype)
+    array_name = f"dask array {array.name}"
     expected = identity()  # checked on the cluster that computes it
 
     def mapped_block(rows: Array, block_info: Any = None) -> Array:
-        name = f"block that begins at row {block_info[0]['array-location'][0][0]}"
-        made: Array = run_as(expected, lambda: function(_require_finite(rows, name, allow_nan)))
+        start = block_info[0]["array-location"][0][0]
+        name = f"block that begins at row {start}"
+        with _located(array_name, lambda row: start + row):
+            made: Array = run_as(expected, lambda: function(_require_finite(rows, name, allow_nan)))
         return made
 
     return whole_rows.map_blocks(
         mapped_block, dtype=dtype, chunks=(whole_rows.chunks[0], (n_outputs,)), meta=np.empty((0, 0), dtype)
     )
+
+
+@contextmanager
+def _located(name: str, number: Callable[[int], int]) -> Iterator[None]:
+    """Name the data, and the number that a row has in it, in errors of rows that cannot be mapped."""
+    try:
+        yield
+    except RowError as error:
+        raise error.located(name, number(error.row)) from None
 
 
 def _require_finite(rows: Array, name: str, allow_nan: bool) -> Array:
@@ -124,7 +138,10 @@ def _map_source(
 
     def mapped_block(block_info: Any = None) -> Any:
         (start, stop), _ = block_info[None]["array-location"]
-        return run_as(expected, lambda: function(source.block(Span(start, stop), allow_nan=allow_nan).values))
+        with _located(source.name, lambda row: source.stored_row(start + row)):
+            return run_as(
+                expected, lambda: function(source.block(Span(start, stop), allow_nan=allow_nan).values)
+            )
 
     chunks = (tuple(len(span) for span in spans), (n_outputs,))
     dtype = given or data.working

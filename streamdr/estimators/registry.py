@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from streamdr.core.method import Method
 from streamdr.data.labelled.opening import Labelled
 from streamdr.estimators.base import Estimator
 from streamdr.estimators.capabilities import BY_OPERATION, PartialFit
+from streamdr.estimators.chain import Chain
 from streamdr.estimators.classifiers import Classifier
 from streamdr.estimators.fitted import documented
 from streamdr.estimators.selectors import Selector
@@ -80,6 +82,17 @@ ESTIMATORS: dict[str, type[Estimator]] = {name: _estimator(method) for name, met
 """The estimators by the names of their methods."""
 
 
+def _unfitted(method: str, parameters: Mapping[str, Any]) -> Estimator:
+    """Return the estimator of a method with the parameters that were saved; for a chain, those of members."""
+    if method != Chain._method_class.name:
+        return ESTIMATORS[method](**parameters)
+    members = []
+    for step in parameters["steps"]:
+        own = {key: value for key, value in step.items() if key not in ("name", "as")}
+        members.append((step["as"], ESTIMATORS[step["name"]](**own)))
+    return Chain(members)
+
+
 def load_model(path: str | Location) -> Estimator:
     """Load a saved model as a fitted estimator. Every bit is checked, and no code is run.
 
@@ -91,7 +104,7 @@ def load_model(path: str | Location) -> Estimator:
     Returns
     -------
     estimator : Estimator
-        An estimator of the model's method, fitted.
+        An estimator of the model's method, or a `Chain` of some, fitted.
 
     Raises
     ------
@@ -109,7 +122,7 @@ def load_model(path: str | Location) -> Estimator:
     PCA(n_components=2)
     """
     saved = store.load_model(parse_location(path))
-    estimator: Estimator = ESTIMATORS[saved.method](**saved.parameters)
+    estimator = _unfitted(saved.method, saved.parameters)
     estimator.model_ = saved.model
     estimator.feature_axes_ = saved.axes
     estimator.n_features_in_ = saved.model.n_features if saved.axes is None else saved.axes.n_features

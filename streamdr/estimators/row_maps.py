@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
+from scipy.sparse import vstack
 
-from streamdr.core.blocks import BLOCK_BYTES, Array, Span
+from streamdr.core.blocks import BLOCK_BYTES, Array, Span, SparseRows, working_dtype
 from streamdr.core.linalg import ignore_overflow
-from streamdr.errors import DataError
+from streamdr.data import Source
+from streamdr.errors import DataError, RowError
 from streamdr.estimators.lazy import RowMap
 
 
@@ -27,12 +30,59 @@ def in_blocks(function: RowMap, values: Array, n_outputs: int) -> Array:
     spans = row_blocks(len(values), max(1, values[:1].nbytes))
     if len(spans) == 1:
         return function(values)
-    first = function(values[spans[0].slice])
-    rows = np.empty((len(values), n_outputs), first.dtype)
-    rows[spans[0].slice] = first
-    for span in spans[1:]:
-        rows[span.slice] = function(values[span.slice])
+    return _filled(len(values), n_outputs, ((span, values[span.slice]) for span in spans), function)
+
+
+def sparse_in_blocks(function: RowMap, source: Source, n_outputs: int, *, allow_nan: bool) -> Array:
+    """Map sparse rows by a function that takes dense rows, block by block."""
+    spans = row_blocks(source.spec.n_rows, source.spec.line_bytes("rows"))
+    blocks = ((span, source.block(span, allow_nan=allow_nan).values) for span in spans)
+    return _filled(source.spec.n_rows, n_outputs, blocks, function)
+
+
+def sparse_in_pieces(
+    function: Callable[[SparseRows], SparseRows | Array], source: Source
+) -> SparseRows | Array:
+    """Map sparse rows by a function that takes them, piece by piece: to sparse rows, or to dense ones."""
+    parts: list[Any] = []
+    for piece in source.sparse_pieces(Span(0, source.spec.n_rows)):
+        rows = source.read_sparse(piece)
+        rows = rows.astype(working_dtype(rows.dtype), copy=False)
+        try:
+            with ignore_overflow():
+                parts.append(function(rows))
+        except RowError as error:
+            raise RowError(piece.start + error.row, error.problem) from None
+        _require_no_overflow(rows.data, parts[-1])
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    return SparseRows(vstack(parts, "csr"))
+
+
+def _filled(n_rows: int, n_outputs: int, blocks: Iterator[tuple[Span, Array]], function: RowMap) -> Array:
+    """Return the mapped rows of blocks, one after another. An error names the row among all of them."""
+    rows: Array | None = None
+    for span, values in blocks:
+        try:
+            mapped = function(values)
+        except RowError as error:
+            raise RowError(span.start + error.row, error.problem) from None
+        if rows is None:
+            rows = np.empty((n_rows, n_outputs), mapped.dtype)
+        rows[span.slice] = mapped
+    assert rows is not None  # there are rows
     return rows
+
+
+def _require_no_overflow(values: Array, mapped: SparseRows | Array) -> None:
+    """Refuse a result that is not finite for finite values."""
+    found = mapped if isinstance(mapped, np.ndarray) else mapped.data
+    if found.dtype.kind == "f" and not np.isfinite(found).all() and np.isfinite(values).all():
+        raise _overflow(found.dtype)
+
+
+def _overflow(dtype: np.dtype[Any]) -> DataError:
+    return DataError(f"the mapped rows overflow {dtype}; check that these rows are like those of the fit")
 
 
 def finite_map(function: RowMap, values: Array) -> Array:
@@ -42,7 +92,5 @@ def finite_map(function: RowMap, values: Array) -> Array:
     if rows.dtype.kind == "f" and not np.isfinite(rows).all():
         before, after = (np.isfinite(each.reshape(len(each), -1)).all(axis=1) for each in (values, rows))
         if np.any(before & ~after):
-            raise DataError(
-                f"the mapped rows overflow {rows.dtype}; check that these rows are like those of the fit"
-            )
+            raise _overflow(rows.dtype)
     return rows

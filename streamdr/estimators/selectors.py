@@ -9,10 +9,10 @@ import numpy as np
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from streamdr.core.blocks import Array
-from streamdr.data import open_source
 from streamdr.engine.fitting import require_features
 from streamdr.estimators.labelled import in_order_of
 from streamdr.estimators.lazy import RowMap, columns_of, is_streamed, mapped
+from streamdr.estimators.mapped_rows import MappedRows, mapped_rows_of, remember
 
 if TYPE_CHECKING:
     from streamdr.estimators.base import Estimator
@@ -85,9 +85,11 @@ class Selector(_Estimator):
         dtype: np.dtype[Any] | None = None,
     ) -> Any:
         """Select columns of rows. Of streamed data, only these columns are read."""
-        if not is_streamed(X) or isinstance(X, np.memmap):
+        if not is_streamed(X) or isinstance(X, np.memmap) or mapped_rows_of(X) is not None:
             return super()._rows(X, function, names)
-        X = in_order_of(X, self._axes)
-        require_features(self.model_, open_source(X, **self._how(X).arguments), self._axes)
-        columns, labelled = columns_of(X, self.model_.reads, self._how(X))
-        return mapped(columns, self.model_.narrowed().transform, names, labelled=labelled)
+        rows = MappedRows(in_order_of(X, self._axes), self._how(X))
+        require_features(self.model_, rows.source(), self._axes)
+        columns, labelled = columns_of(rows.data, self.model_.reads, rows.labelled)
+        found = mapped(columns, self.model_.narrowed().transform, names, labelled=labelled)
+        remember(found, rows.then(self.model_))
+        return found

@@ -19,8 +19,10 @@ def row_totals(rows: Array | SparseRows) -> Array:
         totals: Array = rows.sum(axis=1, dtype=np.float64)
         return totals
     lengths = np.diff(rows.indptr)
-    numbers = np.repeat(np.arange(len(lengths)), lengths)
-    return np.bincount(numbers, rows.data, len(lengths))
+    sums, filled = np.zeros(len(lengths)), np.flatnonzero(lengths)
+    if len(filled):
+        sums[filled] = np.add.reduceat(rows.data, rows.indptr[filled], dtype=np.float64)
+    return sums
 
 
 class RowTotals:

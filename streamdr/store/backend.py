@@ -54,6 +54,10 @@ class Backend(Protocol):
 
     place: Location
     staging: ClassVar[type[StagedOutput[Any]]]
+    checksum: ClassVar[str] = "crc32c"
+    """The checksum of the values of rows."""
+    publishes_entries: ClassVar[bool] = False
+    """Whether it is several entries of a store of others. Then rows of an earlier output are not kept."""
 
     def __str__(self) -> str:
         return str(self.place)

@@ -55,6 +55,13 @@ class SavedModel:
     record: Mapping[str, Any]
     axes: FeatureAxes | None = None
     """The axes of the features, if they are labelled, weighted, or some of them were left out."""
+    members: tuple[SavedModel, ...] = ()
+    """The models of a chain, each with the names and axes of its own features; none for another model."""
+
+    @property
+    def last(self) -> SavedModel:
+        """The last model of a chain; another model itself."""
+        return self.members[-1] if self.members else self
 
 
 def write_model(
@@ -210,6 +217,7 @@ def _read_chain(folder: Path, group: Group, models: Mapping[str, type] | None) -
             n_rows=record["n_rows"],
             record=record,
             axes=members[0].axes,
+            members=tuple(members),
         )
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(

@@ -23,8 +23,10 @@ _KILLED = r"\.[0-9a-f]{32}\.partial"
 """The suffix that zarr adds to the name of a file while it writes it."""
 _NODE = rf"{_ARRAY}(?:/{_ARRAY})??"
 """An array, or a group in a group, such as a model of a chain, or an array in that."""
+_ROOT = r"(?:zarr\.json|\.zarr\.json\.partial)"
+"""The metadata of a group or an array, and what it is written to first."""
 _FILE = re.compile(
-    rf"zarr\.json|\.zarr\.json\.partial|(?P<array>{_NODE})/(?:zarr\.json|zarr{_KILLED}|c(?:/\d+)*(?:{_KILLED})?)",
+    rf"{_ROOT}|(?P<array>{_NODE})/(?:{_ROOT}|zarr{_KILLED}|c(?:/\d+)*(?:{_KILLED})?)",
     re.ASCII,
 )
 _FOLDER = re.compile(rf"(?P<array>{_NODE})(?:/c(?:/\d+)*)?", re.ASCII)
@@ -82,6 +84,11 @@ def is_own(name: str, arrays: Collection[str] | None = None) -> bool:
     return _matches(_FILE, name, arrays)
 
 
+def is_own_folder(name: str, arrays: Collection[str] | None = None) -> bool:
+    """Return whether streamdr writes files into a folder of this name."""
+    return _matches(_FOLDER, name, arrays)
+
+
 def foreign_names(names: Iterable[str], arrays: Collection[str] | None = None) -> list[str]:
     """Return the names of files that streamdr does not write."""
     return sorted(name for name in names if not is_own(name, arrays))
@@ -93,7 +100,7 @@ def foreign_files(folder: Path, arrays: Collection[str] | None = None) -> list[s
     for directory, names, files in os.walk(folder):
         here = "" if directory == str(folder) else f"{Path(directory).relative_to(folder).as_posix()}/"
         for name in list(names):
-            if Path(directory, name).is_symlink() or not _matches(_FOLDER, here + name, arrays):
+            if Path(directory, name).is_symlink() or not is_own_folder(here + name, arrays):
                 names.remove(name)
                 found.append(here + name)
         found += [
@@ -187,7 +194,7 @@ def clear(folder: Path) -> None:
                 with suppress(OSError):
                     if stat.S_ISREG(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
                         os.unlink(name, dir_fd=descriptor)
-            for name in filter(lambda name: _matches(_FOLDER, here + name, None), names):
+            for name in filter(lambda name: is_own_folder(here + name), names):
                 with suppress(OSError):
                     os.rmdir(name, dir_fd=descriptor)
 

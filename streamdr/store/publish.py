@@ -100,7 +100,7 @@ class Staging(StagedOutput[Path]):
     def __enter__(self) -> Self:
         self._claim = self._claim_path()
         try:
-            require_replaceable(self.target, self._kind, self._overwrite)
+            self._require_replaceable(self._overwrite)
             self._require_own_staging()
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
@@ -135,7 +135,7 @@ class Staging(StagedOutput[Path]):
         # Foreign files may have been added to either folder since.
         self._require_own_staging()
         if self._replaces is not None:
-            require_replaceable(self.target, self._kind, overwrite=True)
+            self._require_replaceable(overwrite=True)
         sync_tree(self.path)
         try:
             # Leases are taken over under the same lock, so the result of the fence is valid until the rename.
@@ -173,10 +173,14 @@ class Staging(StagedOutput[Path]):
         ready = self._sibling(secrets.token_hex(8))
         self.path.rename(ready)
         try:
-            _exchange(ready, self.target)
+            exchange(ready, self.target)
         except OSError:
             ready.rename(self.path)
             raise
+
+    def _require_replaceable(self, overwrite: bool) -> None:
+        """Refuse a target that must not be replaced."""
+        require_replaceable(self.target, self._kind, overwrite)
 
     def _require_own_staging(self) -> None:
         """Refuse to continue or to publish work with foreign files in it."""
@@ -213,21 +217,24 @@ class Staging(StagedOutput[Path]):
             os.close(claim)
 
 
-def sweep(target: Path) -> None:
+def sweep(target: Path, kind: OutputKind | None = None) -> None:
     """Remove what killed runs left beside a complete output, since nothing needs it any more.
 
-    A folder with such a name that contains foreign files, or an output of another kind, is not touched.
+    `kind` is that of what is staged; None for that of the output. A folder with such a name that contains
+    foreign files, or an output of another kind, is not touched.
     """
     place = resolved(target)
     record = draft(place)
-    if record is None:
-        return
+    if kind is None:
+        if record is None:
+            return
+        kind = record["kind"]
     staged = re.compile(re.escape(f".{place.name}.") + r"[\w-]+\.partial(\.old)?")
     for path in place.parent.iterdir():
         if staged.fullmatch(path.name):
             with suppress(OSError):  # it is in use, or removed, or not a folder
                 claim = try_lock(path)
-                if not ours.foreign_in_staging(path, record["kind"]):
+                if not ours.foreign_in_staging(path, kind):
                     ours.remove(path)
                 os.close(claim)
 
@@ -272,7 +279,7 @@ def require_replaceable(target: Path, kind: OutputKind, overwrite: bool) -> None
         )
 
 
-def _exchange(one: Path, other: Path) -> None:
+def exchange(one: Path, other: Path) -> None:
     """Swap two directories, in one step where the system supports that."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:

@@ -131,6 +131,7 @@ def require_replaceable(target: Address, kind: OutputKind, overwrite: bool) -> s
     folders = sorted(name for name in names - {ROOT, MARK} if arrays is None or name in arrays)
     within = zip(folders, in_parallel(objects.children, folders), strict=True)
     below = [f"{folder}/{name}" for folder, found in within for name in found]
+    below = [name for name in below if not ours.is_own_folder(name, arrays)]  # arrays of models of a chain
     _require_nothing_foreign(
         target, [*names.difference(folders, {ROOT, MARK}), *ours.foreign_names(below, arrays)]
     )

@@ -22,6 +22,7 @@ from streamdr.core.progress import Progress
 from streamdr.data import Source, expand
 from streamdr.engine import planner
 from streamdr.errors import ConfigError, DataError, MemoryLimitError, ParameterError, StoreError
+from streamdr.methods.chain import Chain
 from streamdr.store.key_value_folder import KeyValueFolder
 from streamdr.store.remote.key_value_folder import open_folder
 from streamdr.workflow import pipeline, report_tables
@@ -223,7 +224,10 @@ def _row(name: str, context: RunContext, given: _Input, record: _Record, *, reus
 
 
 def _nondefault_parameters(method: Method) -> dict[str, Any]:
-    """Return the parameters that differ from their defaults."""
+    """Return the parameters that differ from their defaults; of a chain, those of each step."""
+    if isinstance(method, Chain):
+        steps = zip(method.names, method.steps, strict=True)
+        return {name: _nondefault_parameters(step) for name, step in steps}
     values = ((field, getattr(method, field.name)) for field in fields(cast(Any, method)))
     changed: dict[str, Any] = store.to_json(
         {field.name: value for field, value in values if value != field.default}

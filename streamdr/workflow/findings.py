@@ -67,10 +67,13 @@ class RowsInspection:
     method: str | None
     created: str | None
     version: str | None
+    step: str | None = None
+    """The step of a chain whose rows these are."""
 
     def to_json(self) -> Json:
-        """Return the report as plain data."""
-        return asdict(self)
+        """Return the report as plain data. Rows of no step have no such key."""
+        found = asdict(self)
+        return {key: value for key, value in found.items() if key != "step" or value is not None}
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,7 @@ def _rows(output: store.Backend, kind: RowKind) -> RowsInspection:
         method=record.get("method"),
         created=record.get("created"),
         version=record.get("version"),
+        step=record.get("step"),
     )
 
 

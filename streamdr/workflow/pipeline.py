@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from streamdr.core.execution import Execution
@@ -17,8 +17,16 @@ from streamdr.data.labelled.opening import Labelled
 from streamdr.engine import fitting, planner
 from streamdr.engine.fitting import Kept
 from streamdr.engine.planner import TransformPlan
+from streamdr.engine.read_estimates import (
+    NOTHING,
+    estimate_step_reads,
+    estimate_transform_reads,
+    together,
+)
 from streamdr.errors import MemoryLimitError, ParameterError, StoreError
+from streamdr.methods.chain import parameters_of
 from streamdr.store import Fence, SavedModel
+from streamdr.workflow.annotated import with_contents
 from streamdr.workflow.reporting import (
     fit_plan,
     fit_report,
@@ -26,6 +34,7 @@ from streamdr.workflow.reporting import (
     rows_report,
     run_report,
     stage_state,
+    step_states,
     transform_report,
 )
 from streamdr.workflow.reports import (
@@ -41,7 +50,15 @@ from streamdr.workflow.reports import (
     TransformReport,
 )
 from streamdr.workflow.run_context import RunContext, add_error_positions, naming
-from streamdr.workflow.staleness import ModelState, OpenedInput, State, model_state, rows_state
+from streamdr.workflow.staleness import (
+    ModelState,
+    OpenedInput,
+    State,
+    maker_of,
+    model_digest,
+    model_state,
+    rows_state,
+)
 
 __all__ = ["RunContext", "dry_run", "fit", "plan", "reprocess", "run_all", "status", "transform"]
 
@@ -96,7 +113,7 @@ def run_all(
     before = planner.resident()
     began, opened = time.monotonic(), opened or context.open_input()
     state = model_state(opened, context.model, fresh=context.fresh)
-    states = _row_states(context, opened, state.saved)
+    states = _row_states(context, opened, state.saved, state)
     if state.fresh and all(rows.fresh for rows in states.values()):
         context.tidy(context.outputs)
         fitted = fit_report(context, opened.source, state, began)
@@ -143,7 +160,7 @@ def dry_run(context: RunContext, allowed: RunContext | None = None) -> PlanRepor
     state = model_state(opened, context.model, fresh=context.fresh)
     if not state.fresh:
         context.check_output(context.model, "model", state)
-    states = _row_states(context, opened, state.saved)
+    states = _row_states(context, opened, state.saved, state)
     _check_outputs(context, states)
     transforms = _transform_plans(context, opened, state, states)
     with naming(opened.source):
@@ -186,7 +203,7 @@ def _fit(context: RunContext, opened: OpenedInput, planned: Planned, fence: Fenc
     context.model.save_model(
         fitted.model,
         method=run.method.name,
-        parameters=asdict(cast(Any, run.method)),
+        parameters=parameters_of(run.method),
         feature_names=source.feature_names,
         input_fingerprint=opened.fingerprint,
         n_rows=source.spec.n_rows,
@@ -198,19 +215,25 @@ def _fit(context: RunContext, opened: OpenedInput, planned: Planned, fence: Fenc
     return fit_report(context, source, state, began, fitted)
 
 
-def _row_states(context: RunContext, opened: OpenedInput, saved: SavedModel | None) -> dict[RowOutput, State]:
-    """Return the state of each output of rows, and refuse those that the saved model does not have."""
+def _row_states(
+    context: RunContext, opened: OpenedInput, saved: SavedModel | None, before: ModelState | None = None
+) -> dict[RowOutput, State]:
+    """Return the state of each output of rows, and refuse those that the saved model does not have.
+
+    `before` is the state of the model before a run, which may fit it again.
+    """
     for kind in context.rows:
-        if saved is not None and not kind.supported_by(type(saved.model)):
+        if saved is not None and not kind.made_by(saved.model):
             raise ParameterError(
-                kind.name,
+                kind.key,
                 f"{context.run.output.model} is a model by {saved.method}, which {kind.refusal}; "
                 "fit it again",
             )
-    return {
-        kind: rows_state(opened, kind, output, saved, fresh=context.fresh)
-        for kind, output in context.rows.items()
-    }
+    states = {}
+    for kind, output in context.rows.items():
+        maker = saved if before is None else maker_of(kind, opened, before)
+        states[kind] = rows_state(opened.up_to(kind.step), kind, output, maker, fresh=context.fresh)
+    return states
 
 
 def _transform_plans(
@@ -275,7 +298,7 @@ def _check_outputs(context: RunContext, states: Mapping[RowOutput, State]) -> No
     """Refuse stale outputs that cannot or may not be written."""
     for kind, state in states.items():
         if not state.fresh:
-            context.check_output(context.rows[kind], kind.name, state)
+            context.check_output(context.rows[kind], kind.name, state, kind.key)
 
 
 def _up_to_date(
@@ -284,7 +307,7 @@ def _up_to_date(
     """Return the report of a transform whose outputs are all up to date."""
     began = time.monotonic()
     outputs: dict[str, RowsReport] = {
-        kind.name: rows_report(context, opened, kind.of(saved.model, saved.axes), state, began)
+        kind.key: rows_report(context, opened, kind.of(saved.model, saved.axes), state, began)
         for kind, state in states.items()
     }
     return transform_report(context, outputs)
@@ -296,7 +319,7 @@ def _transform(
     """Write the outputs one after the other, all from one snapshot of the input."""
     return transform_report(
         context,
-        {kind.name: _write_rows(context, kind, saved, opened, fence, process_bytes) for kind in context.rows},
+        {kind.key: _write_rows(context, kind, saved, opened, fence, process_bytes) for kind in context.rows},
     )
 
 
@@ -311,7 +334,8 @@ def _write_rows(
     """Write one output of rows, unless it is up to date."""
     began, output = time.monotonic(), context.rows[kind]
     view = kind.of(saved.model, saved.axes)
-    state = rows_state(opened, kind, output, saved, fresh=context.fresh)
+    seen = opened.up_to(kind.step)
+    state = rows_state(seen, kind, output, saved, fresh=context.fresh)
     if state.fresh:
         return rows_report(context, opened, view, state, began)
     mapping = planner.view_and_source(saved.model, opened.source, kind, saved.axes)
@@ -319,15 +343,16 @@ def _write_rows(
     done = fitting.transform(
         saved.model,
         opened.source,
-        output,
+        with_contents(output, saved, opened.source),
         context.execution(),
         kind=kind,
         dtype=context.run.output.dtype,
         attributes={
             "model": context.run.output.model,
-            "model_digest": saved.record["digest"],
+            "model_digest": model_digest(kind, saved),
             "method": saved.method,
-            "made_from": opened.facts(),
+            **({} if kind.step is None else {"step": kind.step}),
+            "made_from": seen.facts(),
             "kept_rows": kept.rows.rows if kept.rows else 0,
             "model_moved": kept.moved,
         },
@@ -393,9 +418,9 @@ def _saved_model(context: RunContext) -> SavedModel:
 
 def _stages(context: RunContext, opened: OpenedInput, model: ModelState) -> tuple[StageState, ...]:
     """Return the state of every stage, with the bytes that it would read."""
-    to_fit = fitting.ReadEstimate(0, 0)
+    to_fit = [NOTHING]
     if not model.fresh:
-        to_fit = fitting.estimate_fit_reads(
+        to_fit = estimate_step_reads(
             context.run.method,
             opened.source,
             context.execution(),
@@ -404,16 +429,15 @@ def _stages(context: RunContext, opened: OpenedInput, model: ModelState) -> tupl
             start_axes=model.start_axes,
             seen=opened.snapshot,
         )
-    stages = [stage_state(context, "fit", context.model, model, to_fit)]
+    steps = step_states(opened, model, to_fit)
+    stages = [stage_state(context, "fit", context.model, model, together(to_fit), steps)]
     models = _saved_or_outlined(context, opened, model)
-    for kind, state in _row_states(context, opened, model.saved).items():
-        to_map = fitting.ReadEstimate(0, 0)
+    for kind, state in _row_states(context, opened, model.saved, model).items():
+        to_map = NOTHING
         if not state.fresh:
             axes = None if model.saved is None else model.saved.axes
-            to_map = fitting.estimate_transform_reads(
-                opened.features, kind, models, state.unchanged_rows, axes
-            )
-        name = "transform" if kind == EMBEDDING else kind.name
+            to_map = estimate_transform_reads(opened.features, kind, models, state.unchanged_rows, axes)
+        name = "transform" if kind == EMBEDDING else kind.key
         stages.append(stage_state(context, name, context.rows[kind], state, to_map))
     return tuple(stages)
 

@@ -92,7 +92,7 @@ def _contours(request: PlotRequest) -> Figure:
 
 
 def _maps(request: PlotRequest) -> Figure:
-    return plots.maps(request.saved, request.out)
+    return plots.maps(request.saved.last, request.out)
 
 
 def _scores(request: PlotRequest) -> Figure:
@@ -100,7 +100,7 @@ def _scores(request: PlotRequest) -> Figure:
 
 
 def _series(request: PlotRequest) -> Figure:
-    return plots.series(_own_embedding(request), request.out, model=request.saved)
+    return plots.series(_own_embedding(request), request.out, model=request.saved.last)
 
 
 def _own_embedding(request: PlotRequest) -> Location:
@@ -123,7 +123,7 @@ def kinds() -> dict[str, PlotKind]:
             lambda saved: saved.model.n_features == 2, "exactly two features", _contours, ("data", "labels")
         ),
         "maps": PlotKind(
-            lambda saved: has_maps(saved.model, saved.axes),
+            lambda saved: has_maps(saved.last.model, saved.last.axes),
             "components over labelled features, from an input with dimensions",
             _maps,
         ),
@@ -145,11 +145,11 @@ def kinds() -> dict[str, PlotKind]:
 
 
 def _picture_fits(picture: Picture, saved: store.SavedModel) -> bool:
-    return picture.fits(saved.model)
+    return picture.fits(saved.last.model)
 
 
 def _draw_picture(picture: Picture, request: PlotRequest) -> Figure:
-    return picture.draw(request.saved.model, request.out)
+    return picture.draw(request.saved.last.model, request.out)
 
 
 def draw(request: PlotRequest) -> PlotReport:
@@ -178,7 +178,7 @@ def _default_kind(request: PlotRequest) -> str:
     has_points = request.data is not None or plots.landmarks_of(model) is not None
     if has_points and model.n_features == 2:
         return "contours"
-    for picture in catalog.of(model):
+    for picture in catalog.of(request.saved.last.model):
         return picture.name
     raise ConfigError(
         f"{request.model}: there is no plot of a {request.saved.method} model alone; "

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # commands import on demand, so that `--help` is fast
     )
     from streamdr.workflow.reports import (
         CompareReport,
+        ExportReport,
         FitPlan,
         FitReport,
         OutputPlan,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # commands import on demand, so that `--help` is fast
         RunReport,
         StagesReport,
         StageState,
+        StepState,
         TransformReport,
         VerifyReport,
     )
@@ -83,20 +85,35 @@ def _mapping(transform: OutputPlan) -> str:
 
 def planned(report: PlanReport) -> str:
     """Return the plan, and which of its stages are stale."""
-    stages = [(stage.name, _stage(stage)) for stage in report.stages]
-    return f"{plan(report.fit, report.transforms)}\n\n{_listing('stages', stages)}"
+    return f"{plan(report.fit, report.transforms)}\n\n{_listing('stages', _stages(report.stages))}"
+
+
+def _stages(stages: Sequence[StageState]) -> list[tuple[str, str]]:
+    """Return the state of each stage, and below it those of its steps."""
+    found = []
+    for stage in stages:
+        found.append((stage.name, _stage(stage)))
+        found += [(f"  {step.name}", _step(step)) for step in stage.steps]
+    return found
+
+
+def _step(step: StepState) -> str:
+    reads = _reads(step.least_bytes_to_read, step.bytes_to_read, "if it takes more passes")
+    return f"{step.state}: {step.reason}; reads {reads}"
 
 
 def _stage(stage: StageState) -> str:
     if stage.state == "fresh":
         return f"fresh: {stage.reason}"
-    least, most = (
-        format_bytes(size) if size else "nothing" for size in (stage.least_bytes_to_read, stage.bytes_to_read)
-    )
     more = "if it takes more passes" if stage.name == "fit" else "if the model moves"
-    reads = least if least == most else f"{least}, or {most} at most {more}"
+    reads = _reads(stage.least_bytes_to_read, stage.bytes_to_read, more)
     way = "; `run` needs output.overwrite, `reprocess` does not" if stage.in_the_way else ""
     return f"stale: {stage.reason}; reads {reads}{way}"
+
+
+def _reads(least_bytes: int, most_bytes: int, more: str) -> str:
+    least, most = (format_bytes(size) if size else "nothing" for size in (least_bytes, most_bytes))
+    return least if least == most else f"{least}, or {most} at most {more}"
 
 
 def fitted(report: FitReport) -> str:
@@ -185,6 +202,19 @@ def plotted(report: PlotReport) -> str:
     )
 
 
+def exported(report: ExportReport) -> str:
+    """Return what was exported, and where it is."""
+    return _listing(
+        f"{report.method} model of {report.n_features:,} features as ONNX",
+        [
+            ("model", report.model),
+            ("file", f"{report.path}, {format_bytes(report.bytes)}"),
+            ("type", f"{report.dtype}, opset {report.opset}"),
+            ("outputs", ", ".join(report.outputs)),
+        ],
+    )
+
+
 def inspected(found: ModelInspection | RowsInspection | StoreInspection) -> str:
     """Return what `inspect` found at a path."""
     from streamdr.workflow.findings import ModelInspection, RowsInspection
@@ -199,16 +229,32 @@ def inspected(found: ModelInspection | RowsInspection | StoreInspection) -> str:
 
 
 def _model(found: ModelInspection) -> str:
-    parameters = ", ".join(f"{name}={value}" for name, value in found.parameters.items())
     facts = [
         ("method", found.method),
-        ("parameters", parameters),
+        *_parameters(found),
         ("maps", f"{found.n_features:,} features to {found.n_outputs:,}"),
         *_facts(found.facts),
         ("input", f"{found.input}, {found.n_rows:,} rows"),
         ("written", f"{found.created} by streamdr {found.version}, all digests verified"),
     ]
     return _listing(f"{found.path}: streamdr model", facts) + _tables(found.tables)
+
+
+def _parameters(found: ModelInspection) -> list[tuple[str, str]]:
+    """Return the parameters on one line; of a chain, on one line for each step."""
+    steps = found.parameters.get("steps") if found.method == "chain" else None
+    if steps is None:
+        return [("parameters", _assignments(found.parameters))]
+    lines = []
+    for number, step in enumerate(steps, start=1):
+        own = {key: value for key, value in step.items() if key not in ("name", "as")}
+        alias = "" if step["as"] == step["name"] else f" as {step['as']}"
+        lines.append((f"step {number}", f"{step['name']}{alias}{': ' if own else ''}{_assignments(own)}"))
+    return lines
+
+
+def _assignments(parameters: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in parameters.items())
 
 
 def _rows(found: RowsInspection) -> str:
@@ -220,6 +266,7 @@ def _rows(found: RowsInspection) -> str:
             ("chunks", f"{_lengths(found.chunks)}, none missing"),
             ("on disk", format_bytes(found.stored_bytes)),
             ("model", f"{found.model} ({found.method})"),
+            ("step", found.step),
             ("written", f"{found.created} by streamdr {found.version}"),
         ],
     )

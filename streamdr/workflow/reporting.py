@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from streamdr.core.row_outputs import RowOutput, RowView
 from streamdr.data import Source
 from streamdr.data.feature_subset import FeatureSubset
 from streamdr.engine import planner
-from streamdr.engine.fitting import Fitted, ReadEstimate
+from streamdr.engine.fitting import Fitted
 from streamdr.engine.planner import Plan, TransformPlan
+from streamdr.engine.read_estimates import ReadEstimate
+from streamdr.methods.chain import Chain
 from streamdr.store import Backend, SavedModel
+from streamdr.workflow.recipes import step_changes, steps_of
 from streamdr.workflow.reports import (
     Fallback,
     FitPlan,
@@ -22,14 +25,23 @@ from streamdr.workflow.reports import (
     RowsReport,
     RunReport,
     StageState,
+    StepState,
     TransformReport,
 )
 from streamdr.workflow.run_context import RunContext
-from streamdr.workflow.staleness import ModelState, OpenedInput, State
+from streamdr.workflow.staleness import ModelState, OpenedInput, State, recorded_recipe, same_rows
+
+_UNCHANGED = "it is as in the saved model"
+_CHANGED_BEFORE = "the steps before it have changed"
 
 
 def stage_state(
-    context: RunContext, name: str, output: Backend, state: State, reads: ReadEstimate
+    context: RunContext,
+    name: str,
+    output: Backend,
+    state: State,
+    reads: ReadEstimate,
+    steps: tuple[StepState, ...] = (),
 ) -> StageState:
     """Return whether a stage is stale, what it would read, and whether an existing output stops it."""
     return StageState(
@@ -39,7 +51,44 @@ def stage_state(
         bytes_to_read=reads.most,
         least_bytes_to_read=reads.least,
         in_the_way=not state.fresh and output.exists() and not context.may_replace(state),
+        steps=steps,
     )
+
+
+def step_states(
+    opened: OpenedInput, model: ModelState, reads: Sequence[ReadEstimate]
+) -> tuple[StepState, ...]:
+    """Return which steps of a chain have to be fitted again, why, and what that reads; none without a chain.
+
+    A step is fresh if it and those before it are as in the saved model, and the ledger has what it learned.
+    """
+    method = opened.run.method
+    if not isinstance(method, Chain):
+        return ()
+    if model.fresh:
+        return tuple(StepState(name, "fresh", model.reason, 0, 0) for name in method.names)
+    found: list[StepState] = []
+    reasons = _step_reasons(opened, method, model)
+    for name, reason, read in zip(method.names, reasons, reads, strict=True):
+        if not reason and read.most:
+            reason = "what it learned is no longer in the ledger"
+        state = StepState(name, "stale" if reason else "fresh", reason or _UNCHANGED, read.most, read.least)
+        found.append(state)
+    return tuple(found)
+
+
+def _step_reasons(opened: OpenedInput, method: Chain, model: ModelState) -> list[str]:
+    """Return why each step has to be fitted again, as far as the saved model shows; "" if it does not."""
+    if model.earlier is None or not same_rows(opened, model.earlier):
+        return [model.reason] * len(method.steps)
+    recipe = recorded_recipe(model.earlier)
+    own = step_changes(recipe, opened.recipe, method)
+    before = [str(step["as"]) for step in steps_of(recipe)]
+    reasons: list[str] = []
+    for number, (name, change) in enumerate(zip(method.names, own, strict=True)):
+        follows = before[:number] == list(method.names[:number]) and not any(reasons)
+        reasons.append(change or ("" if follows and name in before else _CHANGED_BEFORE))
+    return reasons
 
 
 def fit_report(
@@ -76,7 +125,7 @@ def rows_report(
     context: RunContext, opened: OpenedInput, view: RowView, state: State, began: float
 ) -> RowsReport:
     """Return the report of one output of rows, before any of its rows are written."""
-    path = context.run.output.rows[view.kind.name]
+    path = context.run.output.rows[view.kind.key]
     if state.fresh:
         context.progress.message(f"{path} is up to date")
     return RowsReport(
@@ -149,6 +198,6 @@ def _fallback(chosen: Plan) -> Fallback | None:
 def output_plans(transforms: Mapping[RowOutput, TransformPlan]) -> dict[str, OutputPlan]:
     """Return the plans of outputs of rows, by their names."""
     return {
-        kind.name: OutputPlan(kind.title, each.peak, each.workers, each.axis)
+        kind.key: OutputPlan(kind.title, each.peak, each.workers, each.axis)
         for kind, each in transforms.items()
     }

@@ -25,6 +25,10 @@ class Report(Protocol):
         """Return the report as plain data, as `--json` prints it."""
 
 
+def _without(fields: Json, name: str) -> Json:
+    return {key: value for key, value in fields.items() if key != name}
+
+
 def to_message(report: Any) -> Json:
     """Return all fields of a report, or of another dataclass, as plain data for another process."""
     return asdict(report)
@@ -37,6 +41,17 @@ def from_message(kind: type[T], message: Any) -> T:
 
 
 @dataclass(frozen=True)
+class StepState:
+    """Whether a step of a chain has to be fitted again, and what that would read."""
+
+    name: str
+    state: Literal["fresh", "stale"]
+    reason: str
+    bytes_to_read: int
+    least_bytes_to_read: int
+
+
+@dataclass(frozen=True)
 class StageState:
     """Whether a stage is stale, what it would read, and whether an existing output stops it."""
 
@@ -46,10 +61,13 @@ class StageState:
     bytes_to_read: int
     least_bytes_to_read: int
     in_the_way: bool
+    steps: tuple[StepState, ...] = ()
+    """The steps of the chain that a fit fits; none for another method, and for other stages."""
 
     def to_json(self) -> Json:
-        """Return the fields by name."""
-        return asdict(self)
+        """Return the fields by name; without steps if there are none."""
+        found = asdict(self)
+        return {**found, "steps": list(found["steps"])} if self.steps else _without(found, "steps")
 
 
 @dataclass(frozen=True)
@@ -498,3 +516,21 @@ class PlotReport:
     def to_json(self) -> Json:
         """Return the report as plain data."""
         return {"command": "plot", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """The result of an export: what was written, and where it is."""
+
+    path: str
+    bytes: int
+    model: str
+    method: str
+    dtype: str
+    opset: int
+    n_features: int
+    outputs: tuple[str, ...]
+
+    def to_json(self) -> Json:
+        """Return the report as plain data."""
+        return {"command": "export", **asdict(self), "outputs": list(self.outputs)}

@@ -16,7 +16,7 @@ from streamdr.core.addresses import Location, parse_location
 from streamdr.core.execution import Execution
 from streamdr.core.method import Model, Supervised
 from streamdr.core.progress import Progress
-from streamdr.core.row_outputs import EMBEDDING, ROW_OUTPUTS, RowOutput
+from streamdr.core.row_outputs import EMBEDDING, ROW_OUTPUTS, RowOutput, of_step
 from streamdr.data import Source, expand, open_source, require_exists
 from streamdr.data.examples import datasets, synthetic
 from streamdr.data.file_formats import within_hdf5
@@ -24,6 +24,7 @@ from streamdr.data.snapshot import Snapshot, unlabelled
 from streamdr.engine.narrowing import narrowed
 from streamdr.errors import ConfigError, DataError, OverlapError, ParameterError, StoreError
 from streamdr.store import Backend, Fence, OutputKind, open_backend
+from streamdr.workflow.annotated import KIND, anndata_output
 from streamdr.workflow.staleness import OpenedInput, State
 
 LEDGER = ".streamdr-ledger"
@@ -62,7 +63,12 @@ class RunContext:
     def rows(self) -> dict[RowOutput, Backend]:
         """The backends of the outputs of rows: of the embedding, if there is one, and of the others."""
         given = self.run.output.rows
-        return {kind: open_backend(given[kind.name]) for kind in ROW_OUTPUTS if kind.name in given}
+        kinds = [*ROW_OUTPUTS, *map(of_step, self.run.output.steps or {})]
+        return {
+            kind: anndata_output(self.run) if kind.name == KIND else open_backend(given[kind.key])
+            for kind in kinds
+            if kind.key in given
+        }
 
     @property
     def outputs(self) -> list[Backend]:
@@ -127,6 +133,7 @@ class RunContext:
             rows = open_source(rows, weights=given.weights)
         with suppress(DataError):
             rows = open_source(rows, labels=given.labels if labelled else None)
+        rows = self._selected(rows)
         return rows if labelled else rows.unlabelled()
 
     def open_labelled(self) -> Source:
@@ -145,7 +152,15 @@ class RunContext:
             place = parse_location(given.labels)
             if within_hdf5(place) is None:
                 require_exists(place, "labels")
+        source = self._selected(source)
         return source if labelled else source.unlabelled()
+
+    def _selected(self, source: Source) -> Source:
+        """Return the rows of a source that the configuration selects: all, if it selects none."""
+        selection = self.run.row_selection
+        if selection is None:
+            return source
+        return open_source(source, where=selection.where, row_mask=selection.mask)
 
     def _rows(self) -> Source:
         """Open the input without weights and labels."""
@@ -174,10 +189,10 @@ class RunContext:
         """Whether an existing output may be replaced: it has the same recipe, or replacing was requested."""
         return state.ours or self.replace or self.run.output.overwrite
 
-    def check_output(self, target: Backend, kind: OutputKind, state: State) -> None:
-        """Refuse an output that cannot or may not be written, before anything is read."""
-        given = self.run.input
-        beside = (given.weights, given.labels, given.mask)
+    def check_output(self, target: Backend, kind: OutputKind, state: State, key: str = "model") -> None:
+        """Refuse an output that cannot or may not be written, before anything is read. `key` names it."""
+        given, selection = self.run.input, self.run.row_selection
+        beside = (given.weights, given.labels, given.mask, None if selection is None else selection.mask)
         try:
             target.check_output(
                 kind=kind,
@@ -186,7 +201,7 @@ class RunContext:
                 other_outputs=[output.place for output in self.outputs if output.place != target.place],
             )
         except OverlapError as error:  # the configuration is wrong, not the store
-            raise ParameterError(kind, str(error)) from error
+            raise ParameterError(key, str(error)) from error
 
     @contextmanager
     def leased(self, targets: Sequence[Backend]) -> Iterator[Fence]:

@@ -5,34 +5,43 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 
-from streamdr import store
 from streamdr.config import Run
 from streamdr.core.addresses import parse_location
 from streamdr.core.axes import FeatureAxes
 from streamdr.core.digests import array_digest, json_digest
-from streamdr.core.method import Method
+from streamdr.core.function_digest import UnidentifiedError
+from streamdr.core.mapping import mapping_digest
 from streamdr.core.row_outputs import RowOutput
 from streamdr.data import Source
 from streamdr.data.same_features import require_grid_of_model
 from streamdr.data.snapshot import Snapshot
 from streamdr.errors import DataError, StoreError
+from streamdr.methods.chain import Chain
 from streamdr.store import Backend, SavedModel
 from streamdr.workflow.changed_files import changed_file, recorded_files
+from streamdr.workflow.recipes import (
+    SELECTION,
+    WEIGHTS,
+    changes,
+    recorded_parameters,
+    recorded_selection,
+    steps_of,
+)
 
-_WEIGHTS = "feature_weights"
 _LABELLED_KEYS = (
     *(
         "variable",
         "sample_dims",
         "select",
         "balance_variables",
-        _WEIGHTS,
+        WEIGHTS,
         "min_observed",
         "order_by",
     ),
@@ -72,7 +81,8 @@ class OpenedInput:
         given = self.run.input
         return {
             "method": self.run.method.name,
-            "parameters": _parameters(self.run.method),
+            "parameters": recorded_parameters(self.run.method),
+            **recorded_selection(self.run.row_selection),
             "input": {
                 "path": self.source.name,
                 "sample_axis": given.sample_axis,
@@ -92,13 +102,21 @@ class OpenedInput:
         said = {name: given[name] for name in _LABELLED_KEYS if given[name] not in (None, False)}
         axes = self.source.axes
         if axes is not None and axes.weights is not None:
-            said[_WEIGHTS] = array_digest(axes.weights)
+            said[WEIGHTS] = array_digest(axes.weights)
         return cast(dict[str, Any], json.loads(json.dumps(said)))
 
     @property
     def request(self) -> str:
         """A digest of the recipe and of the input."""
         return json_digest([self.recipe, self.fingerprint])
+
+    def up_to(self, step: str | None) -> OpenedInput:
+        """Return the same for a run that ends with a step of the chain. None is the last one."""
+        method = self.run.method
+        if step is None or not isinstance(method, Chain):
+            return self
+        run = replace(self.run, method=method.up_to(step))
+        return replace(self, run=run, take_snapshot=lambda: self.snapshot)
 
     def facts(self) -> dict[str, Any]:
         """Return what is recorded with an output, from which the next run determines what has changed."""
@@ -136,6 +154,8 @@ class ModelState(State):
     """The saved model, if rows were appended since: an iterative fit may start from it."""
     start_axes: FeatureAxes | None = None
     """The axes of its features."""
+    earlier: SavedModel | None = None
+    """The saved model, if it has another recipe or input. Some of its steps may still be as asked."""
 
 
 def model_state(opened: OpenedInput, output: Backend, *, fresh: bool = False) -> ModelState:
@@ -157,10 +177,12 @@ def model_state(opened: OpenedInput, output: Backend, *, fresh: bool = False) ->
             return ModelState(False, moved, ours=True)
         return ModelState(True, "it was fitted to this input with these parameters", ours=True, saved=saved)
     if recipe != opened.recipe:
-        return ModelState(False, _changes(recipe, opened.recipe, _added(opened.run.method)))
+        return ModelState(False, changes(recipe, opened.recipe, opened.run.method), earlier=saved)
     _require_comparable(facts, opened, str(output))
     start = saved.model if _unchanged_rows(facts, opened.snapshot, opened.source) else None
-    return ModelState(False, _input_change(facts, opened), ours=True, start=start, start_axes=saved.axes)
+    return ModelState(
+        False, _input_change(facts, opened), ours=True, start=start, start_axes=saved.axes, earlier=saved
+    )
 
 
 def _grid_change(source: Source, axes: FeatureAxes | None) -> str | None:
@@ -178,27 +200,65 @@ def rows_state(
     """Return the state of an output of rows, for the saved model or for one that has to be fitted."""
     try:
         record = output.read_group(kind.name).record
-        array = output.open_rows(kind.name)
     except StoreError as error:
         return State(False, _unusable(output, error))
+    facts = _facts(record.get("made_from"))
+    ours = facts.get("recipe") == opened.recipe
+    try:
+        array = output.open_rows(kind.name)
+    except StoreError as error:
+        # A kill may leave entries of an AnnData store without each other: the same run puts that right.
+        return State(False, _unusable(output, error), ours and output.publishes_entries)
     dtype = np.dtype(opened.run.output.dtype) if opened.run.output.dtype else None
     if kind.dtype is not None:  # it may be the type of the labels of the model
         dtype = None if model is None else kind.of(model.model).dtype
-    facts = _facts(record.get("made_from"))
-    ours = facts.get("recipe") == opened.recipe
     if fresh:
         return State(False, _FRESH, ours)
     if dtype is not None and dtype != array.dtype:
         return State(False, f"its type is {array.dtype}, and {dtype} is configured", ours)
     if ours and facts.get("request") != opened.request:
-        rows = _unchanged_rows(facts, opened.snapshot, opened.source)
+        rows = _unchanged_rows(facts, opened.snapshot, opened.source) if not output.publishes_entries else 0
         fits = model is None or math.prod(array.shape[1:]) == kind.of(model.model, model.axes).n_outputs
         return State(False, _input_change(facts, opened), True, rows if fits else 0)
     if model is None:
         return State(False, "the model is stale", ours)
-    if record.get("model_digest") != model.record["digest"]:
+    if record.get("model_digest") != model_digest(kind, model):
         return State(False, "the model has changed since", ours)
     return State(True, "it was made from this input by this model", ours=True)
+
+
+def model_digest(kind: RowOutput, saved: SavedModel) -> str:
+    """Return the digest of what makes an output: the saved model, or for a step how it maps rows."""
+    if kind.step is not None:
+        with suppress(UnidentifiedError):
+            return mapping_digest(kind.maker(saved.model))
+    digest: str = saved.record["digest"]
+    return digest
+
+
+def recorded_recipe(saved: SavedModel) -> Any:
+    """Return the recipe of a saved model."""
+    return _facts(saved.record["extra"]).get("recipe")
+
+
+def same_rows(opened: OpenedInput, saved: SavedModel) -> bool:
+    """Return whether a model was fitted to the same rows, read in the same way."""
+    recipe = recorded_recipe(saved)
+    if not isinstance(recipe, Mapping) or saved.input_fingerprint != opened.fingerprint:
+        return False
+    return all(_as_text(recipe.get(key)) == _as_text(opened.recipe.get(key)) for key in ("input", SELECTION))
+
+
+def maker_of(kind: RowOutput, opened: OpenedInput, model: ModelState) -> SavedModel | None:
+    """Return the saved model, if a run will make the output by it, or by one that is equal up to the step.
+
+    A fit to the same input repeats the steps before the first one that has changed.
+    """
+    if model.fresh or kind.step is None or model.earlier is None:
+        return model.saved
+    wanted = opened.up_to(kind.step).recipe["parameters"].get("steps")
+    same = list(steps_of(recorded_recipe(model.earlier))[: len(wanted)]) == wanted
+    return model.earlier if same and same_rows(opened, model.earlier) else None
 
 
 def _unusable(output: Backend, error: StoreError) -> str:
@@ -262,47 +322,8 @@ def _in_brackets(opened: OpenedInput, facts: Mapping[str, Any]) -> str:
     return "" if change is None else f" ({change})"
 
 
-def _parameters(method: Method) -> dict[str, Any]:
-    """Return the parameters of a method, without later additions that have their neutral value."""
-    values: dict[str, Any] = store.to_json(asdict(cast(Any, method)))
-    added = _added(method)
-    return {key: value for key, value in values.items() if key not in added or value != added[key]}
-
-
-def _added(method: Method) -> Mapping[str, Any]:
-    """Return the parameters that earlier versions did not have, with the values that give their behaviour."""
-    added: Mapping[str, Any] = getattr(method, "added_parameters", {})
-    return added
-
-
 def _label_source(source: Source, column: int | str | None) -> dict[str, Any]:
     """Return where the labels come from. Without labels there is no key, as in earlier versions."""
     if column is not None:
         return {"label_column": column}
     return {} if source.labels is None else {"labels": source.labels.name}
-
-
-def _weights_change(before: Any, after: Any) -> str:
-    """Return, in words, how the weights of features have changed, of which a digest is recorded."""
-    if before is None:
-        return f"input.{_WEIGHTS} are given, and were not"
-    return f"input.{_WEIGHTS} were given, and are not" if after is None else f"input.{_WEIGHTS} have changed"
-
-
-def _changes(old: Any, new: Mapping[str, Any], added: Mapping[str, Any]) -> str:
-    """Return, in words, the first difference between the recipe of an output and the configured one."""
-    if not isinstance(old, Mapping):
-        return "the existing one was not made by a run"
-    if old.get("method") != new["method"]:
-        return f"the method was {old.get('method')} and is {new['method']}"
-    for group, what in (("parameters", ""), ("input", "input.")):
-        was, now = old.get(group), new[group]
-        if not isinstance(was, Mapping):
-            break
-        for key in [*now, *was]:
-            before, after = (given.get(key, added.get(key)) for given in (was, now))
-            if before != after and key == _WEIGHTS:  # digests
-                return _weights_change(before, after)
-            if before != after:
-                return f"{what}{key} was {before} and is {after}"
-    return "its recipe differs"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from streamdr import plots
 from streamdr.core.safe_text import lines, one_line
 from streamdr.errors import StreamdrError
+from streamdr.methods.chain import Chain
 from streamdr.plots import catalog
 from streamdr.plots.mapped import has_maps, is_labelled
 from streamdr.store import SavedModel
@@ -49,8 +50,9 @@ def literal(text: str) -> str:
 
 
 def _page(context: RunContext, saved: SavedModel, reports: StagesReport) -> Iterator[str]:
-    method = context.run.method.name
-    yield f"# {method} of\n\n{literal(one_line(', '.join(context.run.input.paths)))}"
+    method = context.run.method
+    title = " -> ".join(method.names) if isinstance(method, Chain) else method.name
+    yield f"# {title} of\n\n{literal(one_line(', '.join(context.run.input.paths)))}"
     yield from _pictures(context, saved)
     if reports.fit is not None:
         yield literal(report_text.fitted(reports.fit))
@@ -62,6 +64,7 @@ def _page(context: RunContext, saved: SavedModel, reports: StagesReport) -> Iter
 
 
 def _pictures(context: RunContext, saved: SavedModel) -> Iterator[str]:
+    saved = saved.last
     model = saved.model
     for picture in catalog.of(model):
         yield from _picture(picture.title, partial(picture.draw, model, None))

@@ -18,9 +18,11 @@ from streamdr.data.features import for_model
 from streamdr.engine import fitting
 from streamdr.engine.coordinates import frame_shape
 from streamdr.errors import DataError, StoreError
+from streamdr.methods.chain import ChainModel
 from streamdr.store import Backend, SavedModel
 from streamdr.workflow.reports import VerifyReport
 from streamdr.workflow.run_context import RunContext
+from streamdr.workflow.staleness import model_digest
 
 SAMPLE_BYTES = 64 * 2**20
 """The bytes of the input that are read. A smaller input is read completely."""
@@ -64,7 +66,7 @@ def verify(context: RunContext) -> VerifyReport:
         _WrittenRows.check(kind, output, saved, source, fingerprint) for kind, output in context.rows.items()
     ]
     for output in outputs:
-        checks[output.view.kind.name] = output.read_all(context)
+        checks[output.view.kind.key] = output.read_all(context)
 
     rows = sample(source)
     totals = _SampleTotals()
@@ -80,7 +82,7 @@ def verify(context: RunContext) -> VerifyReport:
         band = min(source.chunks[0], source.spec.n_rows) * source.spec.line_bytes("rows")
         checks["sample"] = f"none: reading one row of chunks takes {format_bytes(band)}"
     for output in outputs if totals.n_rows else ():
-        name = "scores" if output.view.kind == EMBEDDING else f"sample of {output.view.kind.name}"
+        name = "scores" if output.view.kind == EMBEDDING else f"sample of {output.view.kind.key}"
         checks[name] = output.require_equal(source, run.output.refresh_tolerance)
     if source.fingerprint() != fingerprint:
         raise DataError(
@@ -146,7 +148,7 @@ class _WrittenRows:
     ) -> _WrittenRows:
         """Open the output, and require that it was made by this model from this input."""
         array, record = output.open_rows(kind.name), output.read_group(kind.name).record
-        if record.get("model_digest") != saved.record["digest"]:
+        if record.get("model_digest") != model_digest(kind, saved):
             raise StoreError(f"{output}: was not made by the current model; transform again")
         view = kind.of(saved.model, saved.axes)
         expected, _ = frame_shape(view, source)
@@ -184,7 +186,9 @@ class _WrittenRows:
             if view.never_observed is None
             else f" except those of {int(view.never_observed.sum()):,} features that were never observed"
         )
-        checked = f"{n_rows:,} rows, like the input; {n_chunks:,} chunks have their crc32c{beside}"
+        checked = (
+            f"{n_rows:,} rows, like the input; {n_chunks:,} chunks have their {self.output.checksum}{beside}"
+        )
         return f"{checked}; all values finite{exception}"
 
     def rows(self, span: Span) -> Array:
@@ -252,6 +256,10 @@ def _compare_errors(totals: _SampleTotals, output: Backend, model: Reconstructs,
 def _require_finite_model(output: Backend, model: Any) -> None:
     """Refuse a model with values that are not finite, except for features that were never observed."""
     never_observed = _never_observed(model)
+    if isinstance(model, ChainModel):
+        for member in model.models:
+            _require_finite_model(output, member)
+        return
     for field in fields(model):
         value = getattr(model, field.name)
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":

@@ -519,7 +519,7 @@ output: {}
         (SMALL.replace("path", "pth"), ["2:3: input.pth: unknown key; did you mean 'path'?"]),
         (SMALL.replace("name", "nam"), ["4:3: method.nam: unknown key; did you mean 'name'?"]),
         (SMALL.replace("pca", "7"), [f"4:9: method.name: 7 is not one of {ALL_METHODS}"]),
-        (SMALL.replace("  name: pca", "  [pca]"), ['4:3: method: expected a section of keys, not ["pca"]']),
+        (SMALL.replace("  name: pca", "  [pca]"), ["4:4: method.0: expected a section of keys, not 'pca'"]),
         (SMALL.replace("  path: data/x.zarr", ""), ["1:1: input.path: required key is missing"]),
     ],
 )

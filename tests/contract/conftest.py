@@ -18,7 +18,7 @@ def store_of(tmp_path_factory) -> Callable[..., Path]:
     written: dict[tuple[Any, ...], Path] = {}
 
     def find(case: Case, **layout: Any) -> Path:
-        kind = (case.labels, case.missing, case.precomputed, *layout.items())
+        kind = (case.labels, case.missing, case.precomputed, case.rows(2).tobytes(), *layout.items())
         if kind not in written:
             written[kind] = case.write(root / str(len(written)), **layout)
         return written[kind]

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fits import grown, stored
+from fits import grown, stored, suited
 from scipy.spatial.distance import cdist
 
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.method import ConditionalOutputs, Method, Route, Supervised
-from streamdr.core.row_outputs import ROW_OUTPUTS, RowOutput
+from streamdr.core.row_outputs import ROW_OUTPUTS, RowOutput, of_step
 from streamdr.data import open_source
 from streamdr.data.source import Source
 from streamdr.errors import ParameterError
 from streamdr.methods import METHODS
+from streamdr.methods.chain import Chain, chain_of
+from streamdr.methods.lda import LDA
+from streamdr.methods.pca import PCA
+from streamdr.methods.steps import Clip, Log1p, NormalizeTotal, Standardise
 
 ROWS, MORE, COLUMNS = 300, 340, 8
+CHAINS: tuple[Chain, ...] = (
+    chain_of((Standardise(), Clip(-2.0, 2.0), PCA(3, solver="krylov"))),
+    chain_of((PCA(4, solver="covariance"), LDA())),
+    chain_of((NormalizeTotal(target_sum=100.0), Log1p(), PCA(3, solver="covariance")), (None, "log", None)),
+)
 CHUNKS = (8, 3)
 KINDS = {
     "classes": ("numbers of classes", "names"),
@@ -81,6 +90,11 @@ class Case:
         return self.route.method
 
     @property
+    def title(self) -> str:
+        """The name of the method; of a chain, those of its steps."""
+        return title_of(self.method)
+
+    @property
     def of_pairs(self) -> bool:
         """Whether the data is a matrix of all pairs of rows, to which no rows can be appended."""
         return self.precomputed is not None
@@ -89,7 +103,7 @@ class Case:
         """The values of the first rows."""
         if self.precomputed is not None:
             return pairs(self.precomputed, values(n_rows))
-        rows = np.abs(values(n_rows)) if self.method.tags.nonnegative else values(n_rows)
+        rows = suited(self.method, values())[:n_rows]
         return missing(rows) if self.missing else rows
 
     def write(
@@ -150,15 +164,22 @@ def on_pairs(example: Any) -> Iterator[Case]:
             yield Case(f"{route.name} pairs", route, precomputed=parameter)
 
 
+def title_of(method: Method) -> str:
+    """The name of a method; of a chain, those of its steps."""
+    return f"chain of {', '.join(method.names)}" if isinstance(method, Chain) else method.name
+
+
 def outputs_of(method: Method) -> list[RowOutput]:
-    """The kinds of row outputs of a method."""
+    """The kinds of row outputs of a method, and those of the steps of a chain."""
     lacks = method.lacks if isinstance(method, ConditionalOutputs) else lambda what: None
-    return [kind for kind in ROW_OUTPUTS if kind.supported_by(method.model) and lacks(kind.method) is None]
+    steps = map(of_step, method.names[:-1]) if isinstance(method, Chain) else ()
+    kinds = [kind for kind in ROW_OUTPUTS if kind.supported_by(method.model) and lacks(kind.method) is None]
+    return [*kinds, *steps]
 
 
-def cases_of(method: type[Method]) -> Iterator[Case]:
-    """Every example of a method, by every route, with every kind of data that it accepts."""
-    for number, example in enumerate(method.examples()):
+def cases_of(examples: Sequence[Method]) -> Iterator[Case]:
+    """Examples of a method, by every route, with every kind of data that it accepts."""
+    for number, example in enumerate(examples):
         for kind in KINDS[example.target] if isinstance(example, Supervised) else (None,):
             dtype = None if kind is None else labels(kind).dtype
             spec = MatrixSpec(ROWS, COLUMNS, values().dtype, dtype)
@@ -169,24 +190,24 @@ def cases_of(method: type[Method]) -> Iterator[Case]:
                     raise
                 continue  # the method needs numeric labels
             for route in routes:
-                name = f"{method.name} {number} {route.name}" + (f" {kind}" if kind else "")
+                name = f"{title_of(example)} {number} {route.name}" + (f" {kind}" if kind else "")
                 yield Case(name, route, kind)
                 complete = getattr(example, "method", "") == "closed_form"
-                if getattr(method.model, "allow_nan", False) is True and not complete:
+                if getattr(example.model, "allow_nan", False) is True and not complete:
                     yield Case(f"{name} missing", route, kind, missing=True)
         for case in on_pairs(example):
-            yield replace(case, name=f"{method.name} {number} {case.name}")
+            yield replace(case, name=f"{title_of(example)} {number} {case.name}")
 
 
-CASES = {case.name: case for method in METHODS.values() for case in cases_of(method)}
+EXAMPLES = (*(method.examples() for method in METHODS.values()), CHAINS)
+CASES = {case.name: case for examples in EXAMPLES for case in cases_of(examples)}
 GROWING = {name: case for name, case in CASES.items() if not case.of_pairs}
 ROUTES = {
-    f"{case.method.name} {case.route.name}{' pairs' * case.of_pairs}": case
-    for case in reversed(CASES.values())
+    f"{case.title} {case.route.name}{' pairs' * case.of_pairs}": case for case in reversed(CASES.values())
 }
 """The first example for each route of each method."""
 RUNS = {
-    f"{case.method.name}{' missing' * case.missing}{' pairs' * case.of_pairs}": case
+    f"{case.title}{' missing' * case.missing}{' pairs' * case.of_pairs}": case
     for case in reversed(CASES.values())
 }
 """One example of each method for each kind of data, for whole runs."""

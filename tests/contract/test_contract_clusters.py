@@ -38,7 +38,7 @@ def test_row_outputs_have_the_bits_that_threads_write(name, cluster, store_of, t
     for kind in outputs_of(case.method):
         written: list[bytes] = []
         for place in (Execution(workers=1), Execution(workers=3), Execution(scheduler=cluster)):
-            target = tmp_path / f"{kind.name} {len(written)}.zarr"
+            target = tmp_path / f"{kind.key} {len(written)}.zarr"
             fitting.transform(model, source, target, place, kind=kind, attributes={})
             written.append(store.open_rows(target, kind.name)[...].tobytes())
-        assert written[1:] == written[:1] * 2, kind.name
+        assert written[1:] == written[:1] * 2, kind.key

@@ -24,7 +24,7 @@ def test_a_stopped_transform_publishes_nothing_and_the_next_one_continues(
     source = case.source(store_of(case))
     model = fit(case.method, source, workers=2).model
     for kind in outputs_of(case.method):
-        target, whole = (tmp_path / f"{kind.name} {what}.zarr" for what in ("stopped", "whole"))
+        target, whole = (tmp_path / f"{kind.key} {what}.zarr" for what in ("stopped", "whole"))
         stopper = StopAfter(ROWS / 3)
         with pytest.raises(Interrupted):
             fitting.transform(
@@ -40,6 +40,6 @@ def test_a_stopped_transform_publishes_nothing_and_the_next_one_continues(
         assert not target.exists(), "a part of it was published"
         again = fitting.transform(model, source, target, Execution(workers=2), kind=kind, attributes={})
         once = fitting.transform(model, source, whole, Execution(workers=2), kind=kind, attributes={})
-        assert 0 < again.bytes_read < once.bytes_read, kind.name
+        assert 0 < again.bytes_read < once.bytes_read, kind.key
         first, second = (store.open_rows(path, kind.name)[...].tobytes() for path in (target, whole))
-        assert first == second, kind.name
+        assert first == second, kind.key

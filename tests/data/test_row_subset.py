@@ -20,6 +20,7 @@ from streamdr.core.method import Pass, in_memory
 from streamdr.data import open_source
 from streamdr.data.row_subset import RowSubset
 from streamdr.engine import fitting
+from streamdr.engine.read_estimates import estimate_fit_reads
 from streamdr.errors import DataError, Interrupted, MissingValuesError
 from streamdr.methods.pca import PCA
 from streamdr.methods.pca.model import PCAModel
@@ -269,12 +270,12 @@ def test_an_interrupted_rest_resumes(tmp_path, rows, after):
     settings = Execution(workers=1, ledger=tmp_path / "ledger", checkpoint_seconds=0.0)
     with pytest.raises(Interrupted):
         fitting.fit(METHOD, source, settings, progress=stopper, stop=stopper.stop)
-    left, most = fitting.estimate_fit_reads(METHOD, source, settings)
+    left, most = estimate_fit_reads(METHOD, source, settings)
     assert 0 < left == most <= BYTES - 40 * after
     again = fitting.fit(METHOD, source, settings)
     assert again.bytes_read == left
     assert bits(again.model) == bits(fitting.fit(METHOD, source, Execution()).model)
-    assert fitting.estimate_fit_reads(METHOD, source, settings) == (0, 0)
+    assert estimate_fit_reads(METHOD, source, settings) == (0, 0)
     assert fitting.fit(METHOD, source, settings).bytes_read == 0
     other = SampleThenRest(3, solver="covariance", parts=5)
     assert fitting.fit(other, source, settings).bytes_read == BYTES, "other parts, other keys"

@@ -52,7 +52,7 @@ def rows_of(source):
         ({"time": "< 2000-03 and > 2000-01"}, lambda d: (d.time.dt.year == 2000) & (d.time.dt.month == 2)),
         ({"b": "> 0"}, lambda d: d.x[:, 1] > 0),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_a_condition_keeps_the_rows_that_indexing_keeps(cells, where, keep):
     source, data = cells

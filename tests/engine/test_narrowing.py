@@ -19,6 +19,7 @@ from streamdr.core.progress import PassStart, Silent
 from streamdr.data import open_source
 from streamdr.data.feature_subset import FeatureSubset
 from streamdr.engine import fitting, planner
+from streamdr.engine.read_estimates import estimate_fit_reads
 from streamdr.errors import DataError, Interrupted, MemoryLimitError, MissingValuesError, ParameterError
 from streamdr.methods.pca import PCA
 from streamdr.methods.pca.model import PCAModel
@@ -230,7 +231,7 @@ def test_the_estimate_has_the_pass_that_counts(tmp_path):
     execution = Execution(ledger=tmp_path / "ledger")
 
     def estimated() -> tuple[int, int]:
-        return fitting.estimate_fit_reads(PCA(2), labelled(path, (3, 4), min_observed=0.96), execution)
+        return estimate_fit_reads(PCA(2), labelled(path, (3, 4), min_observed=0.96), execution)
 
     assert estimated() == (size, 2 * size)
     found = fit(PCA(2), labelled(path, (3, 4), min_observed=0.96), ledger=tmp_path / "ledger")

@@ -39,7 +39,7 @@ def test_pca_of_sparse_rows_is_that_of_dense_rows(method, make, weighted):
     rows = make(rng, 900, 40)
     weights = rng.integers(0, 4, 900).astype(float) if weighted else None
     dense = ArraySource(rows.toarray())
-    if weighted:
+    if weights is not None:
         dense.weights = ArraySource(weights[:, None])
     want, got = fit(method, dense), fit(method, SparseOnly(rows, weights=weights))
     largest = want.explained_variance[0]  # an eigenvalue is exact to the rounding of the largest one

@@ -45,6 +45,13 @@ METHODS: dict[str, dict[str, Any]] = {
     "som": {"height": 3, "width": 4, "topology": "hexagonal", "n_epochs": 3},
 }
 """The parameters of the run of each method."""
+CHAIN = "chain"
+STEPS: list[dict[str, Any]] = [
+    {"name": "clip", "min": -20.0, "max": 20.0},
+    {"name": "pca", "n_components": 4, "solver": "covariance"},
+    {"name": "lda", "n_components": 2},
+]
+"""The methods of the run of a chain."""
 OUTPUTS: dict[str, list[RowKind]] = {
     "pca": ["embedding", "denoised", "log_likelihood"],
     "ppca": ["embedding", "imputed", "imputed_variance", "log_likelihood"],
@@ -52,11 +59,12 @@ OUTPUTS: dict[str, list[RowKind]] = {
     "kernel_pca": ["embedding", "denoised"],
     "lda": ["embedding", "predicted", "probabilities"],
     "som": ["embedding", "predicted"],
+    CHAIN: ["embedding", "predicted"],
 }
 """What is written of rows, where that is more than the embedding."""
 INPUTS = {"ppca": "missing.zarr", "ppca_mixture": "missing.zarr", "lda": "v2.zarr", "pca": "sharded.zarr"}
 """What is read, where that is not `v3.zarr`."""
-LABELLED = ("lda", "select_mutual_info", "select_f_score", "select_correlation", "select_forward")
+LABELLED = (CHAIN, "lda", "select_mutual_info", "select_f_score", "select_correlation", "select_forward")
 INTERRUPTED_FIT, INTERRUPTED_TRANSFORM = "interrupted_fit", "interrupted_transform"
 
 
@@ -85,16 +93,19 @@ def config(name: str, method: str | None = None) -> dict[str, Any]:
     given = {"path": f"s3://{NAME}/inputs/{INPUTS.get(method, 'v3.zarr')}", "array": "X"}
     if method in LABELLED:
         given["labels"] = f"{given['path']}/y"
-    outputs = {kind: f"s3://{NAME}/out/{name}/{kind}.zarr" for kind in OUTPUTS.get(method, ["embedding"])}
+    kinds = OUTPUTS.get(method, ["embedding"])
+    outputs: dict[str, Any] = {kind: f"s3://{NAME}/out/{name}/{kind}.zarr" for kind in kinds}
+    if method == CHAIN:
+        outputs["steps"] = {"pca": f"s3://{NAME}/out/{name}/pca.zarr"}
     return {
         "input": given,
-        "method": {"name": method, **METHODS[method]},
+        "method": STEPS if method == CHAIN else {"name": method, **METHODS[method]},
         "output": {"model": f"s3://{NAME}/out/{name}/model.zarr", **outputs},
         "execution": {"workers": 1, "checkpoint_seconds": 0.001},
     }
 
 
-CONFIGS = {name: config(name) for name in METHODS} | {
+CONFIGS = {name: config(name) for name in (*METHODS, CHAIN)} | {
     INTERRUPTED_FIT: config(INTERRUPTED_FIT, "pca"),
     INTERRUPTED_TRANSFORM: config(INTERRUPTED_TRANSFORM, "ppca"),
 }

@@ -18,7 +18,7 @@ from nightly import Heard, arrays_of
 from streamdr import load_model, store
 from streamdr.core.addresses import parse_location
 from streamdr.core.blocks import Span
-from streamdr.core.row_outputs import ROW_OUTPUTS
+from streamdr.core.row_outputs import ROW_OUTPUTS, of_step
 from streamdr.data import open_source
 from streamdr.methods import METHODS
 from streamdr.workflow import pipeline
@@ -94,7 +94,7 @@ def test_an_input_is_read(name):
     np.testing.assert_array_equal(source.read(ROWS, COLUMNS), expected)
 
 
-@pytest.mark.parametrize("method", golden.METHODS)
+@pytest.mark.parametrize("method", [*golden.METHODS, golden.CHAIN])
 def test_a_model_opens_and_maps_rows_as_it_did(method):
     folder = golden.BUCKET / "out" / method
     saved = store.load_model(folder / "model.zarr")
@@ -113,7 +113,15 @@ def test_a_model_is_the_same_dataset_as_in_its_store(method):
         assert stored.identical(dataset.variables[name])
 
 
-@pytest.mark.parametrize("method", golden.METHODS)
+def test_a_chain_opens_with_its_steps_and_the_rows_of_one_of_them():
+    folder = golden.BUCKET / "out" / golden.CHAIN
+    model, rows = store.load_model(folder / "model.zarr").model, given(golden.CHAIN)
+    assert model.names == ("clip", "pca", "lda")
+    close(of_step("pca").of(model).transform(rows), store.open_rows(folder / "pca.zarr", "embedding")[...])
+    close(model["clip"].transform(rows), np.clip(rows, -20, 20))
+
+
+@pytest.mark.parametrize("method", [*golden.METHODS, golden.CHAIN])
 def test_a_run_of_yesterday_is_up_to_date_and_takes_appended_rows_in(method, restored, tmp_path):
     bucket = restored(method)
     before = bucket.contents(f"out/{method}")

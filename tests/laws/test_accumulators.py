@@ -37,6 +37,8 @@ from streamdr.methods.ppca.observed_counts import ObservedCounts
 from streamdr.methods.ppca.pairwise import Pairwise
 from streamdr.methods.ppca.posterior import Factors
 from streamdr.methods.selection.histograms import Histograms
+from streamdr.methods.steps.allele_counts import AlleleCounts
+from streamdr.methods.steps.dispersions import Exponentials
 from streamdr.statistics.by_class.lengths import ClassLengths
 from streamdr.statistics.by_class.moments import ClassMoments
 from streamdr.statistics.by_class.sums import ClassSums
@@ -81,6 +83,8 @@ AXES: dict[str, Axis] = {
     "survey": "rows",
     "observed": "rows",
     "row totals": "rows",
+    "exponentials": "rows",
+    "allele counts": "rows",
 }
 DISTANCES_ONLY = ("survey",)
 """Accumulators of distance matrices only: they have separate tests."""
@@ -101,7 +105,15 @@ LABELLED = (
     "by_fold",
 )
 """Accumulators that use labels."""
-ALLOW_NAN = ("pairwise", "visible", "latent", "sample", "several", "observed")
+ALLOW_NAN = (
+    *("pairwise", "visible", "latent", "sample", "several", "observed"),
+    *("exponentials", "allele counts"),
+)
+TAKEN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "exponentials": lambda data: np.log1p(np.abs(data)),
+    "allele counts": lambda data: np.mod(np.abs(data), 2),
+}
+"""The values that accumulators of logged counts, and of numbers of alleles, take."""
 HOLDOUT = Holdout(0.2, seed=4)
 
 
@@ -153,6 +165,8 @@ def examples(kind: str, data: np.ndarray) -> Sequence[Accumulator]:
             Latent([one, two, three], np.array([0.5, 0.2, 0.3])),
             Latent([one], holdout=HOLDOUT),
         ],
+        "exponentials": lambda: [Exponentials(D)],
+        "allele counts": lambda: [AlleleCounts(D)],
         "observed": lambda: [Observed(D), Observed(D, moments=True)],
         "row totals": lambda: [RowTotals(), RowTotals(most=8), RowTotals(1.0, 1e8, most=3)],
         "sample": lambda: [Sample(D, 5), Sample(D, 5, seed=1), Sample(D, 2 * N)],
@@ -300,10 +314,16 @@ def test_accumulators_that_allow_missing_values_are_the_listed_ones():
     )
 
 
+def data_for(kind: str, kind_of_data: str, missing: str | None = None) -> np.ndarray:
+    """Hostile data, as an accumulator takes it."""
+    data = hostile_data(kind_of_data, N, D, missing=missing)
+    return TAKEN[kind](data) if kind in TAKEN else data
+
+
 @pytest.mark.parametrize("kind_of_data", HOSTILE)
 @pytest.mark.parametrize("kind", KINDS)
 def test_laws(kind, kind_of_data):
-    data = hostile_data(kind_of_data, N, D)
+    data = data_for(kind, kind_of_data)
     for empty in examples(kind, data):
         check_accumulator(
             empty,
@@ -399,7 +419,7 @@ def test_laws_of_stored_distances_with_weights():
 @pytest.mark.parametrize("kind_of_data", HOSTILE)
 @pytest.mark.parametrize("kind", ALLOW_NAN)
 def test_laws_with_missing_values(kind, kind_of_data, missing):
-    data = hostile_data(kind_of_data, N, D, missing=missing)
+    data = data_for(kind, kind_of_data, missing)
     for empty in examples(kind, data):
         check_accumulator(empty, data, amplification=amplification(empty, data))
 
@@ -407,7 +427,7 @@ def test_laws_with_missing_values(kind, kind_of_data, missing):
 @pytest.mark.parametrize("kind", KINDS)
 def test_laws_with_weights(kind):
     weights = np.random.default_rng(2).integers(0, 4, size=N).astype(float)
-    data = hostile_data("kind", N, D)
+    data = data_for(kind, "kind")
     for empty in examples(kind, data):
         check_accumulator(empty, data, axis=AXES[kind], weights=weights, labels=labels_for(kind))
 
@@ -416,14 +436,14 @@ def test_laws_with_weights(kind):
 @pytest.mark.parametrize("kind", ALLOW_NAN)
 def test_laws_with_weights_and_missing_values(kind, missing):
     weights = np.random.default_rng(2).integers(0, 4, size=N).astype(float)
-    data = hostile_data("big offset", N, D, missing=missing)
+    data = data_for(kind, "big offset", missing)
     for empty in examples(kind, data):
         check_accumulator(empty, data, weights=weights, amplification=amplification(empty, data))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "loadings"])
 def test_state_is_bounded(kind):
-    data = hostile_data("kind", N, D)
+    data = data_for(kind, "kind")
     for empty in examples(kind, data):
         if not (isinstance(empty, Sample) and empty.size > N):  # it is not full yet
             check_bounded(empty, data, axis=AXES[kind], labels=labels_for(kind))

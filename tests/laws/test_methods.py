@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fits import suited
 from narrowing import checked
 from scipy.spatial.distance import cdist
 
@@ -41,9 +42,8 @@ def targets(method: Method) -> list[Any]:
 
 
 def rows_for(method: Method, kind: str, n_rows: int = 60, missing: str | None = None) -> np.ndarray:
-    """Hostile rows for a method: their magnitudes, where negative values are errors."""
-    rows = hostile_data(kind, n_rows, 8, missing=missing)
-    return np.abs(rows) if method.tags.nonnegative else rows
+    """Hostile rows that a method takes."""
+    return suited(method, hostile_data(kind, n_rows, 8, missing=missing))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_every_model_reports_its_facts(name):
     spec = MatrixSpec(data.shape[0], data.shape[1], data.dtype, LABELS.dtype)
     for method in METHODS[name].examples():
         for route in method.routes(spec):
-            model: Any = in_memory(route.method, data, labels=LABELS)
+            model: Any = in_memory(route.method, suited(method, data), labels=LABELS)
             facts = {fact.name: fact.value for fact in model.facts()}
             parameters = {field.name for field in fields(method)}
             if "n_components" in parameters:

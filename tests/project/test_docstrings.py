@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fits import suited
 
 import streamdr
 from streamdr.core.docstrings import entries, sections
@@ -70,7 +71,7 @@ def test_everything_public_has_the_sections_that_it_needs(name):
 def test_help_and_dir_have_the_same_fitted_attributes(name):
     for method in METHODS[name].examples():
         labels = LABELS if isinstance(method, Supervised) else None
-        fitted = ESTIMATORS[name](**vars(method)).fit(ROWS, labels)
+        fitted = ESTIMATORS[name](**vars(method)).fit(suited(method, ROWS), labels)
         listed = {each for each in dir(fitted) if each.endswith("_") and not each.startswith("_")}
         described = entries(sections(type(fitted).__doc__ or "")["Attributes"])
         assert listed - described.keys() == set()

@@ -18,7 +18,7 @@ from narrowing import checked
 from streamdr.errors import StoreError
 from streamdr.store import Staging, check_output, require_space, sweep
 from streamdr.store.locking import try_lock
-from streamdr.store.publish import _exchange, _exchange_by_renames
+from streamdr.store.publish import _exchange_by_renames, exchange
 from streamdr.store.record import write_record
 
 
@@ -225,8 +225,8 @@ def test_exactly_one_of_many_publishers_wins(tmp_path: Path, overwrite: bool) ->
     assert contents(tmp_path) == ["out.zarr"]
 
 
-@pytest.mark.parametrize("exchange", [_exchange, _exchange_by_renames])
-def test_directories_are_exchanged(tmp_path: Path, exchange: object) -> None:
+@pytest.mark.parametrize("swap", [exchange, _exchange_by_renames])
+def test_directories_are_exchanged(tmp_path: Path, swap: object) -> None:
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()

@@ -6,7 +6,7 @@ the registry, and configurations write it as a list.
 
 from __future__ import annotations
 
-from streamdr.methods.chain.chain import Chain, chain_of, member_names, parameters_of
+from streamdr.methods.chain.chain import Chain, chain_of, member_names, parameters_of, require_end
 from streamdr.methods.chain.model import ChainModel, chain_model
 
-__all__ = ["Chain", "ChainModel", "chain_model", "chain_of", "member_names", "parameters_of"]
+__all__ = ["Chain", "ChainModel", "chain_model", "chain_of", "member_names", "parameters_of", "require_end"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Self, cast
 
 from streamdr.core.accumulator import Accumulator
@@ -56,6 +57,7 @@ class Chain:
             inexact_on=tuple(sorted({kind for step in self.steps for kind in step.tags.inexact_on})),
             feature_subset=self.steps[0].tags.feature_subset,
             step=self.steps[-1].tags.step,
+            nonnegative=any(step.tags.nonnegative for step in self.steps),
         )
         own["model"] = chain_model_class(tuple(step.model for step in self.steps))
         targets = [step.target for step in self.steps if isinstance(step, Supervised)]
@@ -100,6 +102,11 @@ class Chain:
         """The chain itself: its routes are those of its members."""
         return self
 
+    def up_to(self, name: str) -> Chain:
+        """The chain of the first methods up to one of them, which may be a step."""
+        number = self.names.index(name) + 1
+        return Chain(self.steps[:number], self.names[:number])
+
     def outlines(self, data: MatrixSpec) -> Sequence[Model]:
         """Chains of the largest models; none if a member does not know the size of its models."""
         if not all(isinstance(step, HasOutlines) for step in self.steps):
@@ -109,13 +116,24 @@ class Chain:
     def passes(self, data: MatrixSpec, start: Model | None = None) -> Passes:
         """The passes of all members, each through the models before it. Only the last one may start warm."""
         models: list[Model] = []
-        for number, step in enumerate(self.steps):
-            before = _joined(self.names, models)
-            last = number == len(self.steps) - 1
-            begin = _start_of_last(start, self.names, models) if last else None
-            models.append((yield from _through(step.passes(data, begin), before)))
-            data = mapped_spec(data, models[-1])
+        for number in range(len(self.steps)):
+            models.append((yield from self.passes_of(number, data, models, start)))
         return chain_model(self.names, models)
+
+    def passes_of(
+        self, number: int, data: MatrixSpec, models: Sequence[Model], start: Model | None = None
+    ) -> Passes:
+        """The passes of one member, given the models of those before it. It returns the model of its own."""
+        for model in models:
+            data = mapped_spec(data, model)
+        last = number == len(self.steps) - 1
+        begin = _start_of_last(start, self.names, models) if last else None
+        passes = self.steps[number].passes(data, begin)
+        return (yield from _through(self.names[number], passes, _joined(self.names, models)))
+
+    def member_routes(self, data: MatrixSpec) -> Sequence[Route]:
+        """The routes of the members, if this is the method of a route, so that each has one."""
+        return next(chain_routes(self.names, self.steps, data))
 
 
 def _joined(names: Sequence[str], models: Sequence[Model]) -> Model | None:
@@ -125,20 +143,21 @@ def _joined(names: Sequence[str], models: Sequence[Model]) -> Model | None:
     return chain_model(names[: len(models)], models)
 
 
-def _through(passes: Passes, before: Model | None) -> Generator[Pass, Accumulator, Model]:
-    """Run the passes of a member on the rows as the models before it leave them, and return its model."""
-    if before is None:
-        return (yield from passes)
+def _through(name: str, passes: Passes, before: Model | None) -> Generator[Pass, Accumulator, Model]:
+    """Run the passes of a member on the rows as the models before it leave them, and return its model.
+
+    An error of its parameters has its name.
+    """
     try:
-        request = next(passes)
+        request = with_name(name, partial(next, passes))
         while True:
-            seen = request if request.in_memory is not None else replace(request, through=before)
+            mapped = before is not None and request.in_memory is None
             try:
-                full = yield seen
+                full = yield replace(request, through=before) if mapped else request
             except MissingValuesError as missing:
-                request = passes.throw(missing)
+                request = with_name(name, partial(passes.throw, missing))
             else:
-                request = passes.send(full)
+                request = with_name(name, partial(passes.send, full))
     except StopIteration as finished:
         model: Model = finished.value
         return model

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from streamdr.core.annotations import Annotations, annotated_by, composed
 from streamdr.core.blocks import Array, SparseRows
 from streamdr.core.facts import Fact, Table
 from streamdr.core.mapping import columns_kept, columns_read, fills_missing
 from streamdr.core.method import MapsSparse, Model, SelectsColumns, UsesScratch
 from streamdr.core.pictures import Picture
-from streamdr.errors import RowError
+from streamdr.core.plain_maps import HasPlainMaps, PlainClasses, PlainMap
+from streamdr.errors import ParameterError, RowError
 
 _SLAB_BYTES = 1 << 23
 """The bytes of rows, at their widest and in double precision, that go through a chain together."""
@@ -41,6 +43,7 @@ class ChainModel:
     """
 
     pictures: ClassVar[tuple[Picture, ...]] = ()
+    annotated: ClassVar[tuple[str, ...]] = ()
 
     names: tuple[str, ...] = field(metadata={"report": True})
     """The name of each model."""
@@ -111,9 +114,10 @@ class ChainModel:
         narrow = first.narrowed() if isinstance(first, SelectsColumns) and self.reads is not None else first
         return chain_model(self.names, (narrow, *self.models[1:]))
 
-    def up_to(self, number: int) -> ChainModel:
-        """The chain of the first models."""
-        return chain_model(self.names[:number], self.models[:number])
+    def up_to(self, name: str) -> Model:
+        """The chain of the first models up to one of them; that model itself if it is the first."""
+        number = self.names.index(name) + 1
+        return self.models[0] if number == 1 else chain_model(self.names[:number], self.models[:number])
 
     @cached_property
     def _slab_rows(self) -> int:
@@ -171,9 +175,21 @@ class ChainModel:
         found: tuple[Table, ...] = self.last.tables()
         return found
 
+    def through(self, number: int, values: Array) -> Array:
+        """Map rows through the first models."""
+        return self._apply(self.models[:number], values) if number else values
+
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps. A ParameterError names a model that has none."""
+        return _plain_maps(self.names, self.models)
+
+    def annotations(self) -> Annotations:
+        """What the models say of the variables of the chain, and the last one of itself."""
+        return composed(self.models)
+
     def _before(self, values: Array) -> Array:
         """Map rows through all models but the last."""
-        return self._apply(self.models[:-1], values) if self.models[1:] else values
+        return self.through(len(self.models) - 1, values)
 
     def _apply(self, models: Sequence[Model], rows: Array | SparseRows) -> Array:
         """Map rows through some models, slab by slab, to dense rows."""
@@ -228,6 +244,12 @@ def chain_model_class(kinds: tuple[type, ...]) -> type[ChainModel]:
     if goes_back and hasattr(last, "inverse_transform"):
         contents["inverse_transform"] = _inverse_transform
     pictures = getattr(last, "pictures", ())
+    if hasattr(last, "plain_classes"):
+        contents["plain_classes"] = _plain_classes
+    contents["annotated"] = (
+        *(path for kind in before for path in annotated_by(kind) if path.startswith("var/")),
+        *annotated_by(last),
+    )
     contents |= {"__module__": __name__, "__doc__": ChainModel.__doc__, "pictures": pictures}
     return cast(type[ChainModel], type("ChainModel", (ChainModel,), contents))
 
@@ -241,6 +263,22 @@ def _of_mapped(name: str) -> Callable[[ChainModel, Array], Any]:
     operation.__name__ = name
     operation.__doc__ = f"`{name}` of the last model, for rows that the others have mapped."
     return operation
+
+
+def _plain_maps(names: Sequence[str], models: Sequence[Model]) -> tuple[PlainMap, ...]:
+    """Return the elementary maps of models, one after another."""
+    found: list[PlainMap] = []
+    for name, model in zip(names, models, strict=True):
+        if not isinstance(model, HasPlainMaps):
+            raise ParameterError("onnx", f"{name} is not a sequence of linear and elementary maps")
+        found += model.plain_maps()
+    return tuple(found)
+
+
+def _plain_classes(chain: ChainModel) -> PlainClasses:
+    """The classes of the last model, for rows that the others have mapped."""
+    classes: PlainClasses = chain.last.plain_classes()
+    return replace(classes, maps=(*_plain_maps(chain.names[:-1], chain.models[:-1]), *classes.maps))
 
 
 def _back(chain: ChainModel, rows: Array) -> Array:

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from streamdr.core.blocks import MatrixSpec
-from streamdr.core.mapping import mapped_spec
+from streamdr.core.mapping import columns_kept, mapped_spec
 from streamdr.core.method import HasOutlines, Method, Model, Phase, Route
 from streamdr.errors import ParameterError
 from streamdr.methods.chain.model import ChainModel, chain_model
+from streamdr.methods.steps.base import WithoutPasses
 
 T = TypeVar("T")
 
@@ -36,7 +37,8 @@ def chain_routes(
     for number, (name, step) in enumerate(zip(names, steps, strict=True)):
         found.append(with_name(name, lambda step=step, data=data: step.routes(data)))  # type: ignore[misc]
         if number < len(steps) - 1:
-            data = mapped_spec(data, _largest(name, found[-1][0].method, data))
+            method = found[-1][0].method
+            data = _foreseen(data, method, _largest(name, method, data))
     return product(*found)
 
 
@@ -69,10 +71,10 @@ def largest_models(
     """Yield outlines of the models of all members: the largest ones, with each outline of the first."""
     alternatives = _outlines(names[0], steps[0], data)
     rest: list[Model] = []
-    data = mapped_spec(data, max(alternatives, key=lambda model: model.n_outputs))
+    data = _foreseen(data, steps[0], max(alternatives, key=lambda model: model.n_outputs))
     for name, step in zip(names[1:], steps[1:], strict=True):
         rest.append(_largest(name, step, data))
-        data = mapped_spec(data, rest[-1])
+        data = _foreseen(data, step, rest[-1])
     for first in alternatives:
         yield first, *rest
 
@@ -104,6 +106,17 @@ def _outlines(name: str, step: Method, data: MatrixSpec) -> Sequence[Model]:
 
 def _largest(name: str, step: Method, data: MatrixSpec) -> Model:
     return max(_outlines(name, step, data), key=lambda model: model.n_outputs)
+
+
+def _foreseen(data: MatrixSpec, step: Method, outline: Model) -> MatrixSpec:
+    """Return the spec of rows as a member will leave them.
+
+    Which columns a member keeps is known before its passes only if it has none. Otherwise the names are those
+    of all columns that it may keep, more than it will.
+    """
+    spec = mapped_spec(data, outline)
+    known = outline.outputs_are_features or isinstance(step, WithoutPasses)
+    return spec if known or columns_kept(outline) is None else replace(spec, feature_names=data.feature_names)
 
 
 def _bytes_of(model: Any) -> int:

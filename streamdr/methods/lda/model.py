@@ -13,7 +13,7 @@ from scipy.special import logsumexp, softmax
 from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, Span, widen
 from streamdr.core.facts import Fact, Table, explained_variances, notes
 from streamdr.core.outline import unallocated
-from streamdr.core.plain_maps import Multiply, PlainMap, Subtract
+from streamdr.core.plain_maps import Multiply, PlainClasses, PlainMap, Subtract
 from streamdr.statistics.gram import Scores
 
 if TYPE_CHECKING:
@@ -217,6 +217,11 @@ class LDAModel(AlignedArrays):
     def plain_maps(self) -> tuple[PlainMap, ...]:
         """`transform` as elementary maps."""
         return Subtract(self.xbar), Multiply(self.scalings)
+
+    def plain_classes(self) -> PlainClasses:
+        """`predict` as linear functions of the scores along all axes."""
+        maps = (Subtract(self.xbar), Multiply(self.axes))
+        return PlainClasses(maps, self.centroids.T, self._levels, self.classes)
 
     def sklearn_steps(self) -> list[Step]:
         """The model as estimators of scikit-learn."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from streamdr.core.annotations import Annotations
 from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, widen
 from streamdr.core.facts import Column, Fact, Table, explained_variances, notes
 from streamdr.core.linalg import slabs
@@ -38,6 +39,7 @@ class PCAModel(AlignedArrays):
     """Principal axes, their variances, and the whitening that `transform` applies."""
 
     allow_nan: ClassVar[bool] = False
+    annotated: ClassVar[tuple[str, ...]] = ("uns/pca", "varm/PCs")
 
     mean: Array = field(metadata={**_FEATURE, "data_units": True})
     """The mean of each feature."""
@@ -366,6 +368,15 @@ class PCAModel(AlignedArrays):
         """`transform` as elementary maps."""
         scores = (Subtract(self.mean), Multiply(self.projection))
         return (*scores, Multiply(self.components)) if self.outputs_are_features else scores
+
+    def annotations(self) -> Annotations:
+        """Loadings and variances, as `scanpy.pp.pca` arranges them."""
+        found = {
+            "variance": self.explained_variance,
+            "variance_ratio": self.explained_variance_ratio,
+            "params": {"zero_center": self.center, "use_highly_variable": False},
+        }
+        return Annotations(varm={"PCs": np.ascontiguousarray(self.components.T)}, uns={"pca": found})
 
     def sklearn_steps(self) -> list[Step]:
         """The model as estimators of scikit-learn."""

@@ -13,6 +13,8 @@ from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, widen
 from streamdr.core.facts import Fact, Table, explained_variances, notes
 from streamdr.core.outline import unallocated
 from streamdr.core.pictures import Picture
+from streamdr.core.plain_maps import Multiply, PlainMap, Subtract
+from streamdr.errors import ParameterError
 from streamdr.methods.ppca.em import Principal
 from streamdr.methods.ppca.holdout import doubled
 from streamdr.methods.ppca.plots import LOG_LIKELIHOOD
@@ -249,6 +251,18 @@ class PPCAModel(AlignedArrays):
             lambda rows, posterior: unpacked(posterior.spread, k).reshape(k * k, -1).T,
         )
         return self.transform(values), square.reshape(len(square), k, k)
+
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` of rows without missing values as elementary maps."""
+        if not np.isfinite(self.mean).all():
+            raise ParameterError(
+                "onnx",
+                "features were never observed in the fit, so no row has all values: fit with min_observed, "
+                "which leaves these features out",
+            )
+        k = self.n_components
+        inner = self.loadings.T @ self.loadings + self.noise_variance * np.eye(k)
+        return Subtract(self.mean), Multiply(np.linalg.solve(inner, self.loadings.T).T)
 
     def inverse_transform(self, scores: Array) -> Array:
         """The rows that latent variables map to."""

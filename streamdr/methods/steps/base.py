@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, SparseRows
+from streamdr.core.blocks import SPARSE_PIECE, AlignedArrays, Array, MatrixSpec, SparseRows, widen
 from streamdr.core.facts import MOST_ROWS, Column, Fact, Table
 from streamdr.core.linalg import slabs
 from streamdr.core.method import Model, Pass, Passes, Phase, Route
 from streamdr.core.parameters import require_types
+from streamdr.core.plain_maps import PlainMap, TakeColumns
 from streamdr.errors import RowError
 
 SLAB_BYTES = 4 << 20
@@ -59,6 +60,8 @@ class StepModel(AlignedArrays):
 class ChoiceModel(AlignedArrays):
     """A model that keeps some columns, in the order of the data."""
 
+    allow_nan: ClassVar[bool] = True
+
     support: Array = field(metadata={"dims": ("feature",)})
     """The mask of the columns that are kept."""
 
@@ -77,10 +80,32 @@ class ChoiceModel(AlignedArrays):
         """Whether all columns are kept."""
         return self.n_outputs == self.n_features
 
+    @property
+    def keeps_zeros(self) -> bool:
+        """Whether a value that is zero stays zero."""
+        return True
+
     @cached_property
     def reads(self) -> Array:
         """The indices of the columns that `transform` uses, ascending."""
         return np.flatnonzero(self.support)
+
+    def narrowed(self) -> Self:
+        """The same model for rows that hold the kept columns only."""
+        own = {
+            each.name: getattr(self, each.name)[self.reads]
+            for each in fields(self)
+            if each.metadata.get("dims") == ("feature",) and getattr(self, each.name) is not None
+        }
+        return replace(self, **own)
+
+    def transform(self, values: Array) -> Array:
+        """The kept columns, in the order of the data, in the floating-point type of the rows."""
+        return widen(np.take(values, self.reads, axis=1))
+
+    def transform_sparse(self, rows: SparseRows) -> SparseRows | Array:
+        """The kept columns of sparse rows."""
+        return self.chosen(rows)
 
     def summary(self) -> dict[str, Any]:
         """The number of columns that are kept, and the first of them."""
@@ -105,12 +130,31 @@ class ChoiceModel(AlignedArrays):
             ),
         )
 
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        return (TakeColumns(self.reads),)
+
     def scores_by_columns(self, n_rows: int) -> None:
         """None: a transform reads the columns that are kept only."""
 
     def chosen(self, rows: SparseRows) -> SparseRows:
-        """The kept columns of sparse rows."""
-        return rows if self.outputs_are_features else rows[:, self.reads]
+        """The kept columns of sparse rows, in the floating-point type of the rows."""
+        kept = rows if self.outputs_are_features else rows[:, self.reads]
+        kept = SparseRows((widen(kept.data), kept.indices, kept.indptr), shape=kept.shape)
+        kept.has_canonical_format = True  # columns ascend in the rows, and among those that are kept
+        return kept
+
+
+def possible_supports(n_cols: int, n_kept: int) -> tuple[Array, ...]:
+    """Masks of `n_kept` columns that are not known yet, for outlines.
+
+    Adjacent columns make the longest blocks, and distant ones read most. The first and the last column read
+    least, as the last chunk may be narrow.
+    """
+    ends = np.arange(n_cols) < n_kept
+    apart = np.zeros(n_cols, np.bool_)
+    apart[np.linspace(0, n_cols - 1, n_kept).astype(np.int64)] = True
+    return ends, ends[::-1].copy(), apart
 
 
 class StepMethod:
@@ -153,6 +197,11 @@ def one_pass(method: Any, data: MatrixSpec, phase: Phase, work: float) -> Route:
     """The route of a step with one pass over the rows, of `work` operations per value."""
     flops = work * data.n_rows * data.n_cols
     return Route(method=method, name="one pass", exact=True, passes=1, flops=flops, phases=(phase,))
+
+
+def most_stored(data: MatrixSpec) -> int:
+    """The most values that a block of sparse rows has."""
+    return min(max(SPARSE_PIECE, data.n_cols), data.n_rows * data.n_cols)
 
 
 def with_values(rows: SparseRows, values: Array) -> SparseRows:

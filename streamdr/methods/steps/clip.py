@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from streamdr.core.blocks import Array, MatrixSpec, SparseRows, widen
 from streamdr.core.facts import Fact
 from streamdr.core.method import Tags
+from streamdr.core.plain_maps import Limit, PlainMap
 from streamdr.methods.steps.base import StepModel, WithoutPasses, with_values
 from streamdr.statistics.validation import require
+
+if TYPE_CHECKING:
+    from streamdr.core.scikit_learn import Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +42,16 @@ class ClipModel(StepModel):
 
     def transform(self, values: Array) -> Array:
         """The values, limited to the range, in the floating-point type of the rows."""
-        limited: Array = widen(values).copy()
+        limited: Array = values.astype(widen(values[:0]).dtype)
         if self.min is not None:
             np.maximum(limited, limited.dtype.type(self.min), out=limited)
         if self.max is not None:
             np.minimum(limited, limited.dtype.type(self.max), out=limited)
         return limited
+
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        return (Limit(self.min, self.max),)
 
     def transform_sparse(self, rows: SparseRows) -> SparseRows | Array:
         """The same for sparse rows; dense if zero is outside the range."""
@@ -52,6 +60,12 @@ class ClipModel(StepModel):
             if self.keeps_zeros
             else self.transform(rows.toarray())
         )
+
+    def sklearn_steps(self) -> list[Step]:
+        """Estimators of scikit-learn that map rows in the same way."""
+        from streamdr.methods.steps.scikit_learn import clip_steps
+
+        return clip_steps(self)
 
 
 @dataclass(eq=False)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from streamdr.core.blocks import Array, MatrixSpec, SparseRows, widen
 from streamdr.core.method import Tags
+from streamdr.core.plain_maps import LogOnePlus, PlainMap
 from streamdr.methods.steps.base import (
     StepModel,
     WithoutPasses,
@@ -17,6 +18,9 @@ from streamdr.methods.steps.base import (
     refuse_negative_sparse,
     with_values,
 )
+
+if TYPE_CHECKING:
+    from streamdr.core.scikit_learn import Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +36,24 @@ class Log1pModel(StepModel):
         refuse_negative(Log1p.name, values)
         return np.log1p(values)
 
+    def inverse_transform(self, logged: Array) -> Array:
+        """exp(x) - 1 of each value, in the floating-point type of the rows."""
+        return np.expm1(widen(logged))
+
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        return (LogOnePlus(),)
+
     def transform_sparse(self, rows: SparseRows) -> SparseRows:
         """The same for sparse rows."""
         refuse_negative_sparse(Log1p.name, rows)
         return with_values(rows, np.log1p(widen(rows.data)))
+
+    def sklearn_steps(self) -> list[Step]:
+        """Estimators of scikit-learn that map rows in the same way."""
+        from streamdr.methods.steps.scikit_learn import log1p_steps
+
+        return log1p_steps(self)
 
 
 @dataclass(eq=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamdr.core.blocks import SPARSE_PIECE, Array, MatrixSpec
+from streamdr.core.blocks import Array, MatrixSpec
 from streamdr.core.method import Phase
-from streamdr.methods.steps.base import SLAB_BYTES
+from streamdr.methods.steps.base import SLAB_BYTES, most_stored
 from streamdr.statistics.observed import Observed
 from streamdr.statistics.validation import require_products
 
@@ -14,12 +14,13 @@ from streamdr.statistics.validation import require_products
 def moments_phase(data: MatrixSpec, per_column: int = 0) -> Phase:
     """The memory of a pass that fills an `Observed`, and of `per_column` bytes for each column after it."""
     held = 32 * data.n_cols
-    sparse = 0 if data.density is None else 64 * min(SPARSE_PIECE, data.n_rows * data.n_cols)
+    scratch = 3 * held + 2 * SLAB_BYTES
     return Phase(
         held,
-        scratch_bytes=3 * held + 2 * SLAB_BYTES + sparse,
+        scratch_bytes=scratch,
         solve_bytes=4 * held + per_column * data.n_cols,
         takes_sparse=True,
+        sparse_scratch_bytes=scratch + 80 * most_stored(data),
     )
 
 

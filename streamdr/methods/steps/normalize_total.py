@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
 from streamdr.core.blocks import Array, MatrixSpec, SparseRows, widen
 from streamdr.core.facts import Fact
 from streamdr.core.method import Model, Pass, Passes, Phase, Route, Tags
+from streamdr.core.plain_maps import PlainMap, ScaleTotals
 from streamdr.errors import DataError, RowError
-from streamdr.methods.steps.base import SLAB_BYTES, StepMethod, StepModel, with_values
+from streamdr.methods.steps.base import SLAB_BYTES, StepMethod, StepModel, most_stored, with_values
 from streamdr.statistics.row_totals import MOST_KEYS, RowTotals, row_totals
 from streamdr.statistics.validation import require
+
+if TYPE_CHECKING:
+    from streamdr.core.scikit_learn import Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +44,10 @@ class NormalizeTotalModel(StepModel):
         scaled: Array = values / divisors[:, None]
         return scaled
 
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        return (ScaleTotals(self.target_sum),)
+
     def transform_sparse(self, rows: SparseRows) -> SparseRows:
         """The same for sparse rows."""
         values = widen(rows.data)
@@ -48,16 +56,22 @@ class NormalizeTotalModel(StepModel):
 
     def _divisors(self, totals: Array) -> Array:
         """The number by which each row is divided. Whoever reads the rows finds totals that are NaN."""
-        bad = totals < 0 if self.empty_rows == "keep" else totals <= 0
+        bad = (totals < 0) | np.isinf(totals)
+        if self.empty_rows == "refuse":
+            bad |= totals == 0
         if bad.any():
             row = int(np.argmax(bad))
-            advice = (
-                "leave out rows without counts, or set empty_rows to keep"
-                if totals[row] == 0
-                else "it takes counts: is the step in its place?"
-            )
+            advice = "it takes counts: is the step in its place?"
+            if totals[row] == 0:
+                advice = "leave out rows without counts, or set empty_rows to keep"
             raise RowError(row, f"{NormalizeTotal.name}: the total is {totals[row]:g}; {advice}")
         return np.where(totals == 0, 1.0, totals / self.target_sum)
+
+    def sklearn_steps(self) -> list[Step]:
+        """Estimators of scikit-learn that map rows in the same way."""
+        from streamdr.methods.steps.scikit_learn import normalize_total_steps
+
+        return normalize_total_steps(self)
 
 
 @dataclass(eq=False)
@@ -116,6 +130,7 @@ class NormalizeTotal(StepMethod):
             scratch_per_block=64.0 / data.line_bytes("rows"),
             solve_bytes=held,
             takes_sparse=True,
+            sparse_scratch_bytes=2 * held + SLAB_BYTES + 64 * most_stored(data),
         )
         return [
             Route(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -13,10 +13,14 @@ from streamdr.core.facts import Fact
 from streamdr.core.linalg import constant_columns, slabs
 from streamdr.core.method import Model, Pass, Passes, Route, Tags
 from streamdr.core.outline import unallocated
+from streamdr.core.plain_maps import Limit, PlainMap, Scale, Subtract
 from streamdr.methods.steps.base import StepMethod, StepModel, one_pass, with_values
 from streamdr.methods.steps.moments import moments_phase, unbiased, variance_of
 from streamdr.statistics.observed import Observed
 from streamdr.statistics.validation import no_values, require
+
+if TYPE_CHECKING:
+    from streamdr.core.scikit_learn import Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +59,17 @@ class StandardiseModel(StepModel):
             mapped[slab] = self._limited(rows)
         return mapped
 
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        maps: list[PlainMap] = []
+        if self.mean is not None:
+            maps.append(Subtract(self.mean))
+        if self.scale is not None:
+            maps.append(Scale(1.0 / self.scale))
+        if self.max_value is not None:
+            maps.append(Limit(None if self.mean is None else -self.max_value, self.max_value))
+        return tuple(maps)
+
     def transform_sparse(self, rows: SparseRows) -> SparseRows | Array:
         """The same for sparse rows; dense if a mean is subtracted."""
         if self.mean is not None:
@@ -64,11 +79,30 @@ class StandardiseModel(StepModel):
             values /= self.scale[rows.indices]
         return with_values(rows, self._limited(values).astype(widen(rows.data[:0]).dtype))
 
+    def inverse_transform(self, scaled: Array) -> Array:
+        """The rows before they were standardised, in their floating-point type. Limited values stay limited."""
+        scaled = widen(scaled)
+        rows = np.empty(scaled.shape, scaled.dtype)
+        for slab in slabs(scaled):
+            values = scaled[slab].astype(np.float64)
+            if self.scale is not None:
+                values *= self.scale
+            if self.mean is not None:
+                values += self.mean
+            rows[slab] = values
+        return rows
+
     def _limited(self, values: Array) -> Array:
         """The values within the largest magnitude. Without a mean, only large positive values are limited."""
         if self.max_value is None:
             return values
         return np.clip(values, -self.max_value if self.mean is not None else None, self.max_value, out=values)
+
+    def sklearn_steps(self) -> list[Step]:
+        """Estimators of scikit-learn that map rows in the same way."""
+        from streamdr.methods.steps.scikit_learn import standardise_steps
+
+        return standardise_steps(self)
 
 
 @dataclass(eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
@@ -12,8 +12,12 @@ from streamdr.core.blocks import Array, MatrixSpec, SparseRows, widen
 from streamdr.core.facts import Fact
 from streamdr.core.linalg import slabs
 from streamdr.core.method import Tags
+from streamdr.core.plain_maps import PlainMap, ScaleNorms
 from streamdr.methods.steps.base import StepModel, WithoutPasses, with_values
 from streamdr.statistics.validation import require
+
+if TYPE_CHECKING:
+    from streamdr.core.scikit_learn import Step
 
 Norm = Literal["l2", "l1", "max"]
 NORMS: tuple[Norm, ...] = ("l2", "l1", "max")
@@ -46,6 +50,10 @@ class UnitNormModel(StepModel):
             mapped[slab] = rows
         return mapped
 
+    def plain_maps(self) -> tuple[PlainMap, ...]:
+        """`transform` as elementary maps."""
+        return (ScaleNorms(cast(Norm, self.norm)),)
+
     def transform_sparse(self, rows: SparseRows) -> SparseRows:
         """The same for sparse rows."""
         values = rows.data.astype(np.float64)
@@ -62,6 +70,12 @@ class UnitNormModel(StepModel):
             norms = np.sqrt(norms) if self.norm == "l2" else norms
             values /= np.repeat(_divisor(norms), lengths)
         return with_values(rows, values.astype(widen(rows.data[:0]).dtype))
+
+    def sklearn_steps(self) -> list[Step]:
+        """Estimators of scikit-learn that map rows in the same way."""
+        from streamdr.methods.steps.scikit_learn import unit_norm_steps
+
+        return unit_norm_steps(self)
 
 
 def _norms(rows: Array, norm: str) -> Array:
