@@ -39,6 +39,9 @@ class SparseArray(Source):
     def sparse_pieces(self, rows):
         return rows.split(self.piece_rows)
 
+    def sparse_lengths(self, rows):
+        yield np.diff(self.rows.indptr[rows.start : rows.stop + 1])
+
     def _snapshot(self):
         return WholeSnapshot("sparse")
 

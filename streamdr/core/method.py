@@ -102,6 +102,15 @@ class MapsSparse(Protocol):
 
 
 @runtime_checkable
+class HasSparseOutputs(Protocol):
+    """A model with other operations on rows, besides `transform`, that take sparse rows as they are."""
+
+    @property
+    def sparse_outputs(self) -> frozenset[str]:
+        """The names of these operations."""
+
+
+@runtime_checkable
 class MapsColumns(Protocol):
     """A model whose `transform` can be a pass over columns."""
 

@@ -11,10 +11,11 @@ import numpy as np
 
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.axes import FeatureAxes
-from streamdr.core.blocks import Array, MatrixSpec
+from streamdr.core.blocks import BLOCK_BYTES, Array, MatrixSpec, Span, SparseRows
 from streamdr.core.linalg import slabs
 from streamdr.core.mapping import fills_missing
-from streamdr.core.method import MapsColumns, Model, UsesScratch
+from streamdr.core.method import HasSparseOutputs, MapsColumns, MapsSparse, Model, UsesScratch
+from streamdr.errors import RowError
 
 RowKind = Literal[
     "embedding",
@@ -251,11 +252,60 @@ class RowView:
 
     def transform(self, values: Array) -> Array:
         """Map rows to rows: one column where a row has one value. Text labels become indices."""
+        return self._shaped(getattr(self.model, self._operation)(values))
+
+    @property
+    def _operation(self) -> str:
+        """The name of the model's operation. Text labels become indices."""
         text = self.kind.dtype == "label" and isinstance(getattr(self.model, "classes", None), list)
-        mapped: Array = getattr(self.model, "likeliest" if text else self.kind.method)(values)
+        return "likeliest" if text else self.kind.method
+
+    def _shaped(self, mapped: Array) -> Array:
+        """The result of the operation with a column where a row has one value, and all features."""
         if self.axes is not None and self.makes_features:
             return self.axes.expanded(self.axes.unweighted(mapped, self.kind.power))
         return mapped.reshape(len(mapped), self.n_outputs)
+
+    @property
+    def takes_sparse(self) -> bool:
+        """Whether the model maps sparse rows without making them dense."""
+        if self.kind == EMBEDDING:
+            return isinstance(self.model, MapsSparse)
+        return isinstance(self.model, HasSparseOutputs) and self._operation in self.model.sparse_outputs
+
+    def transform_sparse(self, rows: SparseRows) -> Array:
+        """`transform` of sparse rows, a slab of rows at a time; rows that must be dense are made so."""
+        mapped: Array | None = None
+        for span in Span(0, rows.shape[0]).split(self.slab_rows):
+            here = rows if len(span) == rows.shape[0] else rows[span.slice]
+            try:
+                part = self._mapped_slab(here)
+            except RowError as error:
+                raise RowError(span.start + error.row, error.problem) from None
+            if mapped is None:
+                mapped = np.empty((rows.shape[0], part.shape[1]), part.dtype)
+            mapped[span.slice] = part
+        return np.empty((0, self.n_outputs), rows.dtype) if mapped is None else mapped
+
+    def _mapped_slab(self, rows: SparseRows) -> Array:
+        if not self.takes_sparse:
+            return self.transform(rows.toarray())
+        if self.kind == EMBEDDING:
+            found = self.model.transform_sparse(rows)
+            return self._shaped(found if isinstance(found, np.ndarray) else found.toarray())
+        return self._shaped(getattr(self.model, self._operation)(rows))
+
+    @property
+    def slab_rows(self) -> int:
+        """The number of sparse rows that are mapped together: dense, they would take little memory."""
+        return max(1, BLOCK_BYTES // (8 * (self.n_features + self.n_outputs)))
+
+    def sparse_scratch_bytes(self, n_rows: int) -> int:
+        """Bytes that `transform_sparse` of `n_rows` rows allocates besides its result."""
+        rows = min(n_rows, self.slab_rows)
+        row_bytes = 8 * self.n_features
+        # Sparse, no row takes more than twice what it takes when it is dense.
+        return 3 * rows * row_bytes + 8 * rows * self.n_outputs + self.scratch_bytes(rows, row_bytes)
 
     def frame(
         self, n_rows: int, sample_shape: tuple[int, ...] | None, dims: Sequence[str | None] | None
@@ -306,12 +356,14 @@ class RowView:
 
     @property
     def _lets_missing_through(self) -> bool:
-        return self.kind.method == EMBEDDING.method and self.allow_nan and not fills_missing(self.model)
+        return self.kind.embeds and self.allow_nan and not fills_missing(self.model)
 
-    def hides_bad_value(self, values: Array) -> bool:
+    def hides_bad_value(self, values: Array | SparseRows) -> bool:
         """Whether rows hold an invalid value that their output does not show."""
         if not self.kind.hides_invalid:
             return False
+        if not isinstance(values, np.ndarray):
+            values = values.data[:, None]
         bad = np.isinf if self.allow_nan else lambda values: ~np.isfinite(values)
         # Slab by slab: the memory plan does not include a mask of the whole block.
         return any(bool(bad(values[slab]).any()) for slab in slabs(values))

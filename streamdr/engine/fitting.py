@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from streamdr.core.accumulator import Accumulator, copied
 from streamdr.core.axes import FeatureAxes
-from streamdr.core.blocks import BLOCK_BYTES, Array, Span
+from streamdr.core.blocks import BLOCK_BYTES, Array, Block, Span, SparseBlock
 from streamdr.core.execution import Execution
 from streamdr.core.linalg import ignore_overflow
 from streamdr.core.method import Method, Model, Pass, Passes
@@ -410,24 +410,39 @@ def _project(
     for span in blocks:
         if stopped():
             raise Interrupted("stopped between two blocks")
-        here = slice(span.start - start, span.stop - start)
-        block = source.scratch_block(span, allow_nan=view.allow_nan)
-        try:
-            with ignore_overflow():
-                rows[here] = view.transform(block.values)
-        except RowError as error:
-            block.locate_nonfinite()  # a value that is not finite is the first cause
-            raise error.located(source.name, source.stored_row(span.start + error.row)) from None
-        sound = view.is_valid(rows[here])
-        if view.hides_bad_value(block.values) or not sound:
-            block.locate_nonfinite()
-        if not sound:
-            raise DataError(
-                f"{source.name}: the {view.kind.title} of rows {span.start}-{span.stop - 1} overflows "
-                f"{dtype}: are these rows like those that the model was fitted to?"
-            )
+        for block in _blocks_to_map(view, source, span):
+            _map_block(view, source, block, rows[block.span.start - start : block.span.stop - start])
         count(len(span))
     staged.write_rows(start, view.shaped(rows, sample_shape(source)), view.kind.name)
+
+
+def _blocks_to_map(view: RowView, source: Source, span: Span) -> Iterator[Block | SparseBlock]:
+    """Yield rows as they are mapped: sparse ones piece by piece."""
+    if source.spec.density is None:
+        yield source.scratch_block(span, allow_nan=view.allow_nan)
+    else:
+        yield from source.sparse_blocks(span, allow_nan=view.allow_nan)
+
+
+def _map_block(view: RowView, source: Source, block: Block | SparseBlock, out: Array) -> None:
+    """Map the rows of a block into `out`, and check them."""
+    try:
+        with ignore_overflow():
+            values = block.values
+            out[...] = (
+                view.transform(values) if isinstance(values, np.ndarray) else view.transform_sparse(values)
+            )
+    except RowError as error:
+        block.locate_nonfinite()  # a value that is not finite is the first cause
+        raise error.located(source.name, source.stored_row(block.span.start + error.row)) from None
+    sound = view.is_valid(out)
+    if view.hides_bad_value(block.values) or not sound:
+        block.locate_nonfinite()
+    if not sound:
+        raise DataError(
+            f"{source.name}: the {view.kind.title} of rows {block.span.start}-{block.span.stop - 1} overflows "
+            f"{out.dtype}: are these rows like those that the model was fitted to?"
+        )
 
 
 def _write_by_columns(

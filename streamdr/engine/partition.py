@@ -118,9 +118,11 @@ def partition(
     Adding the product of a block to an accumulator costs time in proportion to the size of the accumulator.
     So wide data gets larger blocks, and a segment reads several times the size of its accumulator. If a
     value costs `cost_factor` times as much as usual, blocks are smaller by that factor, so that tasks take
-    about the same time.
+    about the same time. Sparse rows count with a nominal density: how many values are stored changes when
+    rows are appended.
     """
-    lines, line_bytes = chunks[0 if axis == "rows" else 1], data.line_bytes(axis) * cost_factor
+    lines = chunks[0 if axis == "rows" else 1]
+    line_bytes = (_sparse_bytes(data) if sparse else data.line_bytes(axis)) * cost_factor
     chunk_bytes = lines * line_bytes
     target = min(max(blocks.BLOCK_BYTES, accumulator_bytes), blocks.LARGEST_BLOCK_BYTES)
     block = _power_of_two(target // chunk_bytes)

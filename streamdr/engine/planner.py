@@ -237,7 +237,9 @@ def _by_rows(
 ) -> TransformPlan:
     """Return the plan by rows: for each worker a block, its mapped values, and the output chunk."""
     data = source.spec
-    rows = min(partition(data, source.chunks, "rows", 0, source.cost_factor).block, data.n_rows)
+    sparse = data.density is not None
+    blocks_of_rows = partition(data, source.chunks, "rows", 0, source.cost_factor, sparse=sparse)
+    rows = min(blocks_of_rows.block, data.n_rows)
     out_bytes = view.n_outputs * dtype.itemsize
     blocks = min(math.ceil(_OUTPUT_CHUNK / (rows * out_bytes)), _CHUNK_BLOCKS)
     chunk_rows = chunk_rows or min(rows * blocks, data.n_rows)
@@ -245,8 +247,12 @@ def _by_rows(
     line = data.line_bytes("rows")
     mapped = view.made_bytes(rows, data) + 2 * rows * view.n_outputs  # with the masks of the check for NaN
     chunk = chunk_rows * out_bytes
-    mapping = view.scratch_bytes(rows, line) + mapped + chunk
-    reading = rows * line + source.overhead(rows, data.n_cols) + source.checking_bytes(rows, data.n_cols)
+    if sparse:
+        mapping = view.sparse_scratch_bytes(rows) + mapped + chunk
+        reading = source.sparse_bytes(rows)
+    else:
+        mapping = view.scratch_bytes(rows, line) + mapped + chunk
+        reading = rows * line + source.overhead(rows, data.n_cols) + source.checking_bytes(rows, data.n_cols)
     task = reading + max(mapping, _WRITTEN * chunk)
     return TransformPlan("rows", workers, 2 * workers, rows, chunk_rows, here * task, 0)
 

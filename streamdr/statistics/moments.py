@@ -7,17 +7,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import Array, Block, SparseBlock, SparseRows
+from streamdr.core.blocks import SPARSE_PIECE, Array, Block, SparseBlock, SparseRows
 from streamdr.core.buffers import scratch
 from streamdr.core.linalg import add_symmetric
 from streamdr.statistics.centring import Centre, shifted
-from streamdr.statistics.sparse_rows import (
-    dense_blocks,
-    dense_is_faster,
-    most_product_values,
-    product_bytes,
-    shifted_sparse,
-)
+from streamdr.statistics.sparse_products import panel_bytes, products_of
+from streamdr.statistics.sparse_rows import dense_blocks, is_mostly_filled, shifted_sparse
 
 
 class Moments:
@@ -62,13 +57,13 @@ class Moments:
         self._absorb(rows.centre, product, about_origin=True)
 
     def update_sparse(self, block: SparseBlock) -> None:
-        """Fold one block of sparse rows in. Their products are taken in float64, which is as fast."""
-        if dense_is_faster(block):
-            for dense in dense_blocks(block, product_bytes(self.n_cols)):
+        """Fold one block of sparse rows in."""
+        if is_mostly_filled(block):
+            for dense in dense_blocks(block, panel_bytes(self.n_cols)):
                 self.update(dense)
             return
-        for rows in shifted_sparse(block, double=True, most_values=most_product_values(self.n_cols)):
-            self._absorb(rows.centre, rows.products(), about_origin=True)
+        for rows in shifted_sparse(block, double=self.double, most_values=SPARSE_PIECE):
+            self._absorb(rows.centre, products_of(rows.values), about_origin=True)
 
     def merge(self, later: Self) -> None:
         """Fold in the moments of the rows that follow."""

@@ -17,7 +17,6 @@ import numpy as np
 
 from streamdr.core.blocks import (
     BLOCK_BYTES,
-    LARGEST_BLOCK_BYTES,
     SPARSE_PIECE,
     Array,
     Block,
@@ -33,11 +32,11 @@ from streamdr.statistics.centring import Centre
 
 MOST_FILL = 0.75
 """The largest share of the weight on stored values with which the origin of a column is zero."""
-_PAIR_COST = 256
-"""The time of a product in a sparse X'X, in those of a dense one. Measured: 110 in double and 225 in single
-precision. Several threads can compute dense ones at once: scipy holds Python's lock, BLAS does not."""
+_MOSTLY = 0.5
+"""The share of stored values above which products are taken of dense rows."""
 _THIN_COST = 2.5
-"""The same for products of rows with a few vectors. Measured: 2.6 in double and 1.5 in single precision."""
+"""The time of a product of a stored value with few vectors, in those of a dense one. Measured: 2.6 in double
+and 1.5 in single precision."""
 _FEW_VALUES = SPARSE_PIECE // 4
 """The stored values that are shifted at a time, where there is little to do for each run of rows besides."""
 _BYTES_PER_VALUE = 120
@@ -80,10 +79,6 @@ class ShiftedSparse:
         images: Array = (values.T @ scores).T.astype(np.float64)
         images -= np.outer(sums, offset)
         return images
-
-    def products(self) -> SparseRows:
-        """X'X about the origin."""
-        return (self.values.T @ self.values).T.tocsr()
 
 
 def shifted_sparse(
@@ -138,20 +133,9 @@ def _halves(block: SparseBlock, *, double: bool, most_values: int, most_rows: in
         )
 
 
-def dense_is_faster(block: SparseBlock) -> bool:
-    """Whether X'X is faster from dense rows. Results depend on it, so only the data decides."""
-    lengths = np.diff(block.values.indptr).astype(np.float64)
-    return bool(_PAIR_COST * (lengths @ lengths) > float(len(lengths)) * block.values.shape[1] ** 2)
-
-
-def product_bytes(n_cols: int) -> int:
-    """The bytes of dense rows to multiply at a time: more where X'X is large, as it is added to each time."""
-    return min(max(BLOCK_BYTES, 8 * n_cols * n_cols), LARGEST_BLOCK_BYTES)
-
-
-def most_product_values(n_cols: int) -> int:
-    """How many stored values to shift at a time for products X'X."""
-    return min(max(_FEW_VALUES, n_cols**2), SPARSE_PIECE)
+def is_mostly_filled(block: SparseBlock) -> bool:
+    """Whether so many values are stored that products are faster of dense rows."""
+    return block.values.nnz > _MOSTLY * block.values.shape[0] * block.values.shape[1]
 
 
 def most_scores(n_vectors: int) -> int:
@@ -203,23 +187,14 @@ def _canonical(rows: SparseRows) -> SparseRows:
     return rows
 
 
-def product_scratch(n_cols: int) -> int:
-    """The bytes that adding the products X'X of sparse rows takes, whichever way they are computed."""
-    return (
-        product_bytes(n_cols)
-        + (8 + 12) * n_cols**2  # a dense product, and a sparse one
-        + _BYTES_PER_VALUE * max(most_product_values(n_cols), n_cols)
-    )
+def shift_scratch(n_cols: int) -> int:
+    """The bytes that shifting a piece of sparse rows takes."""
+    return _BYTES_PER_VALUE * max(SPARSE_PIECE, n_cols)
 
 
 def thin_scratch(n_cols: int, n_vectors: int) -> int:
     """The bytes that adding products with a few vectors takes."""
     return 3 * 8 * n_cols * n_vectors + _BYTES_PER_VALUE * max(_FEW_VALUES, n_cols)
-
-
-def product_work(data: MatrixSpec) -> float:
-    """The share of the time of products X'X of dense rows that those of these rows take."""
-    return 1.0 if data.density is None else min(1.0, _PAIR_COST * data.density**2)
 
 
 def thin_work(data: MatrixSpec) -> float:

@@ -79,8 +79,8 @@ def test_the_density_does_not_change_bits():
 def test_wide_sparse_rows_are_iterated_where_dense_rows_are_not():
     def chosen(density):
         source = SparseArray(counts(np.random.default_rng(4), 50, 20))
-        spec = source.spec.__class__(10**6, 2000, np.dtype("f4"), density=density)
+        spec = source.spec.__class__(10**6, 4000, np.dtype("f4"), density=density)
         source.spec = spec
-        return plan(PCA(50), source, Execution(workers=2, memory_limit=1 << 31)).route.name
+        return plan(PCA(10), source, Execution(workers=2, memory_limit=1 << 35)).route.name
 
     assert (chosen(0.05), chosen(None)) == ("krylov", "covariance")

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.special import logsumexp, softmax
 
-from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, Span, widen
+from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, Span, SparseRows, widen
 from streamdr.core.facts import Fact, Table, explained_variances, notes
 from streamdr.core.outline import unallocated
 from streamdr.core.plain_maps import Multiply, PlainClasses, PlainMap, Subtract
+from streamdr.core.sparse_maps import SparseAffine
 from streamdr.statistics.gram import Scores
 
 if TYPE_CHECKING:
@@ -165,26 +166,33 @@ class LDAModel(AlignedArrays):
         """The explained variance of each discriminant."""
         return explained_variances(self.explained_variance_ratio, self.separation)
 
+    keeps_zeros: ClassVar[bool] = False
+    sparse_outputs: ClassVar[frozenset[str]] = frozenset({"predict", "likeliest", "predict_proba"})
+
     def transform(self, values: Array) -> Array:
         """Map rows to their scores along the discriminants, in the floating type of the rows."""
         return self._scores(values, "scalings")
 
-    def predict(self, values: Array) -> Array:
+    def transform_sparse(self, rows: SparseRows) -> Array:
+        """Map sparse rows to their scores along the discriminants."""
+        return self._scores(rows, "scalings")
+
+    def predict(self, values: Array | SparseRows) -> Array:
         """The most likely class of each row, in the type of the labels: numbers, or text."""
         predicted: Array = np.asarray(self.classes)[self.likeliest(values)]
         return predicted
 
-    def likeliest(self, values: Array) -> Array:
+    def likeliest(self, values: Array | SparseRows) -> Array:
         """The index of the most likely class of each row."""
-        numbers = np.empty(len(values), np.intp)
-        for tile in self._tiles(len(values)):
+        numbers = np.empty(values.shape[0], np.intp)
+        for tile in self._tiles(values.shape[0]):
             numbers[tile] = np.argmax(self._log_joint(values[tile]), axis=1)
         return numbers
 
-    def predict_proba(self, values: Array) -> Array:
+    def predict_proba(self, values: Array | SparseRows) -> Array:
         """The probability of each class for each row, in double precision."""
-        probabilities = np.empty((len(values), self.n_classes))
-        for tile in self._tiles(len(values)):
+        probabilities = np.empty((values.shape[0], self.n_classes))
+        for tile in self._tiles(values.shape[0]):
             probabilities[tile] = softmax(self._log_joint(values[tile]), axis=1)
         return probabilities
 
@@ -254,7 +262,7 @@ class LDAModel(AlignedArrays):
             levels: Array = np.log(self.priors) - 0.5 * np.einsum("ij,ij->i", self.centroids, self.centroids)
         return levels
 
-    def _log_joint(self, values: Array) -> Array:
+    def _log_joint(self, values: Array | SparseRows) -> Array:
         """log(prior) + log(density) of each row and class, up to a constant for each row.
 
         Distances are relative to the centroid of the nearest class. Far from the origin, squared distances
@@ -272,8 +280,10 @@ class LDAModel(AlignedArrays):
             joint[rows] = (scores[rows] - self.centroids[number]) @ apart.T + levels
         return joint
 
-    def _scores(self, values: Array, directions: str) -> Array:
+    def _scores(self, values: Array | SparseRows, directions: str) -> Array:
         """The scores of rows along the discriminants ("scalings") or the axes ("axes")."""
+        if not isinstance(values, np.ndarray):
+            return self._sparse_map(values.dtype, directions)(values)
         rows = widen(values)
         shift, offset, matrix = self._prepared(rows.dtype, directions)
         scores: Array = (rows - shift) @ matrix
@@ -290,9 +300,22 @@ class LDAModel(AlignedArrays):
             cache[dtype, directions] = shift, offset, matrix.astype(dtype, copy=False)
         return cache[dtype, directions]
 
+    def _sparse_map(self, dtype: np.dtype[Any], directions: str) -> SparseAffine:
+        """The map of sparse rows of a type along some directions, computed once."""
+        cache: dict[Any, SparseAffine] = self._sparse_by_dtype
+        if (dtype, directions) not in cache:
+            variance = np.diag(self.covariance) + self.priors @ (self.means - self.xbar) ** 2
+            cache[dtype, directions] = SparseAffine.of(self.xbar, getattr(self, directions), variance, dtype)
+        return cache[dtype, directions]
+
     @cached_property
     def _by_dtype(self) -> dict[Any, tuple[Array, Array, Array]]:
         """The cache of `_prepared`."""
+        return {}
+
+    @cached_property
+    def _sparse_by_dtype(self) -> dict[Any, SparseAffine]:
+        """The cache of `_sparse_map`."""
         return {}
 
 

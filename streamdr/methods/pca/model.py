@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from streamdr.core.annotations import Annotations
-from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, widen
+from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, SparseRows, widen
 from streamdr.core.facts import Column, Fact, Table, explained_variances, notes
 from streamdr.core.linalg import slabs
 from streamdr.core.outline import unallocated
 from streamdr.core.plain_maps import Multiply, PlainMap, Subtract
+from streamdr.core.sparse_maps import SparseAffine
 from streamdr.errors import DataError
 from streamdr.methods.pca.rotation import Rotation, score_rotation
 from streamdr.methods.pca.significance import (
@@ -327,6 +328,20 @@ class PCAModel(AlignedArrays):
         scores += offset
         return scores @ self._components_as(rows.dtype) if self.outputs_are_features else scores
 
+    keeps_zeros: ClassVar[bool] = False
+
+    def transform_sparse(self, rows: SparseRows) -> Array:
+        """Map sparse rows to their scores."""
+        scores = self._sparse_map(rows.dtype)(rows)
+        return scores @ self._components_as(rows.dtype) if self.outputs_are_features else scores
+
+    def _sparse_map(self, dtype: np.dtype[Any]) -> SparseAffine:
+        """The map of sparse rows of a type, computed once."""
+        cache: dict[Any, SparseAffine] = self._sparse_by_dtype
+        if dtype not in cache:
+            cache[dtype] = SparseAffine.of(self.mean, self.projection, self.var, dtype)
+        return cache[dtype]
+
     def inverse_transform(self, scores: Array) -> Array:
         """Map scores back to rows, in the units of the features."""
         coordinates = widen(scores)
@@ -418,6 +433,10 @@ class PCAModel(AlignedArrays):
 
     @cached_property
     def _by_dtype(self) -> dict[Any, tuple[Array, Array, Array]]:
+        return {}
+
+    @cached_property
+    def _sparse_by_dtype(self) -> dict[Any, SparseAffine]:
         return {}
 
 

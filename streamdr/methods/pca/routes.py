@@ -8,7 +8,8 @@ from streamdr.core.blocks import MatrixSpec
 from streamdr.core.method import Phase, Route
 from streamdr.errors import ParameterError
 from streamdr.methods.pca.bootstrap import block_phase
-from streamdr.statistics.sparse_rows import product_scratch, product_work, thin_scratch, thin_work
+from streamdr.statistics.sparse_products import product_scratch, product_work
+from streamdr.statistics.sparse_rows import thin_scratch, thin_work
 
 if TYPE_CHECKING:
     from streamdr.methods.pca.pca import PCA
@@ -36,7 +37,7 @@ def covariance(pca: PCA, data: MatrixSpec) -> Route:
                 scratch_per_block=_copies(pca, data),
                 solve_bytes=(3 * square if partial else 5 * square) + _rotation_bytes(pca, data),
                 takes_sparse=True,
-                sparse_scratch_bytes=product_scratch(d),
+                sparse_scratch_bytes=product_scratch(d, pca.product_dtype(data)),
             ),
             *_bootstrap(pca, data, k or min(n, d)),
         ),

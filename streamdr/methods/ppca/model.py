@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, widen
+from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, SparseRows, widen
 from streamdr.core.facts import Fact, Table, explained_variances, notes
 from streamdr.core.outline import unallocated
 from streamdr.core.pictures import Picture
 from streamdr.core.plain_maps import Multiply, PlainMap, Subtract
+from streamdr.core.sparse_maps import SparseAffine
 from streamdr.errors import ParameterError
 from streamdr.methods.ppca.em import Principal
 from streamdr.methods.ppca.holdout import doubled
@@ -241,6 +242,35 @@ class PPCAModel(AlignedArrays):
     def transform(self, values: Array) -> Array:
         """The mean of the latent variables of each row, given its observed values."""
         return self._mapped(values, self.n_components, lambda rows, posterior: posterior.latent.T)
+
+    keeps_zeros: ClassVar[bool] = False
+
+    def transform_sparse(self, rows: SparseRows) -> Array:
+        """`transform` of sparse rows: one product for all rows without missing values."""
+        missing = np.isnan(rows.data)
+        if not missing.any():
+            return self._sparse_map(rows.dtype)(rows)
+        lacking = np.unique(np.searchsorted(rows.indptr, np.flatnonzero(missing), side="right") - 1)
+        scores = self._sparse_map(rows.dtype)(rows)
+        scores[lacking] = self.transform(rows[lacking].toarray())
+        return scores
+
+    def _sparse_map(self, dtype: np.dtype[Any]) -> SparseAffine:
+        """The map of complete sparse rows of a type, computed once: (W'W + noise)^-1 W' (x - mean)."""
+        cache: dict[Any, SparseAffine] = self._sparse_by_dtype
+        if dtype not in cache:
+            observed = np.isfinite(self.mean)
+            loadings = np.where(observed[:, None], self.factors.loadings, 0.0)
+            small = loadings.T @ loadings
+            small.flat[:: len(small) + 1] += self.noise_variance
+            matrix = np.linalg.solve(small, loadings.T).T
+            variance = np.einsum("ij,ij->i", loadings, loadings) + self.noise_variance
+            cache[dtype] = SparseAffine.of(np.where(observed, self.mean, 0.0), matrix, variance, dtype)
+        return cache[dtype]
+
+    @cached_property
+    def _sparse_by_dtype(self) -> dict[Any, SparseAffine]:
+        return {}
 
     def latent(self, values: Array) -> tuple[Array, Array]:
         """The mean (rows x k) and the covariance (rows x k x k) of each row's latent variables."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, widen
+from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, SparseRows, widen
 from streamdr.core.facts import MOST_ROWS, Column, Fact, Table
 from streamdr.core.mapping import REPORT
 from streamdr.core.method import Model
@@ -164,6 +164,14 @@ class SelectionModel(AlignedArrays):
     def transform(self, values: Array) -> Array:
         """The selected columns, in the order of the data, in the floating-point type of the rows."""
         return widen(values)[:, self.reads]
+
+    keeps_zeros: ClassVar[bool] = True
+
+    def transform_sparse(self, rows: SparseRows) -> SparseRows:
+        """The selected columns of sparse rows."""
+        kept = SparseRows(rows[:, self.reads])
+        kept.has_canonical_format = True
+        return kept
 
     def inverse_transform(self, kept: Array) -> Array:
         """Rows with the selected columns in their places; the other columns are zero."""
