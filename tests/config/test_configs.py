@@ -202,7 +202,7 @@ def test_single_cells_have_the_components_of_scanpy(place):
 
 
 def separation(scores: np.ndarray, groups: np.ndarray) -> float:
-    """The share of rows whose nearest mean of a group, in the first three components, is that of their own."""
+    """The share of rows that are nearest to the mean of their own group, in the first three components."""
     names = np.unique(groups)
     means = np.stack([scores[groups == name, :3].mean(axis=0) for name in names])
     nearest = names[np.argmin(pairwise_distances(scores[:, :3], means), axis=1)]

@@ -1,9 +1,9 @@
 """Genotypes of samples from several populations: 0, 1 or 2 copies of an allele, and -1 where missing.
 
 Populations drift apart from their ancestors (Balding and Nichols 1995): an allele of frequency p among the
-ancestors has a frequency from the beta distribution with parameters p (1 - F) / F and (1 - p) (1 - F) / F in a
-population that has drifted by F. Some alleles are rare, and some variants have one allele only. Samples follow
-from their number, so more of them can be made later.
+ancestors has a frequency from the beta distribution with parameters p (1 - F) / F and (1 - p) (1 - F) / F in
+a population that has drifted by F. Some alleles are rare, and some variants have one allele only. A sample
+follows from its number, so more samples can be made later.
 """
 
 from __future__ import annotations
