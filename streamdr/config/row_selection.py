@@ -47,9 +47,9 @@ class RowSelection:
     Parameters
     ----------
     where : mapping or None
-        Conditions on coordinates of the samples, or on columns, by their names: a value (kind: T), a list of
-        values of which one must be there (kind: [T, B]), or comparisons (n_counts: ">= 200 and < 5000").
-        A missing value satisfies no condition but !=.
+        Conditions on coordinates of the samples, on columns of obs of AnnData, or on columns of the data, by
+        their names: a value (kind: T), a list of values of which one must be there (kind: [T, B]), or
+        comparisons (n_counts: ">= 200 and < 5000"). A missing value satisfies no condition but !=.
     mask : str or None
         The zarr array with one number or boolean per row, which is zero or false for rows that are left
         out: a path or an address.

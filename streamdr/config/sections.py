@@ -148,10 +148,10 @@ class Input:
         The zarr array with one weight per sample: a path or an address.
     labels : str or None
         The zarr array with one label per sample, numbers or text, for supervised methods: a path or an
-        address.
+        address. A column of AnnData is one too (cells.zarr/obs/cell_type, cells.h5ad/obs/cell_type).
     label_column : int, str or None
         The column of the data that holds the labels: its number, counted from 0, or its name. This column is
-        then not a feature.
+        then not a feature. For AnnData, the name of a column of obs.
     mask : str or None
         The zarr array, of the shape of the data, that is true (or 1) where a value is missing: a path or an
         address.

@@ -21,8 +21,8 @@ from streamdr.store.record import ROOT, OutputKind, arrays_in, find_record, is_s
 _ARRAY = r"[A-Za-z_]\w*"
 _KILLED = r"\.[0-9a-f]{32}\.partial"
 """The suffix that zarr adds to the name of a file while it writes it."""
-_NODE = rf"{_ARRAY}(?:/{_ARRAY})??"
-"""An array, or a group in a group, such as a model of a chain, or an array in that."""
+_NODE = rf"{_ARRAY}(?:/{_ARRAY}){{0,2}}?"
+"""An array, or a group in a group, such as a model of a chain or a table of AnnData, or an array in that."""
 _ROOT = r"(?:zarr\.json|\.zarr\.json\.partial)"
 """The metadata of a group or an array, and what it is written to first."""
 _FILE = re.compile(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -54,8 +55,18 @@ class Group:
     """The zarr metadata of each array, from the sealed document."""
 
 
-def write_record(group: Path, kind: OutputKind, entries: Mapping[str, Any], *, complete: bool) -> None:
-    """Write the root zarr.json of a group whose arrays exist, replacing an earlier one in one step."""
+def write_record(
+    group: Path,
+    kind: OutputKind,
+    entries: Mapping[str, Any],
+    *,
+    complete: bool,
+    attributes: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Write the root zarr.json of a group whose arrays exist, replacing an earlier one in one step.
+
+    `attributes` are those of the group besides the record.
+    """
     record = {
         "schema": SCHEMA,
         "kind": kind,
@@ -64,9 +75,13 @@ def write_record(group: Path, kind: OutputKind, entries: Mapping[str, Any], *, c
         "complete": complete,
         **to_json(entries),
     }
-    nodes = sorted(path for depth in ("*", "*/*") for path in group.glob(f"{depth}/{ROOT}"))
+    nodes = sorted(path for depth in ("*", "*/*", "*/*/*") for path in group.glob(f"{depth}/{ROOT}"))
     arrays = {path.parent.relative_to(group).as_posix(): parse_json(path) for path in nodes}
-    document: dict[str, Any] = {"zarr_format": 3, "node_type": "group", "attributes": {"streamdr": record}}
+    document: dict[str, Any] = {
+        "zarr_format": 3,
+        "node_type": "group",
+        "attributes": {**attributes, "streamdr": record},
+    }
     if kind in _DATA:
         # Rows may be appended. zarr ignores the metadata of an array if the root has a copy of it, so the
         # next append would start where the first one started.

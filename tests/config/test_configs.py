@@ -9,9 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anndata
 import jsonschema
 import numpy as np
 import pytest
+import scanpy
+import sparse_stores
 import xarray as xr
 import zarr
 from command_line import SCRIPT, succeed
@@ -45,6 +48,7 @@ SELECTION = ("select_correlation", "select_f_score", "select_forward", "select_m
 WITH_LABELS = ("lda", *SELECTION)  # which have tests of their own
 UNITS = ("som",)
 GRIDS = ("climate", "climate_nightly")
+BIOLOGY = ("single_cells", "genotypes", "genotypes_ppca")
 
 
 def exact_pca(values: np.ndarray, k: int, *, scale: bool) -> tuple[np.ndarray, np.ndarray, float]:
@@ -98,7 +102,7 @@ def test_the_quickstart_runs_as_the_readme_says(place):
     [
         name
         for name in NAMES
-        if name not in ("quickstart", *WITH_MISSING, *KERNELS, *WITH_LABELS, *MAPS, *UNITS, *GRIDS)
+        if name not in ("quickstart", *WITH_MISSING, *KERNELS, *WITH_LABELS, *MAPS, *UNITS, *GRIDS, *BIOLOGY)
     ],
 )
 def test_an_example_runs_and_is_right(name, place):
@@ -164,6 +168,72 @@ def test_missing_values_are_imputed_and_the_error_is_reported_beside_that_of_oth
         assert errors_squared[unsure].mean() > errors_squared[~unsure].mean()
     again = succeed("run", f"configs/{name}.yaml", cwd=place)
     assert "up to date" in again.err
+
+
+def in_signs_of(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Columns with the signs of others: those of components are arbitrary."""
+    signs: np.ndarray = values * np.sign(np.sum(values * others, axis=0))
+    return signs
+
+
+def test_single_cells_have_the_components_of_scanpy(place):
+    report = succeed("run", "configs/single_cells.yaml", "--json", cwd=place).report
+    with sparse_stores.plain_text():
+        cells = anndata.read_zarr(place / "data/single_cells.zarr")
+        cells = cells[(cells.obs["n_counts"] >= 300) & (cells.obs["pct_counts_mt"] < 10)].copy()
+        cells.X = cells.X.astype(np.float64)
+        scanpy.pp.normalize_total(cells, target_sum=1e4)
+        scanpy.pp.log1p(cells)
+        scanpy.pp.highly_variable_genes(cells, flavor="seurat", n_top_genes=300)
+        scanpy.pp.pca(cells, n_comps=20, svd_solver="arpack", mask_var="highly_variable", dtype="float64")
+        written = anndata.read_zarr(place / "out/single_cells/pca.zarr")
+    assert report["n_rows"] == cells.n_obs < 2_000
+    scores, wanted = open_embedding(place / report["embedding"])[:], cells.obsm["X_pca"]
+    np.testing.assert_allclose(in_signs_of(scores, wanted), wanted, atol=1e-6)
+    ours, theirs = written.uns["pca"], cells.uns["pca"]
+    np.testing.assert_allclose(ours["variance"], theirs["variance"], rtol=1e-6)
+    np.testing.assert_allclose(ours["variance_ratio"], theirs["variance_ratio"], rtol=1e-6)
+    loadings = cells.varm["PCs"]
+    np.testing.assert_allclose(in_signs_of(written.varm["PCs"], loadings), loadings, atol=1e-6)
+    np.testing.assert_allclose(written.obsm["X_pca"], scores, atol=1e-10)  # of other blocks of rows
+    assert written.obs_names.tolist() == cells.obs_names.tolist()
+    assert written.var_names.tolist() == cells.var_names.tolist()
+    assert "up to date" in succeed("run", "configs/single_cells.yaml", cwd=place).err
+
+
+def separation(scores: np.ndarray, groups: np.ndarray) -> float:
+    """The share of rows that are nearest to the mean of their own group, in the first three components."""
+    names = np.unique(groups)
+    means = np.stack([scores[groups == name, :3].mean(axis=0) for name in names])
+    nearest = names[np.argmin(pairwise_distances(scores[:, :3], means), axis=1)]
+    return float(np.mean(nearest == groups))
+
+
+@pytest.mark.parametrize("name", ["genotypes", "genotypes_ppca"])
+def test_genotypes_with_missing_values_show_the_populations(name, place):
+    report = succeed("run", f"configs/{name}.yaml", "--json", cwd=place).report
+    store = place / "data/genotypes.zarr"
+    stored = values_of(zarr.open_array(store / "X", mode="r"))
+    populations = np.array(values_of(zarr.open_array(store / "population", mode="r")).tolist())
+    genotypes = np.where(stored == -1, np.nan, stored.astype(np.float64))
+    scores = open_embedding(place / report["embedding"])[:]
+    assert separation(scores, populations) > 0.99
+    if name == "genotypes":
+        means = np.nanmean(genotypes, axis=0)
+        rarer = np.minimum(means / 2, 1 - means / 2)
+        kept = rarer >= 0.01
+        scaled = (genotypes - means)[:, kept] / np.sqrt(means * (1 - means / 2))[kept]
+        left, sizes, _ = np.linalg.svd(np.nan_to_num(scaled), full_matrices=False)
+        # A missing value counts as the mean, so the columns are centred. Scores are in single precision.
+        np.testing.assert_allclose(np.var(scores, axis=0, ddof=1), sizes[:10] ** 2 / 999, rtol=1e-4)
+        wanted = (left * sizes)[:, :3]
+        np.testing.assert_allclose(in_signs_of(scores[:, :3], wanted), wanted, atol=1e-3)
+    else:
+        filled = values_of(zarr.open_array(place / "out/genotypes_ppca/imputed.zarr/imputed", mode="r"))
+        missing = np.isnan(genotypes)
+        np.testing.assert_array_equal(filled[~missing], genotypes[~missing])
+        assert not np.isnan(filled).any()
+    assert "up to date" in succeed("run", f"configs/{name}.yaml", cwd=place).err
 
 
 def run_kernels(name: str, place: Path) -> tuple[dict[str, Any], KernelPCAModel, np.ndarray, np.ndarray]:

@@ -27,6 +27,8 @@ class Layout:
     """Whether every third column is never observed; the others have weights."""
     rank: int = 8
     """The number of directions in which values vary more than the noise."""
+    sparse: Literal["csr", "csc"] | None = None
+    """How a sparse matrix is stored. A twentieth of its values are, in chunks of as many as `chunks` has."""
 
 
 STORES = {
@@ -51,6 +53,9 @@ STORES = {
     "tall land": Layout((120_000, 256), (8192, 256), land=True),
     "wide land": Layout((300, 120_000), (300, 4096), "f2", land=True),
     "both land": Layout((12_000, 3_000), (1000, 500), land=True),
+    "sparse wide": Layout((4_000, 50_000), (512, 512), "f4", sparse="csr"),
+    "sparse both": Layout((100_000, 2_000), (1024, 1024), "i4", sparse="csr"),
+    "sparse columns": Layout((100_000, 2_000), (1024, 1024), "f4", sparse="csc"),
     "few": Layout((2_500, 1_000), (500, 250), "f4"),
     "few bytes": Layout((2_500, 2_000), (2_500, 100), "u1"),
     "few wide": Layout((1_200, 20_000), (300, 5_000), "f2"),
@@ -97,6 +102,8 @@ def options(name: str) -> dict:
 def make(path, name: str):
     """Write a store."""
     layout = STORES[name]
+    if layout.sparse is not None:
+        return make_sparse(path, layout)
     array = zarr.create_array(
         path,
         shape=layout.shape,
@@ -133,6 +140,29 @@ def make(path, name: str):
             array[row : row + rows, column : column + cols] = turned[
                 : layout.shape[0] - row, : layout.shape[1] - column
             ]
+    return path
+
+
+def make_sparse(path, layout: Layout):
+    """Write a sparse matrix. The values of a few lines are repeated."""
+    n_lines, n_across = layout.shape if layout.sparse == "csr" else layout.shape[::-1]
+    rng = np.random.default_rng(0)
+    stored = n_across // 20
+    lines = np.stack([np.sort(rng.permutation(n_across)[:stored]) for _ in range(50)]).astype("i4")
+    values = (1 + rng.poisson(2, lines.shape)).astype(layout.dtype)
+    values[:, : stored // 2] *= 1 + np.arange(50, dtype=layout.dtype)[:, None] % 5
+    group = zarr.create_group(
+        path, attributes={"encoding-type": f"{layout.sparse}_matrix", "shape": list(layout.shape)}
+    )
+    repeats = -(-n_lines // len(lines))
+    arrays = {
+        "data": np.tile(values, (repeats, 1))[:n_lines].ravel(),
+        "indices": np.tile(lines, (repeats, 1))[:n_lines].ravel(),
+        "indptr": np.arange(n_lines + 1, dtype="i8") * stored,
+    }
+    for name, array in arrays.items():
+        chunk = (layout.chunks[0] * layout.chunks[1],)
+        group.create_array(name, shape=array.shape, chunks=chunk, dtype=array.dtype)[...] = array
     return path
 
 

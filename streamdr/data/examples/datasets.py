@@ -1,8 +1,8 @@
-"""Example data: data sets that ship with scikit-learn, and temperatures of the sea.
+"""Example data: data sets that ship with scikit-learn, and data that is made.
 
 The store of a data set of scikit-learn contains the data as `X`, the data without missing values and noise
-as `complete`, and labels as `y`. That of the temperatures has the variables `sst` and `ice`, with named
-dimensions.
+as `complete`, and labels as `y`. Those that are made have stores of their own kinds: variables with named
+dimensions (`sea_surface`), an AnnData store (`single_cells`), and a matrix with names (`genotypes`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from streamdr.core.blocks import Array
-from streamdr.data.examples import sea_surface
+from streamdr.data.examples import genotypes, sea_surface, single_cells
 from streamdr.errors import DataError, ParameterError
 from streamdr.methods.mds.distances import point_distances
 from streamdr.store.matrix import NAME, create_matrix, plan_layout
@@ -26,17 +26,23 @@ from streamdr.store.record import draft, write_record
 
 COMPLETE, LABELS = "complete", "y"
 _CHUNK_ROWS = 256
+_WITH_ROWS = (single_cells.NAME, genotypes.NAME)
+_MADE = (sea_surface.NAME, *_WITH_ROWS)
+"""The data sets that are made here. All others ship with scikit-learn."""
+_ADDED = {"distances": None, "days": None, "rows": None}
+"""The parameters that earlier versions did not have."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A data set for trying things out: one that ships with scikit-learn, or temperatures of the sea.
+    """A data set for trying things out: one that ships with scikit-learn, or one that is made.
 
     Parameters
     ----------
-    dataset : "digits", "iris", "wine", "breast_cancer", "diabetes" or "sea_surface"
-        The name of the data set. `sea_surface` is made: daily temperatures (`sst`) and sea ice (`ice`) on a
-        small grid of latitudes and longitudes.
+    dataset : "digits", "iris", "wine", "breast_cancer", "diabetes", "sea_surface", "single_cells", ...
+        The name of the data set. Three are made: `sea_surface`, daily temperatures (`sst`) and sea ice
+        (`ice`) on a small grid of latitudes and longitudes; `single_cells`, sparse counts of genes in cells,
+        as an AnnData store; and `genotypes` of samples from four populations, where -1 is missing.
     missing : float
         The fraction of its values that are removed at random, so that there is something to impute. The
         store keeps the complete data as the array `complete`, and the error of filling is reported.
@@ -47,15 +53,20 @@ class Example:
         Store the square matrix of distances between rows instead of the rows, for multidimensional scaling.
     days : int or None
         The number of days of `sea_surface`; None for two years.
+    rows : int or None
+        The number of cells of `single_cells`, or of samples of `genotypes`; None for 2,000 or 1,000.
     seed : int
         The same seed makes the same missing values and the same noise.
     """
 
-    dataset: Literal["digits", "iris", "wine", "breast_cancer", "diabetes", "sea_surface"]
+    dataset: Literal[
+        "digits", "iris", "wine", "breast_cancer", "diabetes", "sea_surface", "single_cells", "genotypes"
+    ]
     missing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     noise: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     distances: Literal["euclidean", "cityblock", "cosine"] | None = None
     days: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    rows: Annotated[int, Field(ge=1, le=100_000)] | None = None
     seed: Annotated[int, Field(ge=0)] = 0
 
     def __post_init__(self) -> None:
@@ -67,12 +78,13 @@ class Example:
             raise ParameterError(
                 "distances", "are computed from the original rows; leave out missing and noise"
             )
-        made = self.dataset == sea_surface.NAME
-        if self.days is not None and not made:
+        if self.days is not None and self.dataset != sea_surface.NAME:
             raise ParameterError("days", f"{self.dataset} has no days; only {sea_surface.NAME} has")
+        if self.rows is not None and self.dataset not in _WITH_ROWS:
+            raise ParameterError("rows", f"are those of {' and '.join(_WITH_ROWS)}; leave it out")
         for name in ("missing", "noise", "distances"):
-            if made and getattr(self, name):
-                raise ParameterError(name, f"is not possible for {sea_surface.NAME}; leave it out")
+            if self.dataset in _MADE and getattr(self, name):
+                raise ParameterError(name, f"is not possible for {self.dataset}; leave it out")
 
 
 @dataclass(frozen=True)
@@ -141,7 +153,7 @@ def ensure(path: Path, example: Example) -> None:
         return
     record = draft(path)
     recipe = None if record is None or record.get("kind") != "example" else record.get("recipe")
-    if not isinstance(recipe, dict) or {"distances": None, "days": None, **recipe} != asdict(example):
+    if not isinstance(recipe, dict) or {**_ADDED, **recipe} != asdict(example):
         raise DataError(f"{path}: exists, but is not this example; delete it, or choose another path")
 
 
@@ -192,11 +204,24 @@ def denoising_errors(example: Example, denoised: Array, n_components: int) -> De
 
 
 def _create(path: Path, example: Example) -> None:
-    """Write the data, the complete data and the labels of an example to a new store."""
-    if example.dataset == sea_surface.NAME:
-        surface = sea_surface.SeaSurface(example.seed)
-        sea_surface.write(path, surface, asdict(example), 0, example.days or sea_surface.DAYS)
-        return
+    """Write an example to a new store."""
+    recipe, seed = asdict(example), example.seed
+    match example.dataset:
+        case sea_surface.NAME:
+            surface = sea_surface.SeaSurface(seed)
+            sea_surface.write(path, surface, recipe, 0, example.days or sea_surface.DAYS)
+        case single_cells.NAME:
+            cells = single_cells.SingleCells(seed)
+            single_cells.write(path, cells, recipe, example.rows or single_cells.CELLS)
+        case genotypes.NAME:
+            samples = genotypes.Genotypes(seed)
+            genotypes.write(path, samples, recipe, example.rows or genotypes.SAMPLES)
+        case _:
+            _write_shipped(path, example, recipe)
+
+
+def _write_shipped(path: Path, example: Example, recipe: Mapping[str, Any]) -> None:
+    """Write the data, the complete data and the labels of a data set that ships with scikit-learn."""
     complete, labels = _loaded(example)
     with Staging(path, kind="example", overwrite=False) as staging:
         given = _corrupted(example, complete)
@@ -205,7 +230,7 @@ def _create(path: Path, example: Example) -> None:
         for name, values in ((NAME, given), (COMPLETE, complete), (LABELS, labels)):
             layout = plan_layout(values.shape, values.dtype, chunk_rows=_CHUNK_ROWS)
             create_matrix(staging.path, layout, name=name)[...] = values
-        write_record(staging.path, "example", {"recipe": asdict(example)}, complete=True)
+        write_record(staging.path, "example", {"recipe": dict(recipe)}, complete=True)
         staging.publish()
 
 
