@@ -166,6 +166,19 @@ def rows_of(block: SparseBlock, rows: slice) -> SparseBlock:
     return replace(block, span=span, values=values, labels=labels, weights=weights, rows=numbers)
 
 
+def picked_rows(block: SparseBlock, rows: Array) -> SparseBlock:
+    """Some rows of a block, in ascending order."""
+    labels, weights = (None if each is None else each[rows] for each in (block.labels, block.weights))
+    return replace(
+        block,
+        span=Span(0, len(rows)),
+        values=_canonical(SparseRows(block.values[rows])),
+        labels=labels,
+        weights=weights,
+        rows=block.numbers[rows],
+    )
+
+
 def _repeated(shift: Array, columns: Array, like: SparseRows) -> SparseRows:
     """Rows that all hold `shift` in some columns, and nothing in the others."""
     n_rows = like.shape[0]
