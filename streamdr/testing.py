@@ -94,6 +94,7 @@ def check_accumulator(
     weights: Array | None = None,
     labels: Array | None = None,
     amplification: float = 1.0,
+    zeros_amplification: float = 1.0,
 ) -> None:
     """Check every law of an accumulator, on one data set that is partitioned along `axis`.
 
@@ -115,6 +116,8 @@ def check_accumulator(
     amplification : float
         The relative rounding error of a summand, in units of that of a value. It is 1 for sums of products. A
         weight exp(l) has as relative error the absolute error of l, which an error analysis of l gives.
+    zeros_amplification : float
+        The same for sparse rows, where zeros may be far from the other values.
 
     Raises
     ------
@@ -160,12 +163,19 @@ def check_accumulator(
     _require_equal(_value(spent), _value(whole), "a block that may be overwritten gives the same bits")
     _require_located(empty, data, length, weights, labels)
     if axis == "rows" and takes_sparse(empty, _sparse_spec(data), axis):
-        _require_sparse_rows(empty, data, weights, labels, 64 * amplification * eps)
+        _require_sparse_rows(
+            empty, data, weights, labels, scale, 64 * amplification * zeros_amplification * eps
+        )
     _require_equal(_value(empty), saved, "the empty accumulator is not touched")
 
 
 def _require_sparse_rows(
-    empty: Accumulator, data: Array, weights: Array | None, labels: Array | None, tolerance: float
+    empty: Accumulator,
+    data: Array,
+    weights: Array | None,
+    labels: Array | None,
+    least_scale: dict[str, float],
+    tolerance: float,
 ) -> None:
     """Require that sparse rows give the result of dense ones: of all values, of few, and of rows of zeros."""
     kept = np.random.default_rng(0).random(data.shape)
@@ -173,11 +183,14 @@ def _require_sparse_rows(
         rows = np.where(kept < share, widen(data), 0)
         rows[-1:] = widen(data)[-1:]
         whole = _folded(empty, rows, [Span(0, len(rows))], "rows", weights, labels)
-        # A few values about zero may have a sum that is far smaller than they are.
-        sizes = _folded(empty, np.abs(rows), [Span(0, len(rows))], "rows", weights, labels)
+        # The sum of a few values, some of them negative, may be far smaller than they are.
+        sizes = _value(_folded(empty, np.abs(rows), [Span(0, len(rows))], "rows", weights, labels))
         scale = {
-            name: max(float(np.nanmax(np.abs(array), initial=0.0)) for array in (size, _value(whole)[name]))
-            for name, size in _value(sizes).items()
+            name: max(
+                least_scale[name],
+                *(float(np.nanmax(np.abs(array), initial=0.0)) for array in (array, sizes[name])),
+            )
+            for name, array in _value(whole).items()
         }
         stored = SparseRows(rows)
         before = [part.copy() for part in (stored.data, stored.indices, stored.indptr)]

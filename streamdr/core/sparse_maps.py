@@ -33,7 +33,9 @@ class SparseAffine:
     """The rows of the matrix for these columns."""
 
     @classmethod
-    def of(cls, mean: Array, matrix: Array, variance: Array | None, dtype: np.dtype[np.floating]) -> SparseAffine:
+    def of(
+        cls, mean: Array, matrix: Array, variance: Array | None, dtype: np.dtype[np.floating]
+    ) -> SparseAffine:
         """Return the map of rows of a type; all means other than zero are far without a `variance`."""
         spread = np.zeros(len(mean)) if variance is None else variance
         far = np.flatnonzero(mean**2 > _MOST_SQUARE * spread)

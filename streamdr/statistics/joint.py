@@ -37,7 +37,6 @@ class JointMoments(Moments):
         product[-1, -1] = target @ target
         self._absorb(centre, product, about_origin=True)
 
-
     def update_sparse(self, block: SparseBlock) -> None:
         """Fold one block of sparse rows in."""
         if is_mostly_filled(block):
@@ -120,9 +119,7 @@ def _with_target(block: Block, *, double: bool) -> tuple[Shifted, Array, Centre]
     return rows, *_beside_target(rows.centre, block.labels, block.weights)
 
 
-def _with_sparse_target(
-    block: SparseBlock, *, double: bool
-) -> Iterator[tuple[ShiftedSparse, Array, Centre]]:
+def _with_sparse_target(block: SparseBlock, *, double: bool) -> Iterator[tuple[ShiftedSparse, Array, Centre]]:
     """The same for runs of sparse rows."""
     assert block.labels is not None  # methods that need labels are never run without them
     start = 0

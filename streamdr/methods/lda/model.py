@@ -300,9 +300,7 @@ class LDAModel(AlignedArrays):
         cache: dict[Any, SparseAffine] = self._sparse_by_dtype
         if (dtype, directions) not in cache:
             variance = np.diag(self.covariance) + self.priors @ (self.means - self.xbar) ** 2
-            cache[dtype, directions] = SparseAffine.of(
-                self.xbar, getattr(self, directions), variance, dtype
-            )
+            cache[dtype, directions] = SparseAffine.of(self.xbar, getattr(self, directions), variance, dtype)
         return cache[dtype, directions]
 
     @cached_property

@@ -62,7 +62,9 @@ def grouped_sparse(
     shape = (len(groups), values.shape[1])
     shares = np.bincount(cells, of_stored, shape[0] * shape[1]).reshape(shape)
     filled = shares > MOST_FILL * totals[:, None]
-    if len(order) > 1 and float(counts @ np.count_nonzero(filled, axis=1)) > max(SPARSE_PIECE, 2 * values.nnz):
+    if len(order) > 1 and float(counts @ np.count_nonzero(filled, axis=1)) > max(
+        SPARSE_PIECE, 2 * values.nnz
+    ):
         middle = block.values.shape[0] // 2
         for half in (slice(0, middle), slice(middle, block.values.shape[0])):
             yield from grouped_sparse(rows_of(block, half), codes[half], n_groups, double=double)
@@ -100,9 +102,7 @@ def _near_means(values: SparseRows, counts: Array) -> Array:
     among = np.arange(ends[-1]) - np.repeat(ends - picked, picked)
     rows = np.repeat(starts, picked) + among * np.repeat(counts, picked) // np.repeat(picked, picked)
     shares = np.repeat(1.0 / picked, picked).astype(values.dtype)
-    averages = SparseRows(
-        (shares, rows, np.concatenate([[0], ends])), shape=(len(counts), values.shape[0])
-    )
+    averages = SparseRows((shares, rows, np.concatenate([[0], ends])), shape=(len(counts), values.shape[0]))
     return (averages @ values).toarray()
 
 
