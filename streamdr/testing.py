@@ -207,7 +207,7 @@ def _require_sparse_rows(
 
 
 def _sparse_spec(data: Array) -> MatrixSpec:
-    return MatrixSpec(*data.shape, data.dtype, density=0.1)
+    return MatrixSpec(data.shape[0], data.shape[1], data.dtype, density=0.1)
 
 
 def check_bounded(

@@ -135,7 +135,7 @@ def _halves(block: SparseBlock, *, double: bool, most_values: int, most_rows: in
 
 def is_mostly_filled(block: SparseBlock) -> bool:
     """Whether so many values are stored that products are faster of dense rows."""
-    return block.values.nnz > _MOSTLY * block.values.shape[0] * block.values.shape[1]
+    return bool(block.values.nnz > _MOSTLY * block.values.shape[0] * block.values.shape[1])
 
 
 def most_scores(n_vectors: int) -> int:

@@ -137,8 +137,8 @@ def amplification(empty: Accumulator, data: np.ndarray) -> float:
 def zeros_amplification(empty: Accumulator, data: np.ndarray) -> float:
     """The relative rounding error of a summand where zeros are beside the data: 1 but for kernels.
 
-    The absolute error of an exponential or a cosine is that of its argument, in which zeros are as far from the
-    data as the data is from zero, in units of its spread.
+    The absolute error of an exponential or a cosine is that of its argument, in which zeros are as far from
+    the data as the data is from zero, in units of its spread.
     """
     if not isinstance(empty, KernelMoments):
         return 1.0

@@ -91,7 +91,8 @@ def grouped_sparse(
 
 def _cells(values: SparseRows, of_rows: Array) -> Array:
     """The place of each stored value in a table of groups and columns."""
-    return np.repeat(of_rows * values.shape[1], np.diff(values.indptr)) + values.indices
+    cells: Array = np.repeat(of_rows * values.shape[1], np.diff(values.indptr)) + values.indices
+    return cells
 
 
 def _near_means(values: SparseRows, counts: Array) -> Array:
@@ -103,7 +104,8 @@ def _near_means(values: SparseRows, counts: Array) -> Array:
     rows = np.repeat(starts, picked) + among * np.repeat(counts, picked) // np.repeat(picked, picked)
     shares = np.repeat(1.0 / picked, picked).astype(values.dtype)
     averages = SparseRows((shares, rows, np.concatenate([[0], ends])), shape=(len(counts), values.shape[0]))
-    return (averages @ values).toarray()
+    near: Array = (averages @ values).toarray()
+    return near
 
 
 def grouped_bytes(n_cols: int, n_groups: int) -> int:
