@@ -441,8 +441,8 @@ def _map_block(view: RowView, source: Source, block: Block | SparseBlock, out: A
         block.locate_nonfinite()
     if not sound:
         raise DataError(
-            f"{source.name}: the {view.kind.title} of rows {block.span.start}-{block.span.stop - 1} overflows "
-            f"{out.dtype}: are these rows like those that the model was fitted to?"
+            f"{source.name}: the {view.kind.title} of rows {block.span.start}-{block.span.stop - 1} "
+            f"overflows {out.dtype}: are these rows like those that the model was fitted to?"
         )
 
 
