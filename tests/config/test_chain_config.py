@@ -94,7 +94,10 @@ def test_a_key_of_a_step_is_set_from_the_command_line():
             "  - {name: select_rows, where: {a: {b: 1}}}\n  - {name: pca}",
             ["4:32: method.0.where: a: expected a value"],
         ),
-        ("  {name: select_rows, where: {a: 1}}", ["4:10: method.name: select_rows can only be the first of a"]),
+        (
+            "  {name: select_rows, where: {a: 1}}",
+            ["4:10: method.name: select_rows can only be the first of a"],
+        ),
         ("  []", ["4:3: method: expected a list of methods, each with a name"]),
         ("  - pca", ["4:5: method.0: expected a section of keys, not 'pca'"]),
         ("  - {as: x}\n  - {name: pca}", ["method.0.name: required key is missing; choose select_rows, pca"]),
@@ -111,7 +114,11 @@ def test_every_problem_of_a_list_is_reported_at_its_place(method, expected):
     [
         ("steps: {lgo1p: a}", "  - {name: log1p}\n  - {name: pca}", "did you mean 'log1p'?"),
         ("steps: {pca: a}", "  {name: pca}", "pca is one method, not a list of steps"),
-        ("embedding: a, steps: {log1p: a}", "  - {name: log1p}\n  - {name: pca}", "is where the embedding goes"),
+        (
+            "embedding: a, steps: {log1p: a}",
+            "  - {name: log1p}\n  - {name: pca}",
+            "is where the embedding goes",
+        ),
         ("imputed: a", "  - {name: log1p}\n  - {name: pca}", "pca does not impute"),
         ("denoised: a", "  - {name: log1p}\n  - {name: pca}", "the steps cannot be undone"),
     ],
