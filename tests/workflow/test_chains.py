@@ -26,8 +26,12 @@ from streamdr.workflow.verification import verify
 
 ROWS, MORE, COLUMNS = 400, 480, 6
 ROW_BYTES = 4 * COLUMNS
-SCALED = [{"name": "normalize_total", "target_sum": 100.0}, {"name": "log1p"}, {"name": "standardise"}]
-CHAIN = [*SCALED, {"name": "pca", "n_components": 2, "solver": "covariance"}]
+SCALED: list[dict[str, Any]] = [
+    {"name": "normalize_total", "target_sum": 100.0},
+    {"name": "log1p"},
+    {"name": "standardise"},
+]
+CHAIN: list[dict[str, Any]] = [*SCALED, {"name": "pca", "n_components": 2, "solver": "covariance"}]
 
 
 def counts(n_rows: int = MORE) -> np.ndarray:
