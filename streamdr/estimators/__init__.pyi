@@ -854,7 +854,6 @@ class Clip(
     ) -> None: ...
     min_: float | None
     max_: float | None
-    keeps_zeros_: bool
     def __getattr__(self, name: str) -> Any: ...
 
 class UnitNorm(
@@ -880,7 +879,6 @@ class SelectColumns(
         exclude: Any = ...,
     ) -> None: ...
     support_: Array
-    keeps_zeros_: bool
     def __getattr__(self, name: str) -> Any: ...
 
 class Standardise(
@@ -903,7 +901,6 @@ class Standardise(
     mean_: Array | None
     scale_: Array | None
     max_value_: float | None
-    keeps_zeros_: bool
     def __getattr__(self, name: str) -> Any: ...
 
 class ScaleGenotypes(
@@ -928,7 +925,6 @@ class ScaleGenotypes(
     ploidy_: int
     n_monomorphic_: int
     frequencies_: Array
-    keeps_zeros_: bool
     def __getattr__(self, name: str) -> Any: ...
 
 class SelectVariance(
@@ -962,7 +958,6 @@ class SelectVariance(
     variances_: Array
     dispersions_: Array | None
     dispersions_norm_: Array | None
-    keeps_zeros_: bool
     scores_: Array
     def __getattr__(self, name: str) -> Any: ...
 
