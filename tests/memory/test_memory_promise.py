@@ -14,6 +14,7 @@ from pathlib import Path
 import memory_measure
 import numpy as np
 import pytest
+from fits import suited
 from memory_cases import CASES, Case, built
 from memory_limits import LIMITED, SLOW
 from memory_stores import STORES, make, make_feature_weights, make_labels, options
@@ -193,6 +194,7 @@ def test_a_model_is_no_larger_than_its_outline(name):
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((90, 12)) @ rng.standard_normal((12, 12))
     labels = rng.integers(0, 3, 90) if case.labels == "classes" else rng.standard_normal(90)
+    rows = suited(METHODS[name](**case.parameters), rows)
     source = open_source(rows, labels=labels if case.labels else None)
     small = {key: min(value, 5) if key.startswith("n_") else value for key, value in case.parameters.items()}
     method = METHODS[name](**small)

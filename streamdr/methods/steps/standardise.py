@@ -121,7 +121,7 @@ class Standardise(StepMethod):
         The largest value of a result, as in `scanpy.pp.scale`: larger ones are set to it. If the mean is
         subtracted, its negative is the least. None for no limit.
     ddof : int
-        The variance divides by the number of rows minus this: 0 as scikit-learn's `StandardScaler`, 1 as
+        The variance divides by the number of rows minus this: 0 as scikit-learn's StandardScaler, 1 as
         `scanpy.pp.scale`.
 
     Examples
