@@ -22,7 +22,7 @@ ROWS = np.random.default_rng(0).normal(size=(60, 8))
 LABELS = np.arange(60) % 3
 SOMETIMES = {"stream_", "feature_names_in_"}
 """What is there after `partial_fit` only, or where columns have names."""
-FACES = {f"streamdr.estimators.{name}" for name in ("base", "classifiers", "registry", "selectors")}
+FACES = {f"streamdr.estimators.{name}" for name in ("base", "chain", "classifiers", "registry", "selectors")}
 WITHOUT_SECTIONS = {"__version__", "errors", "plots", "testing"}
 
 
@@ -38,7 +38,7 @@ def public() -> Iterator[tuple[str, Any]]:
             own = listed or getattr(value, "__module__", "") == module.__name__
             if own and not name.startswith("_") and (inspect.isfunction(value) or inspect.isclass(value)):
                 yield f"{module.__name__}.{name}", value
-    for name, estimator in ESTIMATORS.items():
+    for name, estimator in {**ESTIMATORS, "chain": streamdr.Chain}.items():
         for base in estimator.__mro__:
             for method, value in vars(base).items() if base.__module__ in FACES else ():
                 function = getattr(value, "fn", value)  # behind `available_if`
@@ -68,9 +68,10 @@ def test_everything_public_has_the_sections_that_it_needs(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_help_and_dir_have_the_same_fitted_attributes(name):
+    rows = np.abs(ROWS) if METHODS[name].tags.nonnegative else ROWS
     for method in METHODS[name].examples():
         labels = LABELS if isinstance(method, Supervised) else None
-        fitted = ESTIMATORS[name](**vars(method)).fit(ROWS, labels)
+        fitted = ESTIMATORS[name](**vars(method)).fit(rows, labels)
         listed = {each for each in dir(fitted) if each.endswith("_") and not each.startswith("_")}
         described = entries(sections(type(fitted).__doc__ or "")["Attributes"])
         assert listed - described.keys() == set()
