@@ -12,6 +12,7 @@ from fits import bits, fit, stored
 
 import streamdr
 from streamdr.core.blocks import Block, Span
+from streamdr.core.plain_maps import HasPlainMaps
 from streamdr.data import open_source
 from streamdr.errors import DataError, ParameterError, RowError
 from streamdr.methods.chain import chain_of
@@ -57,6 +58,9 @@ def test_the_formula(min_maf, patterson, ploidy):
     np.testing.assert_array_equal(found.get_support(), kept)
     np.testing.assert_allclose(found.transform(rows), wanted, rtol=1e-12, atol=1e-12)
     assert found.n_monomorphic_ == 3
+    (table,) = found.model_.tables()
+    np.testing.assert_array_equal([row[0] for row in table.rows], np.flatnonzero(kept))
+    assert not isinstance(found.model_, HasPlainMaps), "no elementary map fills missing values"
     assert {fact.name for fact in found.model_.facts()} == {"kept", "monomorphic", "rare alleles"}
 
 

@@ -181,6 +181,14 @@ def test_the_median_is_exact_however_few_totals_are_counted():
     assert low / 2 + high / 2 == np.median(totals)
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_totals_that_overflow_and_rows_without_totals_are_refused():
+    with pytest.raises(DataError, match="normalize_total: the totals of rows overflow"):
+        streamdr.NormalizeTotal().fit(np.full((5, 3), 1e308))
+    with pytest.raises(DataError, match="no row of positive weight has a positive total"):
+        streamdr.NormalizeTotal().fit(np.zeros((5, 3)))
+
+
 def test_totals_of_sparse_rows_are_summed_in_double_precision():
     rows = np.full((3, 5000), np.float32(0.1))
     rows[1] = 0

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anndata
 import numpy as np
 import pytest
 import scanpy
 import sklearn.preprocessing
 from counts import counts
+from fits import fit
 
 import streamdr
+from streamdr.data import open_source
+from streamdr.methods.chain import chain_of
+from streamdr.methods.ppca import PPCA
+from streamdr.methods.steps import Log1p, Standardise
 
 RNG = np.random.default_rng(2)
 ROWS = (RNG.normal(size=(50, 7)) + 2.0) * np.logspace(-3, 3, 7)
@@ -91,6 +98,20 @@ def test_clip_is_that_of_numpy():
     rows = np.where(RNG.random(ROWS.shape) < 0.2, np.nan, ROWS)
     found = streamdr.Clip(-1.0, 6.5).fit_transform(rows)
     np.testing.assert_array_equal(found, np.clip(rows, -1.0, 6.5))
+
+
+def test_a_chain_imputes_in_the_units_of_its_input():
+    rows = np.abs(ROWS)
+    gone = RNG.random(rows.shape) < 0.1
+    rows[gone] = np.nan
+    steps = chain_of([Log1p(), Standardise(), PPCA(2)])
+    chain: Any = fit(steps, open_source(rows), workers=1).model
+    log, standard, last = chain.models
+    scaled = standard.transform(log.transform(rows))
+    expected = np.expm1(last.impute(scaled) * standard.scale + standard.mean)
+    found = chain.impute(rows)
+    np.testing.assert_array_equal(found[~gone], rows[~gone])
+    np.testing.assert_allclose(found[gone], expected[gone], rtol=1e-10)
 
 
 def test_steps_go_back():
