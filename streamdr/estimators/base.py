@@ -301,9 +301,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
         >>> pca = streamdr.PCA(2).fit(X)
         >>> plain = pca.to_sklearn()
-        >>> plain
-        Pipeline(steps=[('shift', StandardScaler(with_std=False)),
-                        ('pca', PCA(n_components=2))])
+        >>> [name for name, _ in plain.steps], plain[-1]
+        (['widen', 'shift', 'pca'], PCA(n_components=2))
         >>> bool(np.allclose(plain.transform(X), pca.transform(X)))
         True
         """
