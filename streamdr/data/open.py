@@ -533,27 +533,32 @@ def _companion(opened: Source) -> Source:
 
 
 def _open_labels(labels: Any, source: Source) -> Source:
-    """Open labels, one per row: numbers or text."""
-    labels = single_matrix(parse_location(labels) if isinstance(labels, str) else labels)
-    inside = within_hdf5(labels)
-    if inside is not None:
-        file, column = inside
-        found = open_column(groups_in_hdf5(file), column)
-        if found is None:
-            raise InputError("labels", f"{file}: has no column {column}")
-        require_one_per_row(found, source)
-        return found
-    node = _zarr_node(labels, "labels")
-    opened: Source | None = None if node is None else TextStore.at(node)
-    if opened is None and node is not None:
-        opened = open_column_group(ZarrNodes(node, allow_missing=False))
-    if opened is None and node is None and not isinstance(labels, (Path, Source)):
-        values = labels if hasattr(labels, "dtype") else np.asarray(labels)
-        if values.dtype.kind in "UTO":
-            opened = TextArray(values, "labels")
-    opened = opened or _companion(_open(labels, None, 0, False, "labels"))
+    """Open labels, one per row of a source."""
+    opened = open_labels(labels)
     require_one_per_row(opened, source)
     return opened
+
+
+def open_labels(labels: Any, *, allow_missing_chunks: bool = False) -> Source:
+    """Open labels: numbers, text, or a column of a table of AnnData."""
+    labels = single_matrix(parse_location(labels) if isinstance(labels, str) else labels)
+    if (inside := within_hdf5(labels)) is not None:
+        file, name = inside
+        column = open_column(groups_in_hdf5(file, allow_missing=allow_missing_chunks), name)
+        if column is None:
+            raise InputError("labels", f"{file}: has no column {name}")
+        return column
+    node = _zarr_node(labels, "labels")
+    if node is not None:
+        group = ZarrNodes(node, allow_missing=allow_missing_chunks)
+        text_or_column = TextStore.at(node) or open_column_group(group)
+        if text_or_column is not None:
+            return text_or_column
+    elif not isinstance(labels, (Path, Source)):
+        values = labels if hasattr(labels, "dtype") else np.asarray(labels)
+        if values.dtype.kind in "UTO":
+            return TextArray(values, "labels")
+    return _companion(_open(labels, None, 0, allow_missing_chunks, "labels"))
 
 
 def _described(data: Any) -> str:

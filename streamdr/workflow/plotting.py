@@ -13,7 +13,8 @@ from streamdr import plots, store
 from streamdr.core.addresses import Location
 from streamdr.core.blocks import Array, Span
 from streamdr.core.pictures import Picture
-from streamdr.data import Source, open_source
+from streamdr.data import Source
+from streamdr.data.open import open_labels
 from streamdr.errors import ConfigError, DataError
 from streamdr.plots import catalog
 from streamdr.plots.mapped import has_maps
@@ -50,7 +51,7 @@ class PlotRequest:
         if self.labels is None:
             return None
         # zarr does not write chunks of zeros, and 0 is a common label.
-        return _Column(open_source(self.labels, allow_missing_chunks=True))
+        return _Column(open_labels(self.labels, allow_missing_chunks=True))
 
 
 class _Column:
@@ -59,7 +60,7 @@ class _Column:
     def __init__(self, source: Source) -> None:
         if source.spec.n_cols != 1:
             raise DataError(
-                f"{source.name}: has {source.spec.n_cols:,} columns; labels need one number per row"
+                f"{source.name}: has {source.spec.n_cols:,} columns; labels need one value per row"
             )
         source.validate()
         self._source = source

@@ -315,7 +315,7 @@ REFUSED: dict[str, tuple[list[str], int, list[str]]] = {
     "labels of several columns": (
         ["flat.zarr", "--data", "plane.zarr", "--labels", "space.zarr"],
         1,
-        ["space.zarr: has 5 columns; labels need one number per row"],
+        ["space.zarr: has 5 columns; labels need one value per row"],
     ),
     "the embedding of another model": (
         ["ppca.zarr", "--embedding", "z.zarr"],
