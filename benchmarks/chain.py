@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from benchmarks import sparse_stores
 from benchmarks.contender import CORES, Contender, Fit, Solution
@@ -23,7 +24,7 @@ def chain_fit(store: str, steps: list[str], k: int, memory_limit: int) -> Fit:
     from streamdr.methods.pca import PCA
     from streamdr.methods.steps import Log1p, NormalizeTotal, Standardise
 
-    made = {
+    made: dict[str, Any] = {
         "normalize_total": NormalizeTotal(),
         "log1p": Log1p(),
         "standardise": Standardise(with_mean=False),
@@ -33,8 +34,8 @@ def chain_fit(store: str, steps: list[str], k: int, memory_limit: int) -> Fit:
 
     def fit() -> Solution:
         execution = Execution(workers=CORES, memory_limit=memory_limit)
-        model = fitting.fit(method, open_source(store), execution).model
-        last = model.last if steps else model  # type: ignore[attr-defined]  # a chain has a last model
+        model: Any = fitting.fit(method, open_source(store), execution).model
+        last = model.last if steps else model
         return Solution(last.explained_variance, last.components)
 
     return fit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -21,7 +22,7 @@ Product = Callable[[scipy.sparse.csr_array], object]
 def reading(store: str) -> float:
     """Return the seconds in which two threads decode the chunks of values and indices, nothing else."""
     blosc.use_threads = False
-    group = zarr.open_group(store, mode="r")["X"]
+    group: Any = zarr.open_group(store, mode="r")["X"]
     seconds = 0.0
     for name in ("data", "indices"):
         array = group[name]
@@ -37,7 +38,7 @@ def reading(store: str) -> float:
 
 def floor(store: str, product: Product) -> Fit:
     """Decode the chunks, and take the product of as many blocks as there are, each time of the first one."""
-    group = zarr.open_group(store, mode="r")["X"]
+    group: Any = zarr.open_group(store, mode="r")["X"]
     ends = group["indptr"][: BLOCK_ROWS + 1]
     columns = int(group.attrs["shape"][1])
     parts = (group["data"][: ends[-1]], group["indices"][: ends[-1]], ends.astype(np.int32))

@@ -18,7 +18,7 @@ def in_memory(store: str) -> scipy.sparse.csr_matrix:
     """Return the rows, read whole."""
     import zarr
 
-    group = zarr.open_group(store, mode="r")["X"]
+    group: Any = zarr.open_group(store, mode="r")["X"]
     parts = [group[name][:] for name in ("data", "indices", "indptr")]
     return scipy.sparse.csr_matrix(tuple(parts), shape=tuple(group.attrs["shape"]))
 
@@ -55,7 +55,7 @@ def scanpy_dask(store: str, k: int) -> Fit:
     import scanpy
     import zarr
 
-    group = zarr.open_group(store, mode="r")["X"]
+    group: Any = zarr.open_group(store, mode="r")["X"]
     rows, cols = (int(length) for length in group.attrs["shape"])
     ends = group["indptr"][:]
 

@@ -21,8 +21,9 @@ class SparseArray(Source):
 
     def __init__(self, rows, *, piece_rows=11, weights=None, labels=None):
         self.rows = scipy.sparse.csr_array(rows)
+        n_rows, n_cols = self.rows.shape
         self.spec = MatrixSpec(
-            *self.rows.shape, self.rows.dtype, density=self.rows.nnz / max(1, np.prod(rows.shape))
+            n_rows, n_cols, self.rows.dtype, density=self.rows.nnz / max(1, n_rows * n_cols)
         )
         self.piece_rows = piece_rows
         self.weights = None if weights is None else ArraySource(np.asarray(weights)[:, None])

@@ -40,7 +40,7 @@ def test_pca_of_sparse_rows_is_that_of_dense_rows(method, make, weighted):
     weights = rng.integers(0, 4, 900).astype(float) if weighted else None
     dense = ArraySource(rows.toarray())
     if weighted:
-        dense.weights = ArraySource(weights[:, None])
+        dense.weights = ArraySource(np.asarray(weights)[:, None])
     want, got = fit(method, dense), fit(method, SparseOnly(rows, weights=weights))
     largest = want.explained_variance[0]  # an eigenvalue is exact to the rounding of the largest one
     np.testing.assert_allclose(got.explained_variance, want.explained_variance, 1e-10, 2e-16 * largest)
