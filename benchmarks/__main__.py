@@ -34,6 +34,8 @@ NAMES = (
     "filters",
     "som",
     "grids",
+    "sparse",
+    "chain",
 )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from fits import StopAfter, bits
 from sparse_rows import SparseArray, counts
 
 from streamdr.core.execution import Execution
+from streamdr.core.method import Method
 from streamdr.data.sparse.source import CsrSource
 from streamdr.data.sparse.vectors import HeldVector
 from streamdr.engine import fitting
@@ -33,8 +36,8 @@ from streamdr.methods.selection import (
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
 N, D = 420, 22
-NYSTROM = {"approximation": "nystrom", "n_landmarks": 15}
-METHODS = {
+NYSTROM: dict[str, Any] = {"approximation": "nystrom", "n_landmarks": 15}
+METHODS: dict[str, Method] = {
     "pca": PCA(4, solver="covariance"),
     "pca, about zero": PCA(4, solver="covariance", center=False),
     "ppca": PPCA(3, solver="covariance"),
@@ -132,7 +135,7 @@ def as_csr_source(rows):
     """The same rows as a store of sparse rows holds them, stored zeros included."""
     rows = scipy.sparse.csr_array(rows)
     parts = {"pointers": rows.indptr, "columns": rows.indices, "values": rows.data}
-    vectors = {name: HeldVector(part, name) for name, part in parts.items()}
+    vectors: dict[str, Any] = {name: HeldVector(part, name) for name, part in parts.items()}
     return CsrSource("held", rows.shape[1], **vectors)
 
 
@@ -178,7 +181,7 @@ def test_pca_is_that_of_scikit_learn(solver, center):
     np.testing.assert_allclose(np.abs(np.diag(model.components @ other.components_.T)), 1.0, atol=1e-10)
 
 
-HOSTILE_ROWS = {
+HOSTILE_ROWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "empty rows": lambda rows: np.where(np.arange(len(rows))[:, None] % 3 == 0, rows, 0.0),
     "empty columns": lambda rows: np.where(np.arange(rows.shape[1]) % 2 == 0, rows, 0.0),
     "one row": lambda rows: rows[:1],

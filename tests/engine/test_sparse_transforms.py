@@ -69,7 +69,7 @@ def written(model, source, kind, path, **settings):
     fitting.transform(
         model, source, path, Execution(**settings), kind=KINDS[kind], attributes={}, overwrite=True
     )
-    return zarr.open_group(path, mode="r")[kind][...]
+    return zarr.open_array(path / kind, mode="r")[:]
 
 
 def name_of(case):
