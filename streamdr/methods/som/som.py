@@ -130,8 +130,11 @@ class SOM:
         for name, words in _CHOICES.items():
             value = getattr(self, name)
             require(value in words, name, f"{value!r} is not one of {', '.join(words)}")
-        require(self.sigma is None or self.sigma > 0, "sigma", f"{self.sigma} is not above 0")
-        require(self.sigma_end > 0, "sigma_end", f"{self.sigma_end} is not above 0")
+        for name in ("sigma", "sigma_end"):
+            radius = getattr(self, name)
+            require(radius is None or radius > 0, name, f"{radius} is not above 0")
+            # Its square must be a number, too.
+            require(radius is None or 1e-150 < radius < 1e150, name, f"{radius} is too small or too large")
         require(
             self.sigma is None or self.sigma >= self.sigma_end,
             "sigma",
