@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 
+from streamdr.core import mapping
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import BLOCK_BYTES, Array, MatrixSpec, Span, SparseRows
@@ -202,8 +203,9 @@ class RowView:
 
     @property
     def columns(self) -> str | None:
-        """What a column stands for; None where a row has one value. A step may leave features as they are."""
-        return "feature" if self.kind.step is not None and self.makes_features else self.kind.columns
+        """What a column stands for; None where a row has one value. A step may leave or select features."""
+        of_step = self.kind.step is not None
+        return "feature" if of_step and mapping.columns_kept(self.model) is not None else self.kind.columns
 
     @property
     def makes_features(self) -> bool:
@@ -318,7 +320,7 @@ class RowView:
         columns = self.columns
         if columns is None:
             return (n_rows,), ("sample",)
-        if columns != "feature" or sample_shape is None:
+        if columns != "feature" or sample_shape is None or not self.makes_features:
             return (n_rows, self.n_outputs), ("sample", columns)
         number = len(sample_shape)
         unnamed = ("feature",) if number == 1 else tuple(f"axis_{axis + 1}" for axis in range(number))

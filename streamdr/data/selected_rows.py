@@ -165,6 +165,13 @@ class SelectedRows(Source):
             start += len(numbers)
         return np.concatenate(parts) if parts else memory
 
+    def _labels(self, rows: Span) -> Array | None:
+        """Return the labels of rows, which may be a column of the whole."""
+        if self.labels is not None or self.spec.labels is None:
+            return super()._labels(rows)
+        read = ((self._whole._labels(piece), numbers - piece.start) for piece, numbers in self._pieces(rows))
+        return np.concatenate([labels[chosen] for labels, chosen in read if labels is not None])
+
     def read_sparse(self, rows: Span) -> SparseRows:
         """Return the selected rows as stored."""
         parts = [

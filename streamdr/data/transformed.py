@@ -110,6 +110,10 @@ class TransformedSource(Source):
             memory[piece.start - rows.start : piece.stop - rows.start] = values[:, cols.slice]
         return memory
 
+    def _labels(self, rows: Span) -> Array | None:
+        """Return the labels of rows, which may be a column of the whole."""
+        return None if self.spec.labels is None else self._whole._labels(rows)
+
     def _pieces(self, rows: Span) -> Iterator[Span]:
         """Yield rows in pieces that end where chunks end: where they are cut depends on the layout only."""
         if self._sparse:

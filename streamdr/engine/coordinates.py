@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from streamdr.core.axes import Coordinate, is_array_name
+from streamdr.core.axes import Coordinate, is_array_name, named_features
 from streamdr.core.blocks import Array, Span
+from streamdr.core.mapping import mapped_names
 from streamdr.core.row_outputs import ROW_OUTPUTS, RowView
 from streamdr.data.features import axes_of
 from streamdr.data.source import SampleCoordinate, Source
@@ -43,8 +44,11 @@ def row_frame(view: RowView, source: Source) -> RowFrame:
     """
     shape, dims = frame_shape(view, source)
     # A dimension of the features may have the name of the columns, such as `component`.
-    shared = dims if view.columns == "feature" else dims[:1]
+    shared = dims if view.columns == "feature" and view.makes_features else dims[:1]
     found = {one.name: one for one in _of_features(source, shared)}
+    if view.columns == "feature" and not view.makes_features:  # a step of a chain has selected some
+        names = mapped_names(source.feature_names, view.model)
+        found |= {one.name: _whole(one) for one in named_features("feature", names)}
     found |= {one.name: one for one in _of_samples(source, dims)}
     attributes: dict[str, Any] = {}
     if view.columns == "feature" and view.kind.power == 1 and source.axes is not None:

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import xarray as xr
 import zarr
 from narrowing import array_in, checked, present
 from nightly import Heard
+from sklearn.feature_selection import f_classif
 
 from streamdr import store
 from streamdr.config import parse
@@ -70,6 +73,7 @@ class Lab:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.input: dict[str, Any] = {"path": self.path("x.zarr"), "variable": "x"}
         self.method: list[dict[str, Any]] = [dict(step) for step in CHAIN]
         self.output: dict[str, Any] = {"embedding": self.path("z.zarr")}
         self.execution: dict[str, Any] = {"workers": 1}
@@ -96,7 +100,7 @@ class Lab:
 
     def context(self, **given: Any) -> pipeline.RunContext:
         sections = {
-            "input": {"path": self.path("x.zarr"), "variable": "x"},
+            "input": self.input,
             "method": self.method,
             "output": {"model": self.path("m.zarr"), **self.output},
             "execution": self.execution,
@@ -428,3 +432,23 @@ def test_rows_that_are_written_for_a_step_are_as_planned(lab):
     report = lab.run()
     written = present(report.transform).outputs["steps.log1p"]
     assert stages["steps.log1p"].bytes_to_read == written.bytes_read
+
+
+@pytest.mark.parametrize("before", [[], [{"name": "clip", "max": 1e3}]], ids=["first", "second"])
+def test_rows_of_a_step_that_selects_columns_have_the_names_of_those(lab, before):
+    frame = {f"g{number}": counts(ROWS)[:, number].astype(np.float64) for number in range(COLUMNS)}
+    table = pa.table(frame | {"kind": (counts(ROWS)[:, 2] + counts(ROWS)[:, 4] > 10).astype(np.float64)})
+    pq.write_table(table, lab.path("cells.parquet"), row_group_size=100)
+    lab.input = {"path": lab.path("cells.parquet"), "label_column": "kind"}
+    lab.method = [select(where={"g1": "> 2"}), *before, {"name": "select_f_score", "k": 2}, {"name": "pca"}]
+    lab.output = {"steps": {"select_f_score": lab.path("kept.zarr")}}
+    lab.run()
+    opened = xr.open_zarr(lab.path("kept.zarr"), consolidated=False)
+    kept = checked(ChainModel, lab.saved.model)["select_f_score"]
+    assert opened["embedding"].dims == ("sample", "feature")
+    chosen = counts(ROWS)[counts(ROWS)[:, 1] > 2]
+    columns = sorted(np.argsort(f_classif(chosen, chosen[:, 2] + chosen[:, 4] > 10)[0])[-2:])
+    assert np.flatnonzero(kept.support).tolist() == columns
+    assert opened["feature"].values.tolist() == [f"g{column}" for column in columns]
+    np.testing.assert_array_equal(opened["embedding"].values, chosen[:, columns])
+    verify(lab.context())
