@@ -6,7 +6,6 @@ from streamdr import testing as testing
 from streamdr.core.addresses import storage_options as storage_options
 from streamdr.core.execution import execution as execution
 from streamdr.data import open_source as open_source
-from streamdr.estimators import Bin as Bin
 from streamdr.estimators import ClassicalMDS as ClassicalMDS
 from streamdr.estimators import Clip as Clip
 from streamdr.estimators import KernelPCA as KernelPCA
@@ -21,13 +20,10 @@ from streamdr.estimators import PCA as PCA
 from streamdr.estimators import PPCA as PPCA
 from streamdr.estimators import PPCAMixture as PPCAMixture
 from streamdr.estimators import SOM as SOM
-from streamdr.estimators import ScaleGenotypes as ScaleGenotypes
-from streamdr.estimators import SelectColumns as SelectColumns
 from streamdr.estimators import SelectCorrelation as SelectCorrelation
 from streamdr.estimators import SelectFScore as SelectFScore
 from streamdr.estimators import SelectForward as SelectForward
 from streamdr.estimators import SelectMutualInfo as SelectMutualInfo
-from streamdr.estimators import SelectVariance as SelectVariance
 from streamdr.estimators import SparseKernelPCA as SparseKernelPCA
 from streamdr.estimators import Standardise as Standardise
 from streamdr.estimators import UnitNorm as UnitNorm

@@ -14,7 +14,6 @@ PLOT_KINDS = (
     "maps",
     "quantization",
     "scores",
-    "selected_variance",
     "selection_path",
     "series",
     "shepard",

@@ -834,7 +834,6 @@ class NormalizeTotal(
     def __getattr__(self, name: str) -> Any: ...
 
 class Log1p(
-    InverseTransform,
     Estimator,
 ):
     def __init__(
@@ -868,24 +867,8 @@ class UnitNorm(
     norm_: str
     def __getattr__(self, name: str) -> Any: ...
 
-class SelectColumns(
-    Selector,
-    Estimator,
-):
-    columns: Any
-    exclude: Any
-    def __init__(
-        self,
-        columns: Any = ...,
-        exclude: Any = ...,
-    ) -> None: ...
-    support_: Array
-    keeps_zeros_: bool
-    def __getattr__(self, name: str) -> Any: ...
-
 class Standardise(
     PartialFit,
-    InverseTransform,
     Estimator,
 ):
     with_mean: bool
@@ -904,81 +887,4 @@ class Standardise(
     scale_: Array | None
     max_value_: float | None
     keeps_zeros_: bool
-    def __getattr__(self, name: str) -> Any: ...
-
-class ScaleGenotypes(
-    Selector,
-    PartialFit,
-    InverseTransform,
-    Estimator,
-):
-    min_maf: float
-    ploidy: int
-    scaling: Any
-    def __init__(
-        self,
-        min_maf: float = ...,
-        *,
-        ploidy: int = ...,
-        scaling: Any = ...,
-    ) -> None: ...
-    support_: Array
-    mean_: Array
-    scale_: Array
-    ploidy_: int
-    n_monomorphic_: int
-    frequencies_: Array
-    keeps_zeros_: bool
-    def __getattr__(self, name: str) -> Any: ...
-
-class SelectVariance(
-    Selector,
-    PartialFit,
-    Estimator,
-):
-    n_features: int | None
-    flavor: Any
-    min_variance: float
-    min_mean: float
-    max_mean: float
-    min_disp: float
-    max_disp: float | None
-    n_bins: int
-    def __init__(
-        self,
-        n_features: int | None = ...,
-        *,
-        flavor: Any = ...,
-        min_variance: float = ...,
-        min_mean: float = ...,
-        max_mean: float = ...,
-        min_disp: float = ...,
-        max_disp: float | None = ...,
-        n_bins: int = ...,
-    ) -> None: ...
-    support_: Array
-    flavor_: str
-    means_: Array
-    variances_: Array
-    dispersions_: Array | None
-    dispersions_norm_: Array | None
-    keeps_zeros_: bool
-    scores_: Array
-    def __getattr__(self, name: str) -> Any: ...
-
-class Bin(
-    Estimator,
-):
-    n_bins: int
-    strategy: Any
-    random_state: int
-    def __init__(
-        self,
-        n_bins: int = ...,
-        *,
-        strategy: Any = ...,
-        random_state: int = ...,
-    ) -> None: ...
-    edges_: Array
-    n_bins_per_column_: Array
     def __getattr__(self, name: str) -> Any: ...
