@@ -232,6 +232,21 @@ def test_a_store_of_other_cells_is_refused(tmp_path):
     assert Path("other.h5ad").read_bytes() == content
 
 
+@pytest.mark.parametrize("target", ["other.h5ad", "other.zarr"])
+def test_cells_in_another_order_and_other_genes_are_noticed(tmp_path, target):
+    write(tmp_path)
+    save = anndata.AnnData.write_h5ad if target.endswith("h5ad") else anndata.AnnData.write_zarr
+    save(cells()[::-1].copy(), target)
+    said = refusal(configured(tmp_path, target))
+    assert f"{target}: observation 0 is 'cell {N - 1}', and row 0 of the input is 'cell 0'" in said
+    save(cells()[:, ::-1].copy(), target)
+    run(configured(tmp_path, target))
+    found = anndata.read_h5ad(target) if target.endswith("h5ad") else anndata.read_zarr(target)
+    np.testing.assert_array_equal(found.obsm["X_pca"], scores(tmp_path))
+    assert "pca" in found.uns
+    assert not found.varm
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [

@@ -11,12 +11,16 @@ import json
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from streamdr import __version__
 from streamdr.core.addresses import Location
+from streamdr.core.blocks import Span
 from streamdr.core.digests import json_digest
 from streamdr.core.row_outputs import RowKind
 from streamdr.errors import StoreError
@@ -39,6 +43,7 @@ from streamdr.store.anndata.elements import (
     encoding,
     names_as_rows,
     numbered,
+    read_text,
     stored_digest,
     write_element,
     write_table,
@@ -128,19 +133,26 @@ class AnnDataBackend(LocalBackend):
     def exists(self) -> bool:
         """Return whether there are scores of this name, by whomever."""
         try:
-            return os.path.lexists(self.place) and self.reader().attributes(self.scores) is not None
+            if not os.path.lexists(self.place):
+                return False
+            with closing(self.reader()) as reader:
+                return reader.attributes(self.scores) is not None
         except StoreError:
             return True
 
     def sizes(self) -> dict[str, int]:
         """Return the size of the scores."""
-        array = self.reader().array(self.scores) if self.exists() else None
-        return {} if array is None else {self.scores: int(array.size) * int(array.dtype.itemsize)}
+        if not self.exists():
+            return {}
+        with closing(self.reader()) as reader:
+            array = reader.array(self.scores)
+            return {} if array is None else {self.scores: int(array.size) * int(array.dtype.itemsize)}
 
     def draft(self) -> dict[str, Any] | None:
         """Return the record, unverified."""
         try:
-            return _parsed(self.reader().attributes(self.scores))
+            with closing(self.reader()) as reader:
+                return _parsed(reader.attributes(self.scores))
         except StoreError:
             return None
 
@@ -148,7 +160,8 @@ class AnnDataBackend(LocalBackend):
         """Return the record of the scores. Refuse scores that streamdr did not write."""
         if not os.path.lexists(self.place):
             raise StoreError(f"{self.place}: no such file or directory; check the path")
-        attributes = self.reader().attributes(self.scores)
+        with closing(self.reader()) as reader:
+            attributes = reader.attributes(self.scores)
         record = _parsed(attributes)
         if attributes is None or record is None:
             what = "does not exist" if attributes is None else "was not written by streamdr"
@@ -211,9 +224,9 @@ class AnnDataBackend(LocalBackend):
         """Refuse to replace entries of others, and scores of another run without `overwrite`."""
         if not os.path.lexists(self.place):
             return
-        reader = self.reader()
-        for path in (*self._expected, self.scores):
-            attributes = reader.attributes(path)
+        with closing(self.reader()) as reader:
+            found = {path: reader.attributes(path) for path in (*self._expected, self.scores)}
+        for path, attributes in found.items():
             if attributes is None or self._replaces_foreign:
                 continue
             if OURS not in attributes:
@@ -248,13 +261,15 @@ class AnnDataBackend(LocalBackend):
         """Copy staged scores into the format of the store, and move them and the entries into it."""
         contents = self._contents or AnnDataContents()
         scores = StagedScores(staged, contents)
-        with Hidden(resolved(self.place)) as hidden:
-            reader = self.reader() if os.path.lexists(self.place) else None
+        with Hidden(resolved(self.place)) as hidden, ExitStack() as opened:
+            there = os.path.lexists(self.place)
+            reader = opened.enter_context(closing(self.reader())) if there else None
             if reader is None or self.is_ours_alone(reader):
                 self.create(hidden, lambda writer: self._write_store(writer, scores, contents), fence)
                 return
-            observations, variables = (_length(reader, table) for table in ("obs", "var"))
-            added = entries(contents, variables)
+            observations = _length(reader, "obs")
+            self._require_same_names(reader, scores, observations)
+            added = entries(contents, of_variables=_has_variables(reader, contents))
             columns = [path.removeprefix("var/") for path in added if path.startswith("var/")]
 
             # A table that does not exist yet is moved with its entries.
@@ -270,10 +285,27 @@ class AnnDataBackend(LocalBackend):
 
             self.add(hidden, paths, columns, write, fence)
 
+    def _require_same_names(self, reader: Reader, scores: StagedScores, observations: int) -> None:
+        """Refuse a store whose observations have other names than the rows, or another order."""
+        names, placed, start = scores.names(), scores.placed(observations, self), 0
+        for piece in () if names is None else names.pieces:
+            numbers = placed.numbers(Span(start, start + len(piece)))
+            first = int(numbers[0])
+            there = np.array(read_text(_index(reader, "obs"), slice(first, int(numbers[-1]) + 1)))
+            differ = np.flatnonzero(there[numbers - first] != piece)
+            if len(differ):
+                row = int(differ[0])
+                raise StoreError(
+                    f"{self}: observation {numbers[row]} is {str(there[numbers[row] - first])!r}, and row "
+                    f"{start + row} of the input is {str(piece[row])!r}; choose the store of these rows, in "
+                    "their order, or a new one"
+                )
+            start += len(piece)
+
     def _write_store(self, writer: Writer, scores: StagedScores, contents: AnnDataContents) -> None:
         """Write a whole store without `X`."""
         n_variables = contents.n_variables
-        added = entries(contents, n_variables)
+        added = entries(contents, of_variables=True)
         columns = [path.removeprefix("var/") for path in added if path.startswith("var/")]
         names = contents.feature_names
         made = {"kind": _MADE, "version": __version__}
@@ -341,7 +373,8 @@ class _Written:
     def require_intact(self) -> None:
         """Read everything, and refuse values that are not those that were written."""
         try:
-            found = stored_digest(self._backend.reader(), self._path)
+            with closing(self._backend.reader()) as reader:
+                found = stored_digest(reader, self._path)
         except (ValueError, OSError, RuntimeError) as error:
             raise StoreError(f"{self._backend}: {self._path}: {error}; transform again") from error
         if found != self._digest:
@@ -378,8 +411,21 @@ def is_made(reader: Reader) -> bool:
     return isinstance(found, dict) and found.get("kind") == _MADE
 
 
+def _index(reader: Reader, table: str) -> Any:
+    """Return the array with the names of the rows of a table; None if there is none."""
+    name = (reader.attributes(table) or {}).get("_index", "_index")
+    return reader.array(f"{table}/{name}")
+
+
 def _length(reader: Reader, table: str) -> int:
     """Return the number of rows of a table."""
-    name = (reader.attributes(table) or {}).get("_index", "_index")
-    index = reader.array(f"{table}/{name}")
+    index = _index(reader, table)
     return 0 if index is None else int(index.shape[0])
+
+
+def _has_variables(reader: Reader, contents: AnnDataContents) -> bool:
+    """Return whether a store has the variables of the input, with the same names if they have some."""
+    if _length(reader, "var") != contents.n_variables:
+        return False
+    names = contents.feature_names
+    return names is None or read_text(_index(reader, "var"), slice(None)) == list(map(str, names))

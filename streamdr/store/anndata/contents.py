@@ -110,6 +110,10 @@ class PlacedScores:
             piece[self.row_numbers(Span(first, stop)) - span.start] = self.values[first:stop]
         return piece
 
+    def numbers(self, rows: Span) -> Array:
+        """Return the observations that a span of the scores belongs to."""
+        return np.arange(rows.start, rows.stop) if self.row_numbers is None else self.row_numbers(rows)
+
     def _first(self, row: int) -> int:
         """Return which selected row is the first that is not before a row."""
         numbers = self.row_numbers
@@ -168,14 +172,14 @@ class ScoreRows:
         return np.asarray(self[:], dtype)
 
 
-def entries(contents: AnnDataContents, n_variables: int) -> dict[str, Any]:
+def entries(contents: AnnDataContents, *, of_variables: bool) -> dict[str, Any]:
     """Return the entries of the model by their places, in the order in which they are published.
 
-    Those with one row per variable only for a store with the variables of the input.
+    Those with one row per variable are for stores with the variables of the input.
     """
     known = contents.annotations
     own: dict[str, Mapping[str, Any]] = {"uns": known.uns}
-    if n_variables == contents.n_variables:
+    if of_variables:
         own = {"var": known.var, "uns": known.uns, "varm": known.varm}
     return {f"{table}/{name}": value for table, values in own.items() for name, value in values.items()}
 

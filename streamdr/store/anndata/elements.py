@@ -60,6 +60,9 @@ class Reader(Protocol):
     def members(self, path: str) -> Sequence[str]:
         """Return the names of what is in a group, sorted."""
 
+    def close(self) -> None:
+        """Close the files that are open. Arrays cannot be read any more."""
+
 
 def encoding(kind: str, version: str, **others: Any) -> dict[str, Any]:
     """Return the attributes that say how an element is encoded."""
@@ -132,6 +135,12 @@ class ContentDigest:
 
     def __str__(self) -> str:
         return self._sum.hexdigest()
+
+
+def read_text(array: Any, rows: slice) -> list[str]:
+    """Return some values of an array of names, which HDF5 stores as bytes."""
+    values = np.asarray(array[rows]).tolist()
+    return [value.decode() if isinstance(value, bytes) else str(value) for value in values]
 
 
 def _encoded(text: Any) -> bytes:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,10 @@ class Hdf5Reader:
         node = self._file.get(path) if path else self._file
         return sorted(node) if isinstance(node, h5py.Group) else []
 
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
 
 class Hdf5AnnData(AnnDataBackend):
     """The scores of one method in an .h5ad file."""
@@ -95,6 +100,7 @@ class Hdf5AnnData(AnnDataBackend):
         except OSError as error:
             raise StoreError(f"{self}: is not an HDF5 file ({error}); choose another path") from error
         if any("_index" not in (found.attributes(table) or {}) for table in ("obs", "var")):
+            found.close()
             raise StoreError(f"{self}: is not an AnnData file with obs and var; choose another path")
         return found
 
@@ -158,7 +164,8 @@ class Hdf5AnnData(AnnDataBackend):
         self._become_target(file, fence)
 
     def _become_target(self, file: Path, fence: Fence) -> None:
-        require_written(Hdf5Reader(file), self.scores, self)
+        with closing(Hdf5Reader(file)) as written:
+            require_written(written, self.scores, self)
         place = resolved(self.place)
         sync(file)
         with locked(place.parent):

@@ -99,6 +99,9 @@ class ZarrReader:
         node = self._root if not path else self._root.get(path)
         return sorted(node.keys()) if isinstance(node, zarr.Group) else []
 
+    def close(self) -> None:
+        """Close nothing: files are open while they are read only."""
+
 
 def require_nodes_only(folder: Path, name: str) -> None:
     """Refuse a folder that contains anything that zarr does not write."""
