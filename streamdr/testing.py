@@ -15,12 +15,12 @@ import pickle
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from threading import Event
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from streamdr.core.accumulator import Accumulator
-from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, Span, widen
+from streamdr.core.accumulator import Accumulator, UpdatesSparse, takes_sparse
+from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, Span, SparseBlock, SparseRows, widen
 from streamdr.core.method import Method, Model, Pass, Passes, in_memory
 from streamdr.errors import MissingValuesError
 
@@ -94,6 +94,7 @@ def check_accumulator(
     weights: Array | None = None,
     labels: Array | None = None,
     amplification: float = 1.0,
+    zeros_amplification: float = 1.0,
 ) -> None:
     """Check every law of an accumulator, on one data set that is partitioned along `axis`.
 
@@ -115,6 +116,8 @@ def check_accumulator(
     amplification : float
         The relative rounding error of a summand, in units of that of a value. It is 1 for sums of products. A
         weight exp(l) has as relative error the absolute error of l, which an error analysis of l gives.
+    zeros_amplification : float
+        The same for sparse rows, where zeros may be far from the other values.
 
     Raises
     ------
@@ -159,7 +162,52 @@ def check_accumulator(
     spent.update(Block(Span(0, length), np.array(widen(data)), labels, weights, disposable=True))
     _require_equal(_value(spent), _value(whole), "a block that may be overwritten gives the same bits")
     _require_located(empty, data, length, weights, labels)
+    if axis == "rows" and takes_sparse(empty, _sparse_spec(data), axis):
+        _require_sparse_rows(
+            empty, data, weights, labels, scale, 64 * amplification * zeros_amplification * eps
+        )
     _require_equal(_value(empty), saved, "the empty accumulator is not touched")
+
+
+def _require_sparse_rows(
+    empty: Accumulator,
+    data: Array,
+    weights: Array | None,
+    labels: Array | None,
+    least_scale: dict[str, float],
+    tolerance: float,
+) -> None:
+    """Require that sparse rows give the result of dense ones: of all values, of few, and of rows of zeros."""
+    kept = np.random.default_rng(0).random(data.shape)
+    for share in (1.0, 0.3, 0.0):
+        rows = np.where(kept < share, widen(data), 0)
+        rows[-1:] = widen(data)[-1:]
+        whole = _folded(empty, rows, [Span(0, len(rows))], "rows", weights, labels)
+        # The sum of a few values, some of them negative, may be far smaller than they are.
+        sizes = _value(_folded(empty, np.abs(rows), [Span(0, len(rows))], "rows", weights, labels))
+        scale = {
+            name: max(
+                least_scale[name],
+                *(float(np.nanmax(np.abs(array), initial=0.0)) for array in (array, sizes[name])),
+            )
+            for name, array in _value(whole).items()
+        }
+        stored = SparseRows(rows)
+        before = [part.copy() for part in (stored.data, stored.indices, stored.indptr)]
+        for pieces in _splits(len(rows)):
+            got = empty.empty_like()
+            for piece in pieces:
+                some, few = (None if each is None else each[piece.slice] for each in (labels, weights))
+                cast(UpdatesSparse, got).update_sparse(SparseBlock(piece, stored[piece.slice], some, few))
+            _require_close(_value(got), _value(whole), scale, tolerance, "sparse rows count as dense ones do")
+        after = [stored.data, stored.indices, stored.indptr]
+        _require_equal(
+            {"block": np.concatenate(after)}, {"block": np.concatenate(before)}, "sparse rows are not touched"
+        )
+
+
+def _sparse_spec(data: Array) -> MatrixSpec:
+    return MatrixSpec(data.shape[0], data.shape[1], data.dtype, density=0.1)
 
 
 def check_bounded(

@@ -21,7 +21,7 @@ from streamdr.methods.chain import ChainModel
 
 
 def suited(method: Any, rows: np.ndarray) -> np.ndarray:
-    """Return rows as a method takes them: no negative values, or alleles up to the ploidy, where it needs that."""
+    """Return rows as a method takes them: without negative values, or alleles up to the ploidy."""
     if method.tags.nonnegative:
         rows = np.abs(rows)
     ploidy = getattr(method, "ploidy", None)

@@ -193,12 +193,13 @@ class Reader:
             if method is not None:
                 self._guarded(path, method.check)
             return method
-        meant = self._refuse_unknown(given, ["name", *besides, *_all_method_keys()], path)
-        choices = [*([RowSelection.name] if first else []), *METHODS]
         if name == RowSelection.name:
             message = f"{name} can only be the first of a list of methods: write the method as such a list"
             self._problem((*path, "name"), message)
-        elif "name" in given:
+            return None
+        meant = self._refuse_unknown(given, ["name", *besides, *_all_method_keys()], path)
+        choices = [*([RowSelection.name] if first else []), *METHODS]
+        if "name" in given:
             self._problem((*path, "name"), mismatch({"enum": choices}, name))
         elif "name" not in meant:
             self._problem((*path, "name"), f"required key is missing; choose {', '.join(choices)}")

@@ -19,6 +19,7 @@ from streamdr.data.examples.datasets import Example
 from streamdr.data.examples.synthetic import Synthetic
 from streamdr.data.expanding import is_several
 from streamdr.data.labelled.selection import POSITIONS
+from streamdr.data.table_columns import OptionalColumn
 from streamdr.errors import ConfigError, ParameterError
 
 SECTIONS = ("input", "method", "output", "execution")
@@ -113,9 +114,12 @@ class Input:
         The zarr store with the data: a path, relative to the directory where the command is run, or an
         address such as s3://bucket/data.zarr. In every path, ~ and $NAME are replaced by the home directory
         and by an environment variable. A list, or a pattern such as era5_*.zarr, is several stores, whose
-        rows are read one after another.
+        rows are read one after another. So is a folder of Parquet files.
     array : str or None
         The name of the array, if the store is a group.
+    columns : list of str or None
+        The columns of Parquet files: names, and patterns such as gene_* for columns of numbers. null for all
+        columns.
     sample_axis : int
         The axis of the samples; all others are flattened into features.
     variable : str, list of str or None
@@ -164,6 +168,7 @@ class Input:
 
     path: LocationText | tuple[LocationText, ...]
     array: Text | None = None
+    columns: tuple[Text, ...] | None = None
     sample_axis: int = 0
     variable: Text | tuple[Text, ...] | None = None
     sample_dims: Text | tuple[Text, ...] | None = None
@@ -200,6 +205,13 @@ class Input:
     def paths(self) -> tuple[str, ...]:
         """The given paths, of which each may be a pattern."""
         return (self.path,) if isinstance(self.path, str) else self.path
+
+    @property
+    def read_columns(self) -> tuple[str, ...] | None:
+        """The columns of a table that are read. That of the labels may be missing in rows to be mapped."""
+        if self.columns is None or not isinstance(self.label_column, str):
+            return self.columns
+        return (*self.columns, OptionalColumn(self.label_column))
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,12 @@ class UpdatesSparse(Protocol):
 
 
 def takes_sparse(accumulator: object, data: MatrixSpec, axis: Axis) -> bool:
-    """Whether a pass over such data gives an accumulator sparse rows."""
-    return data.density is not None and axis == "rows" and isinstance(accumulator, UpdatesSparse)
+    """Whether a pass over such data gives an accumulator sparse rows.
+
+    An accumulator of others says by `takes_sparse` whether these take them.
+    """
+    able = isinstance(accumulator, UpdatesSparse) and getattr(accumulator, "takes_sparse", True)
+    return data.density is not None and axis == "rows" and able
 
 
 A = TypeVar("A", bound=Accumulator)

@@ -66,14 +66,42 @@ class Annotates(Protocol):
         """The entries, with one row per column that the model takes."""
 
 
+@runtime_checkable
+class ComparesVariances(Protocol):
+    """A model that keeps the variables that vary most."""
+
+    support: Array
+    """The mask of the variables that are kept."""
+    means: Array
+    """The mean of each variable."""
+    variances: Array
+    """The variance of each variable."""
+    dispersions: Array | None
+    """The dispersion of each variable, if they were compared by these."""
+    dispersions_norm: Array | None
+    """The dispersion relative to those of variables with similar means."""
+
+
+_COMPARED = ("means", "variances", "dispersions", "dispersions_norm")
+"""The columns of `var` beside the selection, as far as a model has them."""
+
+
 def annotations_of(model: Model) -> Annotations:
     """The entries of a model; none if it has none."""
-    return model.annotations() if isinstance(model, Annotates) else Annotations()
+    if isinstance(model, Annotates):
+        return model.annotations()
+    if isinstance(model, ComparesVariances):
+        found = {name: getattr(model, name) for name in _COMPARED}
+        known = {name: values for name, values in found.items() if values is not None}
+        return Annotations(var={HIGHLY_VARIABLE: model.support, **known})
+    return Annotations()
 
 
 def annotated_by(model: type) -> tuple[str, ...]:
-    """The places of the entries that models of a class have."""
-    return tuple(getattr(model, "annotated", ()))
+    """The places of the entries that models of a class may have."""
+    columns = {"support", *_COMPARED} <= getattr(model, "__dataclass_fields__", {}).keys()
+    own = tuple(f"var/{name}" for name in (HIGHLY_VARIABLE, *_COMPARED)) if columns else ()
+    return (*own, *getattr(model, "annotated", ()))
 
 
 def composed(models: Sequence[Model]) -> Annotations:

@@ -269,7 +269,7 @@ class RowView:
     @property
     def takes_sparse(self) -> bool:
         """Whether the model maps sparse rows without making them dense."""
-        if self.kind == EMBEDDING:
+        if self.kind.embeds:
             return isinstance(self.model, MapsSparse)
         return isinstance(self.model, HasSparseOutputs) and self._operation in self.model.sparse_outputs
 
@@ -290,7 +290,7 @@ class RowView:
     def _mapped_slab(self, rows: SparseRows) -> Array:
         if not self.takes_sparse:
             return self.transform(rows.toarray())
-        if self.kind == EMBEDDING:
+        if self.kind.embeds:
             found = self.model.transform_sparse(rows)
             return self._shaped(found if isinstance(found, np.ndarray) else found.toarray())
         return self._shaped(getattr(self.model, self._operation)(rows))

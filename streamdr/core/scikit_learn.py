@@ -38,6 +38,22 @@ def fitted(estimator: T, **attributes: Any) -> T:
     return estimator
 
 
+def widening(n_features: int) -> Step:
+    """Return the step that makes rows float64.
+
+    StandardScaler computes in the type of the rows: it would round the mean to float32, or to float16.
+    """
+    cast = FunctionTransformer(
+        np.asarray, validate=True, kw_args={"dtype": np.float64}, feature_names_out="one-to-one"
+    )
+    return "widen", fitted(cast, n_features_in_=n_features)
+
+
+def moves_rows(step: Step) -> bool:
+    """Whether a step subtracts a mean."""
+    return isinstance(step[1], StandardScaler) and bool(step[1].with_mean)
+
+
 def shifting(mean: Array | None, scale: Array | None = None) -> Step:
     """Return the step that subtracts a mean and divides by a scale.
 

@@ -1,4 +1,4 @@
-"""Patterns such as `era5_*.zarr` become the files that match them."""
+"""Patterns such as `era5_*.zarr`, and folders of tables, become the files that they stand for."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from streamdr.core.addresses import Address, Location, parse_location
+from streamdr.data.file_formats import tables_in
 from streamdr.data.ordering import natural_order
 from streamdr.errors import ConfigError, DataError, InputError
 from streamdr.store.remote import RemoteError, open_objects
@@ -26,13 +27,18 @@ def is_path_list(data: Any) -> TypeGuard[Sequence[str]]:
 
 
 def is_several(paths: str | Sequence[str]) -> bool:
-    """Whether an input is several files: a list of paths, or a pattern. A file of that very name is one."""
+    """Whether an input is several files: a list of paths, a folder of tables, or a pattern.
+
+    A file whose name looks like a pattern is one.
+    """
     if not isinstance(paths, str):
         return True
     place = parse_location(paths)
     if isinstance(place, Address):
         return "*" in place.url
-    return bool(_HAS_PATTERN.search(str(place))) and not os.path.lexists(place)
+    if os.path.lexists(place):
+        return bool(tables_in(place))
+    return bool(_HAS_PATTERN.search(str(place)))
 
 
 def several_name(paths: str | Path | Sequence[str]) -> str:
@@ -68,6 +74,8 @@ def _matches(text: str) -> list[Location]:
         return [parse_location(text)]
     place = parse_location(text)
     matches: list[Location]
+    if isinstance(place, Path) and (tables := tables_in(place)):
+        return list(tables)
     if isinstance(place, Address):
         matches = list(_matching_addresses(place))
     else:

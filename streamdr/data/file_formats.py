@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 NETCDF = (".nc", ".nc4", ".netcdf")
 HDF5 = (".h5", ".hdf5", ".h5ad", *NETCDF)
 PARQUET = (".parquet", ".pq")
+_STORES = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
+"""The files of which a folder that is a zarr store has one."""
 
 
 def is_hdf5(path: Path) -> bool:
@@ -42,6 +45,21 @@ def within_hdf5(place: object) -> tuple[Path, str] | None:
     return None
 
 
+def tables_in(folder: Path) -> list[Path]:
+    """Return the Parquet files in a folder, and in folders such as `year=2020`; none for a store."""
+    if not folder.is_dir() or any((folder / name).exists() for name in _STORES):
+        return []
+    found = []
+    for entry in folder.iterdir():
+        if entry.name.startswith((".", "_")):  # such as _metadata
+            continue
+        if "=" in entry.name and entry.is_dir():
+            found += tables_in(entry)
+        elif is_parquet(entry) and not entry.is_dir():
+            found.append(entry)
+    return found
+
+
 def open_hdf5(path: Path, *, allow_missing: bool = False) -> Hdf5File:
     """Return the arrays in a file of HDF5 or netCDF-4; say what to install if h5py is not there."""
     try:
@@ -59,13 +77,13 @@ def groups_in_hdf5(path: Path, *, allow_missing: bool = False) -> Hdf5Groups:
     return Hdf5Groups(file, path)
 
 
-def open_parquet(path: Path) -> ParquetSource:
-    """Return the rows of a Parquet file; say what to install if pyarrow is not there."""
+def open_parquet(path: Path, columns: Sequence[str] | None = None) -> ParquetSource:
+    """Return the rows of a Parquet file, or columns of them; say what to install if pyarrow is not there."""
     try:
         from streamdr.data.parquet import ParquetSource
     except ModuleNotFoundError as error:
         raise _not_installed(path, error, "parquet") from error
-    return ParquetSource(path)
+    return ParquetSource(path, columns)
 
 
 def _not_installed(path: Path, error: ModuleNotFoundError, extra: str) -> DataError:

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamdr.core.blocks import Array
+from streamdr.data.table_columns import chosen_columns, listed
 from streamdr.errors import DataError
-
-_MAX_SHOWN = 8
 
 
 class Named(NamedTuple):
@@ -50,13 +49,21 @@ def single_matrix(data: Any) -> Any:
     if is_of(data, "polars", "LazyFrame"):
         raise DataError(
             "a polars LazyFrame holds no rows yet; call collect() if they fit in memory, else "
-            "sink_parquet('x.parquet') and `streamdr ingest x.parquet x.zarr`"
+            "sink_parquet('x.parquet') and give that path"
         )
     return data
 
 
-def named_values(frame: Any) -> Named:
-    """Return the values and column names of a data frame of numbers, in memory or lazy."""
+def named_values(frame: Any, columns: Sequence[str] | None = None) -> Named:
+    """Return the values and column names of a data frame of numbers, in memory or lazy.
+
+    `columns` are names and patterns; None for all columns.
+    """
+    if columns is not None:
+        names = [str(name) for name in frame.columns]
+        numbers = [name not in set(not_numbers(frame)) for name in frame.columns]
+        chosen = chosen_columns(names, numbers, columns, "the data frame")
+        frame = frame[[frame.columns[at] for at in chosen]]
     require_numbers(frame)
     if is_lazy_frame(frame):
         array = frame.to_dask_array(lengths=True)  # computes every partition once, to get its length
@@ -81,20 +88,24 @@ def without_fill(frame: Any) -> Any:
     return frame
 
 
+def not_numbers(frame: Any) -> list[Any]:
+    """Return the names of the columns of text, dates and so on."""
+    if is_of(frame, "dask.dataframe", "Series"):
+        return []  # the values of its one column are checked when they are read
+    if is_of(frame, "polars", "DataFrame"):
+        return [name for name, kind in frame.schema.items() if not _polars_number(kind)]
+    if is_lazy_frame(frame):
+        kinds = zip(frame.columns, frame.dtypes, strict=True)
+        return [name for name, kind in kinds if getattr(kind, "kind", "O") not in "biuf"]
+    return [frame.columns[i] for i in range(frame.shape[1]) if not _pandas_number(frame.iloc[:, i])]
+
+
 def require_numbers(frame: Any) -> None:
     """Raise an error that names the columns of text, dates and so on, if there are any."""
-    if is_of(frame, "dask.dataframe", "Series"):
-        return  # the values of its one column are checked when they are read
-    if is_of(frame, "polars", "DataFrame"):
-        others = [name for name, kind in frame.schema.items() if not _polars_number(kind)]
-    elif is_lazy_frame(frame):
-        kinds = zip(frame.columns, frame.dtypes, strict=True)
-        others = [name for name, kind in kinds if getattr(kind, "kind", "O") not in "biuf"]
-    else:
-        others = [frame.columns[i] for i in range(frame.shape[1]) if not _pandas_number(frame.iloc[:, i])]
+    others = not_numbers(frame)
     if others:
         raise DataError(
-            f"the column{'s' if len(others) > 1 else ''} {_listed(others)} of the data frame hold"
+            f"the column{'s' if len(others) > 1 else ''} {listed(others)} of the data frame hold"
             f"{'' if len(others) > 1 else 's'} something else than numbers; leave such columns out, or "
             "convert them to numbers"
         )
@@ -108,7 +119,7 @@ def _only_variable(data: Any) -> Any:
     if not names:
         raise DataError("the Dataset has no variables; give an array with rows in it")
     raise DataError(
-        f"the Dataset has the variables {_listed(names)}; give one of them, as in data[{names[0]!r}], or "
+        f"the Dataset has the variables {listed(names)}; give one of them, as in data[{names[0]!r}], or "
         f"name one or several, as in fit(data, variable={names[0]!r})"
     )
 
@@ -136,9 +147,3 @@ def _in_memory(frame: Any) -> Array:
     if values.dtype.kind == "O":  # columns of several types, or with missing values
         values = frame.to_numpy(dtype=np.float64, na_value=np.nan)
     return values
-
-
-def _listed(names: Sequence[Any]) -> str:
-    """Return the first few names, for a message."""
-    shown = ", ".join(repr(name) for name in names[:_MAX_SHOWN])
-    return f"{shown} and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else shown

@@ -18,6 +18,7 @@ from streamdr.data.in_memory import digest_contents, require_unmasked
 from streamdr.data.layout import MatrixLayout, Region
 from streamdr.data.shared_tasks import Key
 from streamdr.data.snapshot import WholeSnapshot
+from streamdr.data.sparse.scipy_matrices import is_sparse
 from streamdr.data.zarr.grid import Overlap, overlaps
 from streamdr.errors import DataError, StreamdrError
 
@@ -66,6 +67,13 @@ class DaskSource(GridSource):
 
     def _computed(self, region: Region) -> tuple[list[Overlap], list[Array]]:
         """Compute the chunks that a region overlaps, in one computation, and check them."""
+        pieces, chunks = self._computed_chunks(region)
+        return pieces, [
+            self._checked(piece.coords, chunk) for piece, chunk in zip(pieces, chunks, strict=True)
+        ]
+
+    def _computed_chunks(self, region: Region) -> tuple[list[Overlap], list[Any]]:
+        """Compute the chunks that a region overlaps, in one computation."""
         pieces = list(overlaps(self._edges, region))
         cols = self.layout.covers(region)[1]
         graph = self._prepared("rows" if len(cols) == self.spec.n_cols else "columns")
@@ -79,13 +87,17 @@ class DaskSource(GridSource):
                 f"{self.name}: {self._region(*self.layout.covers(region))} cannot be computed: "
                 f"{error or type(error).__name__}"
             ) from error
-        return pieces, [
-            self._checked(piece.coords, chunk) for piece, chunk in zip(pieces, chunks, strict=True)
-        ]
+        return pieces, chunks
 
     def _checked(self, coords: tuple[int, ...], chunk: Any) -> Array:
-        """Return the values of a chunk. Shape and type must match the array: dask does not check that."""
-        values: Array = np.asanyarray(chunk)
+        """Return the values of a chunk."""
+        values: Array = chunk.toarray() if is_sparse(chunk) else np.asanyarray(chunk)
+        self._require_like(coords, values)
+        require_unmasked(values, self.name)
+        return values
+
+    def _require_like(self, coords: tuple[int, ...], values: Any) -> None:
+        """Raise an error unless a chunk has the shape and the type of the array: dask does not check that."""
         shape = tuple(edges[at + 1] - edges[at] for edges, at in zip(self._edges, coords, strict=True))
         if values.shape != shape or not np.can_cast(values.dtype, self.spec.dtype, "same_kind"):
             raise DataError(
@@ -93,8 +105,6 @@ class DaskSource(GridSource):
                 f"{self.spec.dtype} of shape {shape}; tell dask what its functions return (dtype and chunks "
                 "of map_blocks, shape and dtype of from_delayed)"
             )
-        require_unmasked(values, self.name)
-        return values
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
         """Return the bytes of the chunks that are read, and as much for their inputs, which is an estimate.

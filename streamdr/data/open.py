@@ -17,6 +17,7 @@ from zarr.storage import LocalStore, ObjectStore
 from streamdr.core.addresses import Address, Location, parse_location
 from streamdr.core.axes import VARIABLE, FeatureAxes
 from streamdr.core.blocks import Array, Span
+from streamdr.data.anndata_objects import add_names, is_anndata, matrix_of
 from streamdr.data.concatenated import ConcatenatedSource
 from streamdr.data.expanding import expand, is_path_list, is_several, several_name
 from streamdr.data.features import axes_of
@@ -45,8 +46,11 @@ from streamdr.data.row_conditions import select_rows
 from streamdr.data.source import Source
 from streamdr.data.sparse.anndata import open_matrix
 from streamdr.data.sparse.columns import open_column, open_column_group
+from streamdr.data.sparse.dask_chunks import SparseDaskSource, has_sparse_chunks
 from streamdr.data.sparse.groups import ZarrNodes
+from streamdr.data.sparse.npz import is_npz, open_npz
 from streamdr.data.sparse.scipy_matrices import is_sparse, open_scipy
+from streamdr.data.table_columns import OptionalColumn
 from streamdr.data.text_labels import TextArray, TextStore
 from streamdr.data.zarr.icechunk_node import repository_at
 from streamdr.data.zarr.locate import locate
@@ -64,6 +68,7 @@ def open_source(
     data: Any,
     *,
     array: str | None = None,
+    columns: str | Sequence[str] | None = None,
     sample_axis: int | str = 0,
     variable: str | Sequence[str] | None = None,
     sample_dims: str | Sequence[str] | None = None,
@@ -86,9 +91,13 @@ def open_source(
     Parameters
     ----------
     data : path, Address, list, zarr array or group, numpy or dask array, DataArray, Dataset or data frame
-        The rows. A list, or a pattern such as `"era5_*.zarr"`, is several stores, one after another.
+        The rows. A list, a pattern such as `"era5_*.zarr"`, or a folder of Parquet files, is several stores,
+        one after another.
     array : str or None
         The name of an array in a group.
+    columns : str, list of str or None
+        The columns of a table (Parquet, or a data frame): names, and patterns such as `"gene_*"` for columns
+        of numbers. A label column is added. None for all columns.
     sample_axis : int or str
         The axis, or the named dimension, that holds the samples.
     variable : str, list of str or None
@@ -146,7 +155,14 @@ def open_source(
     >>> source.spec.n_rows, source.spec.n_cols
     (4, 3)
     """
-    how = _How(array, sample_axis, Labelled(variable, sample_dims, select), allow_missing_chunks, order_by)
+    how = _How(
+        array,
+        sample_axis,
+        Labelled(variable, sample_dims, select),
+        allow_missing_chunks,
+        order_by,
+        _wanted_columns(columns, label_column),
+    )
     source = _open_all(data, how)
     stored_missing_value = None if missing_value is None else stored_value(missing_value, source)
     if mask is not None or stored_missing_value is not None:
@@ -193,6 +209,7 @@ class _How:
     labelled: Labelled
     allow_missing: bool
     order_by: str | None
+    columns: tuple[str, ...] | None = None
 
     @property
     def is_labelled(self) -> bool:
@@ -217,6 +234,16 @@ class _How:
             raise ParameterError(
                 "sample_axis", "cannot be combined with variable, sample_dims or select; give sample_dims"
             )
+
+
+def _wanted_columns(columns: str | Sequence[str] | None, label: int | str | None) -> tuple[str, ...] | None:
+    """Return the columns of a table that are read: those asked for, and the one with the labels."""
+    if columns is None:
+        return None
+    wanted = (columns,) if isinstance(columns, str) else tuple(columns)
+    if not wanted or not all(isinstance(each, str) for each in wanted):
+        raise ParameterError("columns", f"{columns!r} is no list of names and patterns")
+    return (*wanted, OptionalColumn(label)) if isinstance(label, str) else wanted
 
 
 def _open_all(data: Any, how: _How) -> Source:
@@ -253,10 +280,29 @@ def _first_place(data: Any) -> Any:
 
 def _open_one(data: Any, how: _How) -> Source:
     """Open one store: variables with their coordinates, or an array."""
+    if how.columns is not None:
+        return _open_table(data, how.columns, how)
+    if is_anndata(data):
+        return add_names(_open(matrix_of(data), how.array, how.sample_axis, how.allow_missing), data)
     container = _container(data, how)
     if container is not None:
         return open_labelled(container, _by_axis(container, how))
     return _open(data, how.array, how.sample_axis, how.allow_missing)
+
+
+def _open_table(data: Any, columns: Sequence[str], how: _How) -> Source:
+    """Open columns of a table."""
+    data = single_matrix(parse_location(data) if isinstance(data, str) else data)
+    if isinstance(data, Path) and is_parquet(data) and not data.is_dir():
+        require_exists(data, "path")
+        return open_parquet(data, columns)
+    if is_frame(data) or is_lazy_frame(data):
+        return _open_frame(data, columns, how.sample_axis, how.allow_missing)
+    raise InputError(
+        "columns",
+        f"{_described(data)} is neither Parquet nor a data frame, whose columns can be chosen by name; leave "
+        "columns out, and choose them by a selection at the beginning of a chain",
+    )
 
 
 def _container(data: Any, how: _How) -> Container | None:
@@ -355,6 +401,9 @@ def _open(
         if array is not None:
             raise InputError("array", f"{data}: a table has no arrays; leave array out")
         return open_parquet(data)
+    if isinstance(data, Path) and is_npz(data) and not data.is_dir():
+        require_exists(data, key)
+        return open_npz(data, sample_axis=sample_axis)
     node = _zarr_node(data, key)
     if node is not None:
         matrix = open_matrix(ZarrNodes(node, allow_missing=allow_missing), array, sample_axis)
@@ -377,18 +426,31 @@ def _open(
     if is_sparse(data):
         return open_scipy(data, sample_axis=sample_axis, name=name)
     if is_of(data, "dask.array", "Array"):
+        if has_sparse_chunks(data) and sample_axis == 0:
+            return SparseDaskSource(data)
         return DaskSource(data, sample_axis=sample_axis)
     if is_of(data, "xarray", "DataArray"):  # a mask, weights or labels
         return _open_one(data, _How(None, sample_axis, Labelled(), allow_missing, None))
     if is_frame(data) or is_lazy_frame(data):
-        values, names = named_values(data)
-        source = _open(values, None, sample_axis, allow_missing, name)
-        source.feature_names = names or None
-        return source
+        return _open_frame(data, None, sample_axis, allow_missing, name)
     raise DataError(
         f"{_described(data)} cannot be opened; give a path to a zarr store or a .npy file, "
         "a zarr, dask, xarray, numpy or scipy.sparse array, or a data frame of pandas, polars or dask"
     )
+
+
+def _open_frame(
+    frame: Any,
+    columns: Sequence[str] | None,
+    sample_axis: int | str,
+    allow_missing: bool,
+    name: str = "array",
+) -> Source:
+    """Open a data frame, in memory or lazy, or columns of it."""
+    values, names = named_values(frame, columns)
+    source = _open(values, None, sample_axis, allow_missing, name)
+    source.feature_names = names or None
+    return source
 
 
 def _zarr_node(data: Any, key: str) -> Node | None:

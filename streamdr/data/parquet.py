@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 
 from streamdr.core.blocks import Array, MatrixSpec, Span
 from streamdr.core.buffers import scratch
-from streamdr.data.ingest.table import listed
 from streamdr.data.parquet_file import (
     READ_BUFFER,
     fill,
@@ -26,6 +25,7 @@ from streamdr.data.parquet_file import (
 )
 from streamdr.data.snapshot import FileSnapshot
 from streamdr.data.source import SampleCoordinate, Source
+from streamdr.data.table_columns import chosen_columns
 from streamdr.errors import DataError
 
 _BATCH_BYTES = 4 * 2**20
@@ -112,21 +112,24 @@ class ParquetColumns(Source):
 
 
 class ParquetSource(ParquetColumns):
-    """All columns of a Parquet file of numbers. Times that are its index are the coordinate of its rows."""
+    """Columns of numbers of a Parquet file. Times that are its index are the coordinate of its rows.
 
-    def __init__(self, path: Path) -> None:
+    Parameters
+    ----------
+    path : Path
+        The file.
+    columns : sequence of str or None
+        The names of columns, or patterns for several; None for all besides the index.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str] | None = None) -> None:
         with opened(path) as file:
             schema, metadata = file.schema_arrow, file.metadata
         require_unique(path, schema.names)
         index = index_columns(schema)
         names = [name for name in schema.names if name not in index]
-        others = [name for name in names if not is_number(schema.field(name).type)]
-        if others:
-            raise DataError(
-                f"{path}: the column{'s' if len(others) > 1 else ''} {listed(others)} hold"
-                f"{'' if len(others) > 1 else 's'} something else than numbers; leave such columns out, or "
-                f"convert the file with `streamdr ingest {path} DEST.zarr --numeric-only`"
-            )
+        numbers = [is_number(schema.field(name).type) for name in names]
+        names = [names[at] for at in chosen_columns(names, numbers, columns, str(path))]
         if not names:
             raise DataError(f"{path}: has no column of numbers besides its index; there is nothing to fit")
         super().__init__(path, metadata, names, wider([schema.field(name).type for name in names]))

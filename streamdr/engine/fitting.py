@@ -413,6 +413,7 @@ def _project(
         for block in _blocks_to_map(view, source, span):
             _map_block(view, source, block, rows[block.span.start - start : block.span.stop - start])
         count(len(span))
+        del block  # before the next one is read
     staged.write_rows(start, view.shaped(rows, sample_shape(source)), view.kind.name)
 
 
@@ -440,8 +441,8 @@ def _map_block(view: RowView, source: Source, block: Block | SparseBlock, out: A
         block.locate_nonfinite()
     if not sound:
         raise DataError(
-            f"{source.name}: the {view.kind.title} of rows {block.span.start}-{block.span.stop - 1} overflows "
-            f"{out.dtype}: are these rows like those that the model was fitted to?"
+            f"{source.name}: the {view.kind.title} of rows {block.span.start}-{block.span.stop - 1} "
+            f"overflows {out.dtype}: are these rows like those that the model was fitted to?"
         )
 
 

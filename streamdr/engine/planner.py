@@ -22,7 +22,7 @@ from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Axis, MatrixSpec
 from streamdr.core.byte_sizes import format_bytes, format_seconds
 from streamdr.core.execution import Execution
-from streamdr.core.mapping import columns_read
+from streamdr.core.mapping import columns_read, keeps_sparse
 from streamdr.core.method import HasOutlines, Method, Model, Phase, Route, SelectsColumns, require_labels
 from streamdr.core.row_outputs import RowOutput, RowView
 from streamdr.core.system import available_cores, available_memory
@@ -94,7 +94,7 @@ def plan(method: Method, source: Source, execution: Execution) -> Plan:
     if not fitting:
         raise _refusal(drafts, source, limit)
     best = min(fitting, key=_preference)
-    return replace(best, reason=_reason(best, drafts))
+    return replace(best, reason=_reason(best, drafts) + _made_dense(best.route, source.spec))
 
 
 def require_first_rows(source: Source, execution: Execution) -> None:
@@ -405,13 +405,40 @@ def _dense_reading(phase: Phase, source: Source, lines: int) -> tuple[int, int]:
 def _seconds(route: Route, data: MatrixSpec, passes: int) -> float:
     """Return the modelled time of a route with one worker."""
     row = data.line_bytes("rows")
-    if data.density is not None and all(phase.takes_sparse for phase in route.phases):
+    if data.density is not None and all(phase.takes_sparse for phase in _own_phases(route)):
         row = round(data.density * data.n_cols * _STORED_BYTES)
     return route.flops / _FLOPS + passes * data.n_rows * row / _READ
 
 
 def _preference(draft: Plan) -> float:
     return draft.seconds * (1.0 if draft.route.exact else _PREFER_EXACT)
+
+
+def _made_dense(route: Route, data: MatrixSpec) -> str:
+    """Return the note that sparse rows are made dense, and why; empty where they are not."""
+    if data.density is None:
+        return ""
+    if any(phase.through is not None and not keeps_sparse(data, phase.through) for phase in route.phases):
+        return "; rows are made dense, block by block, by a step that does not keep zeros"
+    if not all(phase.takes_sparse for phase in _own_phases(route)):
+        return f"; rows are made dense, block by block: {_titled(route)} takes dense rows"
+    other = route.fallback
+    if other is None or all(phase.takes_sparse for phase in other.phases):
+        return ""
+    return (
+        f"; where values are missing, rows are made dense, block by block: {_titled(other)} takes dense rows"
+    )
+
+
+def _titled(route: Route) -> str:
+    """Return the name of a method with that of its route."""
+    return f"{route.method.name} ({route.name})"
+
+
+def _own_phases(route: Route) -> list[Phase]:
+    """Return the phases of a route without those of its fallback."""
+    later = () if route.fallback is None else route.fallback.phases
+    return [phase for phase in route.phases if not any(phase is other for other in later)]
 
 
 def _reason(best: Plan, drafts: list[Plan]) -> str:

@@ -855,7 +855,6 @@ class Clip(
     ) -> None: ...
     min_: float | None
     max_: float | None
-    keeps_zeros_: bool
     def __getattr__(self, name: str) -> Any: ...
 
 class UnitNorm(
@@ -881,7 +880,6 @@ class SelectColumns(
         exclude: Any = ...,
     ) -> None: ...
     support_: Array
-    keeps_zeros_: bool
     def __getattr__(self, name: str) -> Any: ...
 
 class Standardise(
@@ -904,7 +902,6 @@ class Standardise(
     mean_: Array | None
     scale_: Array | None
     max_value_: float | None
-    keeps_zeros_: bool
     def __getattr__(self, name: str) -> Any: ...
 
 class ScaleGenotypes(
@@ -929,7 +926,6 @@ class ScaleGenotypes(
     ploidy_: int
     n_monomorphic_: int
     frequencies_: Array
-    keeps_zeros_: bool
     def __getattr__(self, name: str) -> Any: ...
 
 class SelectVariance(
@@ -963,7 +959,6 @@ class SelectVariance(
     variances_: Array
     dispersions_: Array | None
     dispersions_norm_: Array | None
-    keeps_zeros_: bool
     scores_: Array
     def __getattr__(self, name: str) -> Any: ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -20,6 +21,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_feature_names_in,
     assert_all_finite,
+    check_array,
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
@@ -33,6 +35,7 @@ from streamdr.core.blocks import Array, Span, SparseRows, working_dtype
 from streamdr.core.execution import current
 from streamdr.core.method import MapsSparse, Method, OnlineFit, Supervised
 from streamdr.data import Source, open_source
+from streamdr.data.anndata_objects import empty_frame, is_anndata, matrix_of, variable_names
 from streamdr.data.expanding import is_path_list
 from streamdr.data.features import for_model
 from streamdr.data.frames import is_frame, require_numbers, single_matrix, without_fill
@@ -42,6 +45,7 @@ from streamdr.data.sparse.scipy_matrices import by_rows, is_sparse, like
 from streamdr.engine import fitting
 from streamdr.errors import DataError, InputError, ParameterError
 from streamdr.estimators import all_features
+from streamdr.estimators.annotating import annotate, require_variables
 from streamdr.estimators.capabilities import KEPT_BYTES
 from streamdr.estimators.counterparts import counterpart
 from streamdr.estimators.datasets import dataset_of
@@ -297,9 +301,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
         >>> pca = streamdr.PCA(2).fit(X)
         >>> plain = pca.to_sklearn()
-        >>> plain
-        Pipeline(steps=[('shift', StandardScaler(with_std=False)),
-                        ('pca', PCA(n_components=2))])
+        >>> [name for name, _ in plain.steps], plain[-1]
+        (['widen', 'shift', 'pca'], PCA(n_components=2))
         >>> bool(np.allclose(plain.transform(X), pca.transform(X)))
         True
         """
@@ -307,6 +310,47 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return counterpart(
             self.model_, self._method_class.name, self._axes, vars(self).get("feature_names_in_")
         )
+
+    def to_anndata(self, adata: Any) -> Any:
+        """Map `adata.X`, and put the scores and the annotations of the model into the object.
+
+        Scores go to `obsm`, named after the method as in `X_pca`. Loadings of PCA go to `varm["PCs"]` and its
+        variances to `uns["pca"]`, as `scanpy.pp.pca` arranges them, so `scanpy.pp.neighbors` goes on from
+        there. Entries of these names are replaced.
+
+        Parameters
+        ----------
+        adata : AnnData
+            An object in memory with the variables of the fit. Any object with `X`, `var_names`, `obsm`,
+            `varm`, `var` and `uns` will do.
+
+        Returns
+        -------
+        adata : AnnData
+            The same object.
+
+        Raises
+        ------
+        InputError
+            If its variables are not those of the fit.
+
+        Examples
+        --------
+        >>> from types import SimpleNamespace
+        >>> import numpy as np, streamdr
+        >>> X = np.array([[2.0, 0, 1], [0, 1, 3], [4, 1, 0], [6, 3, 2], [1, 5, 4], [3, 2, 6]])
+        >>> adata = SimpleNamespace(X=X, var_names="abc", obsm={}, varm={}, var={}, uns={})
+        >>> adata = streamdr.PCA(2).fit(X).to_anndata(adata)
+        >>> adata.obsm["X_pca"].shape, adata.varm["PCs"].shape, sorted(adata.uns["pca"])
+        ((6, 2), (3, 2), ['params', 'variance', 'variance_ratio'])
+        """
+        check_is_fitted(self)
+        require_variables(adata, vars(self).get("feature_names_in_"))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were compared
+            scores = self.transform(adata.X)
+        annotate(adata, scores, self._method_class.name, self.model_, self._axes)
+        return adata
 
     @property
     def _parameters(self) -> dict[str, Any]:
@@ -398,9 +442,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if is_frame(X):
             require_numbers(X)
             X = without_fill(X)
-        rows = validate_data(
-            self, _flat(X), reset=first, dtype="numeric", accept_sparse="csr", ensure_all_finite=False
-        )
+        checks: Any = {"dtype": "numeric", "accept_sparse": "csr", "ensure_all_finite": False}
+        if is_anndata(X):
+            validate_data(self, empty_frame(variable_names(X)), reset=first, skip_check_array=True)
+            rows = check_array(matrix_of(X), **checks)
+        else:
+            rows = validate_data(self, _flat(X), reset=first, **checks)
         rows = by_rows(rows, "X") if is_sparse(rows) else rows
         if rows.dtype.kind == "f":  # checked here, because the advice of scikit-learn does not fit
             source = self._in_memory(rows)

@@ -158,6 +158,12 @@ class Chain(Estimator):
         -------
         parameters : dict
             The values by name.
+
+        Examples
+        --------
+        >>> import streamdr
+        >>> streamdr.Chain([streamdr.Log1p(), streamdr.PCA(2)]).get_params()["pca__n_components"]
+        2
         """
         found: dict[str, Any] = {"steps": self.steps}
         for name, member in self.members if deep else ():
@@ -177,6 +183,12 @@ class Chain(Estimator):
         -------
         self : Chain
             The chain itself.
+
+        Examples
+        --------
+        >>> import streamdr
+        >>> streamdr.Chain([streamdr.Log1p(), streamdr.PCA(2)]).set_params(pca__n_components=3)
+        Chain(steps=[Log1p(), PCA(n_components=3)])
         """
         before = self.steps
         if "steps" in parameters:

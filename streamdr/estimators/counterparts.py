@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 from sklearn.pipeline import Pipeline
@@ -11,7 +10,7 @@ from sklearn.pipeline import Pipeline
 from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array
 from streamdr.core.method import Model
-from streamdr.core.scikit_learn import HasSklearnSteps, Step, fitted, shifting, taking
+from streamdr.core.scikit_learn import HasSklearnSteps, Step, fitted, moves_rows, shifting, taking, widening
 from streamdr.errors import ParameterError
 
 
@@ -34,17 +33,21 @@ def counterpart(model: Model, method: str, axes: FeatureAxes | None, names: Arra
             "its rows have all features again, and the model leaves some out or weighs them, which no "
             "estimator of scikit-learn does: fit without min_observed and feature_weights",
         )
-    steps = [*chain(_used_features(axes), own)]
+    # A model that takes missing values leaves them to its own steps.
+    widen = [widening(model.n_features)] if moves_rows(own[0]) and not model.allow_nan else []
+    steps = [*_used_features(axes), *widen, *_weights(axes), *own]
     if names is not None:
         fitted(steps[0][1], feature_names_in_=names)
     return steps[0][1] if len(steps) == 1 else Pipeline(steps)
 
 
 def _used_features(axes: FeatureAxes | None) -> Iterator[Step]:
-    """Yield the steps that give the features as the model sees them."""
-    if axes is None:
-        return
-    if axes.kept is not None:
+    """Yield the step that takes the features that the model sees, if it leaves some out."""
+    if axes is not None and axes.kept is not None:
         yield "used", taking(axes.columns, axes.n_features)[1]
-    if axes.weighted and axes.kept_weights is not None:
+
+
+def _weights(axes: FeatureAxes | None) -> Iterator[Step]:
+    """Yield the step that multiplies them by their weights, if they have some."""
+    if axes is not None and axes.weighted and axes.kept_weights is not None:
         yield "weights", shifting(None, 1 / axes.kept_weights)[1]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from functools import cache
 
 from streamdr.core.docstrings import field_docstrings, sections
-from streamdr.core.method import MapsColumns, Method, Model, SelectsColumns
+from streamdr.core.method import MapsColumns, MapsSparse, Method, Model, SelectsColumns
 
-_PROTOCOL = {*dir(Model), *dir(MapsColumns), *dir(SelectsColumns), "pictures"}
+_PROTOCOL = {*dir(Model), *dir(MapsColumns), *dir(MapsSparse), *dir(SelectsColumns), "pictures"}
 """The internal protocol of models. These attributes are available, but not listed."""
 
 _COMMON = """\

@@ -13,11 +13,13 @@ import numpy as np
 from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array, MatrixSpec, Span, working_dtype
 from streamdr.data import Source, open_source
+from streamdr.data.anndata_objects import is_anndata, matrix_of
 from streamdr.data.column_subset import ColumnSubset
 from streamdr.data.expanding import is_path_list
-from streamdr.data.frames import is_lazy_frame, named_values, single_matrix
+from streamdr.data.frames import is_lazy_frame, is_of, named_values, single_matrix
 from streamdr.data.in_memory import ArraySource
 from streamdr.data.labelled.opening import UNLABELLED, Labelled
+from streamdr.data.sparse.dask_chunks import has_sparse_chunks
 from streamdr.engine.executors.identity import identity, run_as
 from streamdr.engine.partition import partition
 from streamdr.errors import RowError
@@ -28,6 +30,8 @@ RowMap = Callable[[Array], Array]
 
 def is_streamed(data: Any) -> bool:
     """Whether data is read block by block: everything except numpy arrays and data frames in memory."""
+    if is_anndata(data):
+        data = matrix_of(data)
     if isinstance(data, str | os.PathLike | np.memmap | Source) or is_path_list(data):
         return True
     return type(data).__module__.partition(".")[0] in ("zarr", "dask", "xarray")
@@ -80,8 +84,16 @@ def columns_of(data: Any, columns: Array, labelled: Labelled = UNLABELLED) -> tu
 
 def _as_array(data: Any) -> Any:
     """Return the one array of streamed data, such as a Dataset or a lazy data frame."""
-    data = single_matrix(data)
-    return named_values(data).values if is_lazy_frame(data) else data
+    data = single_matrix(matrix_of(data) if is_anndata(data) else data)
+    data = named_values(data).values if is_lazy_frame(data) else data
+    if is_of(data, "dask.array", "Array") and has_sparse_chunks(data):
+        return data.map_blocks(_dense, dtype=data.dtype, meta=np.empty((0, 0), data.dtype))
+    return data
+
+
+def _dense(chunk: Any) -> Array:
+    dense: Array = chunk.toarray()
+    return dense
 
 
 def _map_dask(

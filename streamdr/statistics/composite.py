@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
-from streamdr.core.accumulator import Accumulator
-from streamdr.core.blocks import Array, Block
+from streamdr.core.accumulator import Accumulator, UpdatesSparse
+from streamdr.core.blocks import Array, Block, SparseBlock
 
 
 class Composite:
@@ -29,6 +29,16 @@ class Composite:
         for part in self.parts[:-1]:
             part.update(read_only)
         self.parts[-1].update(block)
+
+    @property
+    def takes_sparse(self) -> bool:
+        """Whether all of them take sparse rows."""
+        return all(isinstance(part, UpdatesSparse) for part in self.parts)
+
+    def update_sparse(self, block: SparseBlock) -> None:
+        """Fold one block of sparse rows in."""
+        for part in self.parts:
+            cast(UpdatesSparse, part).update_sparse(block)
 
     def merge(self, later: Self) -> None:
         """Fold in the statistics of the rows that follow."""

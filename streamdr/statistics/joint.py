@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import Array, Block
+from streamdr.core.blocks import SPARSE_PIECE, Array, Block, SparseBlock
 from streamdr.core.buffers import scratch
 from streamdr.core.linalg import column_squares, shift_near_mean, slabs
 from streamdr.statistics.centring import Centre, Shifted, shifted
 from streamdr.statistics.moments import Moments
+from streamdr.statistics.sparse_products import panel_bytes, products_of
+from streamdr.statistics.sparse_rows import ShiftedSparse, dense_blocks, is_mostly_filled, shifted_sparse
 
 
 class JointMoments(Moments):
@@ -35,6 +37,20 @@ class JointMoments(Moments):
         product[-1, -1] = target @ target
         self._absorb(centre, product, about_origin=True)
 
+    def update_sparse(self, block: SparseBlock) -> None:
+        """Fold one block of sparse rows in."""
+        if is_mostly_filled(block):
+            for dense in dense_blocks(block, panel_bytes(self.n_cols)):
+                self.update(dense)
+            return
+        for rows, target, centre in _with_sparse_target(block, double=self.double):
+            features = products_of(rows.values)
+            product = scratch("joint product", self.scatter.shape, np.dtype(np.float64))
+            product[:-1, :-1] = features if isinstance(features, np.ndarray) else features.toarray()
+            product[-1, :-1] = product[:-1, -1] = rows.values.T @ target
+            product[-1, -1] = target @ target
+            self._absorb(centre, product, about_origin=True)
+
 
 class JointSums:
     """For each column: mean, sum of squares about it, and sum of products with a numeric target."""
@@ -57,6 +73,12 @@ class JointSums:
         rows, target, centre = _with_target(block, double=self.double)
         squares = np.append(column_squares(rows.values), target @ target)
         self._absorb(centre, squares, _products(rows.values, target), about_origin=True)
+
+    def update_sparse(self, block: SparseBlock) -> None:
+        """Fold one block of sparse rows in."""
+        for rows, target, centre in _with_sparse_target(block, double=self.double):
+            squares = np.append(rows.column_squares(), target @ target)
+            self._absorb(centre, squares, rows.values.T @ target, about_origin=True)
 
     def merge(self, later: Self) -> None:
         """Fold in the sums of the rows that follow."""
@@ -92,18 +114,31 @@ class JointSums:
 
 def _with_target(block: Block, *, double: bool) -> tuple[Shifted, Array, Centre]:
     """The shifted rows and target, times their root weights, and the centre of both."""
-    labels = block.labels
-    assert labels is not None  # methods that need labels are never run without them
+    assert block.labels is not None  # methods that need labels are never run without them
     rows = shifted(block, double=double)
-    shift = shift_near_mean(labels[:, None], block.weights)
+    return rows, *_beside_target(rows.centre, block.labels, block.weights)
+
+
+def _with_sparse_target(block: SparseBlock, *, double: bool) -> Iterator[tuple[ShiftedSparse, Array, Centre]]:
+    """The same for runs of sparse rows."""
+    assert block.labels is not None  # methods that need labels are never run without them
+    start = 0
+    for rows in shifted_sparse(block, double=double, most_values=SPARSE_PIECE):
+        here = slice(start, start + rows.values.shape[0])
+        weights = None if block.weights is None else block.weights[here]
+        yield rows, *_beside_target(rows.centre, block.labels[here], weights)
+        start = here.stop
+
+
+def _beside_target(own: Centre, labels: Array, weights: Array | None) -> tuple[Array, Centre]:
+    """The shifted target, times the root weights, and its centre beside that of the rows."""
+    shift = shift_near_mean(labels[:, None], weights)
     target = labels - shift[0]
-    weights = block.weights
-    offset = (target.sum() if weights is None else weights @ target) / (rows.centre.weight or 1.0)
+    offset = (target.sum() if weights is None else weights @ target) / (own.weight or 1.0)
     if weights is not None:
         target *= np.sqrt(weights)
-    own = rows.centre
     origin, offsets = np.append(own.origin, shift), np.append(own.offset, offset)
-    return rows, target, Centre(own.n_cols + 1, own.count, own.weight, origin, offsets)
+    return target, Centre(own.n_cols + 1, own.count, own.weight, origin, offsets)
 
 
 def _products(values: Array, target: Array) -> Array:

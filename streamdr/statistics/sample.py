@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import Array, Block
+from streamdr.core.blocks import Array, Block, SparseBlock
 from streamdr.core.linalg import slabs
 from streamdr.statistics.splits import mixed
 
@@ -35,18 +35,27 @@ class Sample:
 
     def update(self, block: Block) -> None:
         """Fold one block of rows in. Rows of weight zero are ignored."""
+        if not all(self._is_valid(block.values[slab]) for slab in slabs(block.values)):
+            block.locate_nonfinite()
+        self._take_best(block, lambda rows: block.values[rows])
+
+    def update_sparse(self, block: SparseBlock) -> None:
+        """Fold one block of sparse rows in. Only rows of the sample become dense."""
+        if not self._is_valid(block.values.data):
+            block.locate_nonfinite()
+        self._take_best(block, lambda rows: block.values[rows].toarray())
+
+    def _take_best(self, block: Block | SparseBlock, values_of: Callable[[Array], Array]) -> None:
+        """Add the rows with the smallest keys."""
         keys = mixed(block.numbers.astype(np.uint64), self.seed)
         weights = np.ones(len(keys)) if block.weights is None else block.weights
         chosen = np.flatnonzero(weights > 0)
-        valid = all(self._is_valid(block.values[slab]) for slab in slabs(block.values))
-        if not valid:
-            block.locate_nonfinite()
         if len(self.keys) == self.size:  # of equal keys the earlier one is kept
             chosen = chosen[keys[chosen] < self.keys[-1]]
         best = chosen[np.argsort(keys[chosen], kind="stable")[: self.size]]
         rows = np.empty((len(best), self.n_cols + self.labelled))
         for slab in slabs(rows):
-            rows[slab, : self.n_cols] = block.values[best[slab]]
+            rows[slab, : self.n_cols] = values_of(best[slab])
         if self.labelled:
             assert block.labels is not None  # methods that need labels are never run without them
             rows[:, self.n_cols] = block.labels[best]

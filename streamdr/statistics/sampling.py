@@ -51,6 +51,8 @@ def gather_phase(
         max_scratch_bytes=2 * kept + (2 << 20),
         gathered_bytes=kept,
         solve_bytes=solve_bytes,
+        takes_sparse=True,
+        sparse_scratch_bytes=2 * kept + (4 << 20),
     )
 
 

@@ -1,9 +1,10 @@
 """X'X of sparse rows, by the cheapest division of the columns into dense panels and a sparse rest.
 
-Columns of counts differ: a few are filled in most rows, most in few. So columns are ordered by how many values
-they store, and divided into panels. The rows of a panel are made dense. Products of a well filled panel with
-itself are one BLAS product; those of the columns after it with the panel are products of sparse rows with dense
-ones; those of the last, nearly empty columns are sparse products. Of two symmetric products one is taken.
+Columns of counts differ: a few are filled in most rows, most in few. So columns are ordered by how many
+values they store, and divided into panels. The rows of a panel are made dense. Products of a well filled
+panel with itself are one BLAS product; those of the columns after it with the panel are products of sparse
+rows with dense ones; those of the last, nearly empty columns are sparse. Of two symmetric products one is
+taken.
 
 How columns are divided depends on the data alone, and so do the bits of sums.
 """
@@ -48,7 +49,7 @@ class Division:
 
 
 def products_of(rows: SparseRows) -> Array | SparseRows:
-    """X'X of sparse rows, in their type: dense, in scratch memory of the thread, or sparse if little is stored.
+    """X'X of sparse rows, in their type: dense, in scratch memory, or sparse if few values are stored.
 
     Its memory is bounded by `product_scratch` of the number of columns, besides a copy of the rows.
     """

@@ -135,7 +135,7 @@ def _halves(block: SparseBlock, *, double: bool, most_values: int, most_rows: in
 
 def is_mostly_filled(block: SparseBlock) -> bool:
     """Whether so many values are stored that products are faster of dense rows."""
-    return block.values.nnz > _MOSTLY * block.values.shape[0] * block.values.shape[1]
+    return bool(block.values.nnz > _MOSTLY * block.values.shape[0] * block.values.shape[1])
 
 
 def most_scores(n_vectors: int) -> int:
@@ -164,6 +164,19 @@ def rows_of(block: SparseBlock, rows: slice) -> SparseBlock:
     parts = (block.values.data[stored], block.values.indices[stored], bounds - bounds[0])
     values = _canonical(SparseRows(parts, shape=(len(bounds) - 1, block.values.shape[1])))
     return replace(block, span=span, values=values, labels=labels, weights=weights, rows=numbers)
+
+
+def picked_rows(block: SparseBlock, rows: Array) -> SparseBlock:
+    """Some rows of a block, in ascending order."""
+    labels, weights = (None if each is None else each[rows] for each in (block.labels, block.weights))
+    return replace(
+        block,
+        span=Span(0, len(rows)),
+        values=_canonical(SparseRows(block.values[rows])),
+        labels=labels,
+        weights=weights,
+        rows=block.numbers[rows],
+    )
 
 
 def _repeated(shift: Array, columns: Array, like: SparseRows) -> SparseRows:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
-from streamdr.core.accumulator import Accumulator
-from streamdr.core.blocks import Array, Block, Span
+from streamdr.core.accumulator import Accumulator, UpdatesSparse
+from streamdr.core.blocks import Array, Block, Span, SparseBlock
 from streamdr.core.buffers import scratch
+from streamdr.statistics.sparse_rows import picked_rows
 
 
 def fold_of(numbers: Array, folds: int, seed: int) -> Array:
@@ -78,6 +79,19 @@ class ByFold:
             labels, weights = (None if each is None else each[rows] for each in (block.labels, block.weights))
             own_rows = Block(Span(0, len(rows)), values, labels, weights, True, rows=block.numbers[rows])
             part.update(replace(own_rows, locate_nonfinite=block.locate_nonfinite))
+
+    @property
+    def takes_sparse(self) -> bool:
+        """Whether the statistic takes sparse rows."""
+        return isinstance(self.parts[0], UpdatesSparse)
+
+    def update_sparse(self, block: SparseBlock) -> None:
+        """Fold one block of sparse rows in, in the same way."""
+        fold_numbers = fold_of(block.numbers, self.n_folds, self.seed)
+        for fold, part in enumerate(self.parts):
+            rows = np.flatnonzero(fold_numbers == fold)
+            if len(rows):
+                cast(UpdatesSparse, part).update_sparse(picked_rows(block, rows))
 
     def merge(self, later: Self) -> None:
         """Fold in the statistics of the rows that follow."""

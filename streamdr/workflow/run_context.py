@@ -172,6 +172,7 @@ class RunContext:
         return open_source(
             given.path,
             array=given.array,
+            columns=given.read_columns,
             sample_axis=given.sample_axis,
             variable=given.variable,
             sample_dims=given.sample_dims,

@@ -37,6 +37,7 @@ from streamdr.workflow.recipes import (
 
 _LABELLED_KEYS = (
     *(
+        "columns",
         "variable",
         "sample_dims",
         "select",

@@ -19,6 +19,7 @@ from streamdr.core.progress import PassStart, Silent
 from streamdr.data import open_source
 from streamdr.data.feature_subset import FeatureSubset
 from streamdr.engine import fitting, planner
+from streamdr.engine.narrowing import narrowed
 from streamdr.engine.read_estimates import estimate_fit_reads
 from streamdr.errors import DataError, Interrupted, MemoryLimitError, MissingValuesError, ParameterError
 from streamdr.methods.pca import PCA
@@ -242,7 +243,7 @@ def test_the_estimate_has_the_pass_that_counts(tmp_path):
 def test_the_plan_has_the_memory_of_the_pass_that_counts(tmp_path):
     wide = open_source(np.zeros((70, 40_000), np.float32))
     counted = labelled(wide, balanced=True)
-    narrow = fitting.narrowed(PCA(1, solver="gram"), counted, Execution())
+    narrow = narrowed(PCA(1, solver="gram"), counted, Execution())
     with_count = planner.plan(PCA(1, solver="gram"), narrow, Execution(workers=1))
     phase = present(checked(FeatureSubset, narrow).counting)
     alone = planner.plan_counting(PCA(1), counted, phase, Execution(workers=1))
@@ -294,7 +295,7 @@ def test_first_rows_that_do_not_fit_are_not_read(tmp_path):
     source = labelled(open_source(path, allow_missing_chunks=True))
     for attempt in (
         lambda: fit(PCA(2, solver="krylov"), source, memory_limit=1 << 30),
-        lambda: fitting.narrowed(PCA(2), source, Execution(memory_limit=1 << 30)),
+        lambda: narrowed(PCA(2), source, Execution(memory_limit=1 << 30)),
     ):
         with pytest.raises(MemoryLimitError, match=r"x\.zarr: reading the first rows takes 3\d\.\d+ GiB"):
             attempt()

@@ -1,4 +1,4 @@
-"""Outputs of sparse rows are those of the dense rows, and rows are not made dense where a model takes them."""
+"""Outputs of sparse rows are those of the dense rows; rows stay sparse where a model takes them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-import scipy.sparse
-import sklearn.decomposition
-import sklearn.discriminant_analysis
 import zarr
 from sparse_rows import SparseArray, counts, hostile
 
@@ -18,8 +15,6 @@ from streamdr.core.method import Supervised
 from streamdr.core.row_outputs import ROW_OUTPUTS
 from streamdr.data.in_memory import ArraySource
 from streamdr.engine import fitting
-from streamdr.engine.planner import plan_transform, stored_type, view_and_source
-from streamdr.errors import DataError
 from streamdr.methods.kernel_pca import KernelPCA
 from streamdr.methods.lda import LDA
 from streamdr.methods.pca import PCA

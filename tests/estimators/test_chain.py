@@ -13,8 +13,8 @@ import pytest
 import scipy.sparse
 import xarray as xr
 import zarr
+from sklearn import decomposition
 from sklearn.base import clone, is_classifier
-from sklearn.decomposition import PCA as PlainPCA
 from sklearn.utils.estimator_checks import check_estimator
 
 import streamdr
@@ -48,7 +48,7 @@ def logged(rows: np.ndarray) -> np.ndarray:
 
 def test_a_chain_is_its_members_one_after_another(counts):
     chain = counting().fit(counts)
-    expected = PlainPCA(3, svd_solver="full").fit(logged(counts))
+    expected = decomposition.PCA(3, svd_solver="full").fit(logged(counts))
     np.testing.assert_allclose(chain.explained_variance_, expected.explained_variance_, rtol=1e-12)
     scores = chain.transform(counts)
     np.testing.assert_allclose(np.abs(scores), np.abs(expected.transform(logged(counts))), atol=1e-12)
@@ -114,7 +114,7 @@ def test_parameters_are_those_of_members(counts):
     [
         ([], "a list of estimators"),
         (PCA(2), "a list of estimators"),
-        ([Log1p(), PlainPCA(2)], r"PCA\(n_components=2\) is no single estimator of streamdr"),
+        ([Log1p(), decomposition.PCA(2)], r"PCA\(n_components=2\) is no single estimator of streamdr"),
         ([counting(), PCA(2)], "is no single estimator"),
         ([("a", Log1p()), ("a", PCA(2))], "two members have one name; they are called a, a"),
         ([("a__b", Log1p()), PCA(2)], "'a__b' cannot be a name"),
@@ -148,7 +148,7 @@ def test_a_chain_predicts_if_its_last_member_does(counts, labels):
 
 def test_a_chain_goes_back_where_every_member_does(counts):
     chain = Chain([("first", PCA(8)), ("second", PCA(4))]).fit(counts)
-    first = PlainPCA(4).fit(counts)
+    first = decomposition.PCA(4).fit(counts)
     np.testing.assert_allclose(
         chain.inverse_transform(chain.transform(counts)),
         first.inverse_transform(first.transform(counts)),

@@ -92,6 +92,24 @@ def test_a_large_offset_loses_no_digits(name):
     agree(unpickled(ours).transform(values), ours.transform(values))
 
 
+@pytest.mark.parametrize("name", ["pca", "whitened", "zca", "correlation", "lda", "nystrom"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint16", "bool"])
+def test_rows_of_any_type_keep_their_digits(name, dtype):
+    """The reference is float64: the counterparts do not round the mean to the type of the rows."""
+    values, labels = rows(100.0 if dtype in ("float32", "float16", "uint16") else 0.0)
+    values = (values > 0 if dtype == "bool" else np.clip(values, -100, 2000)).astype(dtype)
+    ours = MODELS[name].fit(values, labels)
+    agree(unpickled(ours).transform(values), ours.transform(values.astype(np.float64)), 1e-9)
+
+
+def test_whitening_of_tiny_rows():
+    values = rows()[0] * 1e-30
+    ours = streamdr.PCA(2, whiten="pca").fit(values)
+    agree(unpickled(ours).transform(values), ours.transform(values))
+    scores = ours.transform(values)
+    agree(unpickled(ours).inverse_transform(scores), ours.inverse_transform(scores))
+
+
 def test_the_likelihood_and_the_precision_come_with_it():
     values = rows()[0]
     ours = streamdr.PCA(3).fit(values)

@@ -6,8 +6,9 @@ import asyncio
 import re
 import urllib.error
 import uuid
-from typing import Any
+from typing import Any, cast
 
+import jsonschema
 import pytest
 import yaml
 from narrowing import checked
@@ -19,11 +20,13 @@ from secret_addresses import ADDRESSES, SECRET
 
 from streamdr.config import load
 from streamdr.config.keys import keys_of
+from streamdr.config.row_selection import RowSelection
 from streamdr.config.sections import ExecutionSection, Input, Output
 from streamdr.flows.append_day import append_day
 from streamdr.flows.fit_transform import fit_transform
 from streamdr.flows.parameters import _WITHOUT_SECRETS, Configuration
 from streamdr.flows.reprocess import reprocess
+from streamdr.flows.stages import StageRunner
 from streamdr.methods import METHODS
 
 GOOD = {
@@ -45,9 +48,13 @@ def test_the_form_has_every_key_with_its_meaning(flow):
     shown = flow.parameters.definitions["Configuration"]["properties"]
     sections = {"input": Input, "output": Output, "execution": ExecutionSection}
     forms = [(shown[name], section) for name, section in sections.items()]
-    methods = {form["properties"]["name"]["const"]: form for form in shown["method"]["anyOf"]}
+    *single, chain = shown["method"]["anyOf"]
+    entries = {form["properties"]["name"]["const"]: form for form in chain["items"]["anyOf"]}
+    methods = {form["properties"]["name"]["const"]: form for form in single}
     assert methods.keys() == METHODS.keys()
-    for form, section in [*forms, *((methods[name], METHODS[name]) for name in METHODS)]:
+    assert entries.keys() == {*METHODS, RowSelection.name}
+    forms += [(each[name], METHODS[name]) for name in METHODS for each in (methods, entries)]
+    for form, section in [*forms, (entries[RowSelection.name], RowSelection)]:
         for key in keys_of(section).values():
             assert form["properties"][key.name]["description"] == key.description
 
@@ -64,6 +71,18 @@ def test_a_configuration_that_is_right_is_taken_as_it_is():
     assert taken.root == GOOD
 
 
+def test_a_list_of_methods_is_taken_as_it_is():
+    steps = [{"name": "select_rows", "where": {"a": 1}}, {"name": "log1p", "as": "log"}, GOOD["method"]]
+    output = {"model": "m.zarr", "steps": {"log": "log.zarr"}}
+    given = {"input": {"path": "x.zarr"}, "method": steps, "output": output}
+    taken = fit_transform.validate_parameters({"config": given})["config"]
+    assert taken.root == given
+    runner = StageRunner(cast(Any, None), [taken.root], fresh=False, storage={})
+    assert runner.has_rows
+    assert not runner.without_rows().has_rows
+    jsonschema.validate(given, fit_transform.parameters.definitions["Configuration"])
+
+
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
@@ -72,6 +91,7 @@ def test_a_configuration_that_is_right_is_taken_as_it_is():
             GOOD | {"method": {"name": "pca", "n_componets": 2}},
             "method.n_componets: unknown key; did you mean",
         ),
+        (GOOD | {"method": [{"name": "pac"}]}, "method.0.name: 'pac' is not one of 'select_rows', 'pca'"),
         (GOOD | {"method": {"name": "pac"}}, "method.name: 'pac' is not one of 'pca'"),
         (GOOD | {"execution": {"memory_limit": "lots"}}, "execution.memory_limit"),
         (without(GOOD, "output", "model"), "output.model: required key is missing"),

@@ -146,6 +146,19 @@ def amplification(empty: Accumulator, data: np.ndarray) -> float:
     return max(1.0, *map(float, terms))
 
 
+def zeros_amplification(empty: Accumulator, data: np.ndarray) -> float:
+    """The relative rounding error of a summand where zeros are beside the data: 1 but for kernels.
+
+    The absolute error of an exponential or a cosine is that of its argument, in which zeros are as far from
+    the data as the data is from zero, in units of its spread.
+    """
+    if not isinstance(empty, KernelMoments):
+        return 1.0
+    rows = data.astype(np.float64)
+    spread = float(np.sqrt(rows.var(axis=0).sum())) or 1.0
+    return max(1.0, float(np.abs(rows).max()) / spread) ** 2
+
+
 def examples(kind: str, data: np.ndarray) -> Sequence[Accumulator]:
     rng = np.random.default_rng(1)
     tall, wide = rng.normal(size=(D, K)), rng.normal(size=(N, K))
@@ -331,6 +344,7 @@ def test_laws(kind, kind_of_data):
             axis=AXES[kind],
             labels=labels_for(kind),
             amplification=amplification(empty, data),
+            zeros_amplification=zeros_amplification(empty, data),
         )
 
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from memory_stores import STORES
 
+from streamdr.core.method import Method
 from streamdr.core.row_outputs import RowKind
+from streamdr.methods import METHODS
+from streamdr.methods.chain import Chain, chain_of
+
+
+def built(method: str, parameters: Mapping[str, Any]) -> Method:
+    """Return a method, or the chain of the methods under `steps`."""
+    if method == Chain.name:
+        steps = [{**step} for step in parameters["steps"]]
+        return chain_of([built(step.pop("name"), step) for step in steps])
+    return METHODS[method](**parameters)
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,10 @@ class Case:
 
 
 STORED = {"metric": "precomputed"}
+SCALED = [{"name": "standardise"}, {"name": "clip", "min": -3.0, "max": 3.0}]
+COUNTED = [{"name": "normalize_total", "target_sum": 1e4}, {"name": "log1p"}]
+PCA = {"name": "pca", "n_components": 5}
+KRYLOV = {**PCA, "solver": "krylov", "max_passes": 3, "tol": 0.0}
 CASES = [
     Case("pca tall", "tall", "pca", {"n_components": 10}),
     Case("pca tall bytes", "tall bytes", "pca", {"n_components": 10}),
@@ -341,4 +357,37 @@ CASES = [
         quick=True,
     ),
     Case("som both shorts bubble", "both shorts", "som", {"n_epochs": 1, "neighborhood": "bubble"}),
+    Case("chain tall", "tall", Chain.name, {"steps": [*SCALED, {"name": "pca", "n_components": 10}]}),
+    Case("chain tall bytes", "tall bytes", Chain.name, {"steps": [*COUNTED, PCA]}),
+    Case("chain both bytes", "both bytes", Chain.name, {"steps": [*COUNTED, *SCALED, PCA]}, quick=True),
+    Case("chain both krylov", "both bytes", Chain.name, {"steps": [*COUNTED, KRYLOV]}),
+    Case("chain both classes", "both bytes", Chain.name, {"steps": [PCA, {"name": "lda"}]}, labels="classes"),
+    Case("chain wide bytes", "wide bytes", Chain.name, {"steps": [*SCALED, PCA]}),
+    Case("normalize total tall bytes", "tall bytes", "normalize_total"),
+    Case("normalize total wide", "wide bytes", "normalize_total", {"target_sum": 1e4, "empty_rows": "keep"}),
+    Case("normalize total both", "both bytes", "normalize_total"),
+    Case("log1p tall bytes", "tall bytes", "log1p"),
+    Case("log1p wide", "wide bytes", "log1p"),
+    Case("log1p both", "both bytes", "log1p"),
+    Case("clip tall doubles", "tall doubles", "clip", {"max": 1.0}),
+    Case("clip wide", "wide missing", "clip", {"min": -1.0}),
+    Case("clip both", "both shorts", "clip", {"max": 1.0}),
+    Case("unit norm tall columns", "tall columns", "unit_norm"),
+    Case("unit norm wide rows", "wide rows", "unit_norm", {"norm": "l1"}),
+    Case("unit norm both", "both", "unit_norm", {"norm": "max"}),
+    Case("standardise tall missing", "tall missing", "standardise", {"max_value": 2.0}),
+    Case("standardise wide bytes", "wide bytes", "standardise"),
+    Case("standardise both", "both shorts", "standardise", {"with_mean": False}),
+    Case("select columns tall", "tall columns", "select_columns", {"columns": [0, 7, -1]}),
+    Case("select columns wide", "wide bytes", "select_columns", {"exclude": [7]}),
+    Case("select columns both", "both shorts", "select_columns", {"columns": ["0:1000", "2000:"]}),
+    Case("genotypes tall", "tall byte missing", "scale_genotypes", {"ploidy": 127, "min_maf": 0.01}),
+    Case("genotypes wide", "wide byte missing", "scale_genotypes", {"ploidy": 127}, quick=True),
+    Case("genotypes both", "both bytes", "scale_genotypes", {"ploidy": 127}),
+    Case("select variance tall", "tall columns", "select_variance", {"n_features": 100}),
+    Case("select variance wide", "wide bytes", "select_variance", {"n_features": 2000}),
+    Case("select variance both", "both", "select_variance", {"n_features": 500, "flavor": "seurat"}),
+    Case("bin tall bytes", "tall bytes", "bin"),
+    Case("bin wide", "wide missing", "bin", {"n_bins": 10, "strategy": "uniform"}),
+    Case("bin both", "both shorts", "bin", {"n_bins": 64}),
 ]

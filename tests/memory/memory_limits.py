@@ -204,4 +204,13 @@ LIMITED = [
     ),
     Case("map, bytes", "narrow bytes", "som", {"height": 30, "width": 30, "n_epochs": 2}, limit=400),
     Case("map, wide", "wide whole rows", "som", {"height": 6, "width": 6, "n_epochs": 2}, limit=800),
+    Case("totals", "narrow bytes", "normalize_total", limit=250),
+    Case("logarithms", "narrow bytes", "log1p", limit=250),
+    Case("limits", "200 columns", "clip", {"max": 1.0}, limit=220),
+    Case("norms", "200 columns", "unit_norm", limit=220),
+    Case("columns", "200 columns", "select_columns", {"columns": ["0:50"]}, limit=260),
+    Case("scaled", "200 columns", "standardise", limit=220),
+    Case("genotypes", "narrow bytes", "scale_genotypes", {"ploidy": 127}, limit=240),
+    Case("variances", "200 columns", "select_variance", {"n_features": 50}, limit=260),
+    Case("bins", "200 columns", "bin", limit=480),
 ]

@@ -7,11 +7,12 @@ import sys
 import warnings
 from pathlib import Path
 
+from memory_cases import built
+
 from streamdr.core.execution import Execution
-from streamdr.core.row_outputs import ROW_OUTPUTS
+from streamdr.core.row_outputs import ROW_OUTPUTS, of_step
 from streamdr.data import open_source
 from streamdr.engine import fitting, planner
-from streamdr.methods import METHODS
 
 
 def main(request: dict) -> dict:
@@ -25,7 +26,7 @@ def main(request: dict) -> dict:
     )
     before = planner.resident()
     source = open_source(request["store"], **request["options"])
-    fitted = fitting.fit(METHODS[request["method"]](**request["parameters"]), source, execution)
+    fitted = fitting.fit(built(request["method"], request["parameters"]), source, execution)
     stages = {
         "fit": {
             "planned": fitted.plan.peak,
@@ -33,8 +34,9 @@ def main(request: dict) -> dict:
             "workers": fitted.plan.workers,
         }
     }
-    for kind in ROW_OUTPUTS:
-        if kind.name not in request["outputs"]:
+    steps = [of_step(name) for name in getattr(fitted.model, "names", ())]
+    for kind in (*ROW_OUTPUTS, *steps):
+        if kind.key not in request["outputs"]:
             continue
         planner.give_back()
         planner.forget_peak()
@@ -44,14 +46,14 @@ def main(request: dict) -> dict:
         fitting.transform(
             fitted.model,
             source,
-            place / kind.name,
+            place / kind.key,
             execution,
             kind=kind,
             attributes={},
             process_bytes=before,
             axes=fitted.axes,
         )
-        stages[kind.name] = {"planned": planned.peak, "peak": planner.peak_resident()}
+        stages[kind.key] = {"planned": planned.peak, "peak": planner.peak_resident()}
     return stages
 
 

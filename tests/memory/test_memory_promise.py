@@ -14,18 +14,20 @@ from pathlib import Path
 import memory_measure
 import numpy as np
 import pytest
-from memory_cases import CASES, Case
+from fits import suited
+from memory_cases import CASES, Case, built
 from memory_limits import LIMITED, SLOW
 from memory_stores import STORES, make, make_feature_weights, make_labels, options
 
 from streamdr.core.execution import Execution
 from streamdr.core.method import ConditionalOutputs, HasOutlines
-from streamdr.core.row_outputs import ROW_OUTPUTS, RowOutput
+from streamdr.core.row_outputs import ROW_OUTPUTS, RowOutput, of_step
 from streamdr.data import open_source
 from streamdr.engine import fitting, planner
 from streamdr.engine.narrowing import narrowed
 from streamdr.errors import MemoryLimitError
 from streamdr.methods import METHODS, mds
+from streamdr.methods.chain import Chain
 
 MIB = 1 << 20
 FACTORS = {"least": 1.0, "half as much more": 1.5, "four times": 4.0}
@@ -64,8 +66,9 @@ def outputs(method) -> list[RowOutput]:
     """The row outputs of a method. PCA that keeps all components of low-rank data has no likelihood."""
     lacks = method.lacks if isinstance(method, ConditionalOutputs) else lambda what: None
     able = [kind for kind in ROW_OUTPUTS if kind.supported_by(method.model) and lacks(kind.method) is None]
+    steps = map(of_step, method.names[:-1]) if isinstance(method, Chain) else ()
     everything = method.name == "pca" and method.n_components is None
-    return [kind for kind in able if not (everything and kind.name == "log_likelihood")]
+    return [*(kind for kind in able if not (everything and kind.name == "log_likelihood")), *steps]
 
 
 def advised(refused: MemoryLimitError) -> int:
@@ -91,10 +94,10 @@ def least(method, source) -> int:
 
 def check_limit(case: Case, factor: float, stores, tmp_path, table) -> None:
     path, given = stores(case)
-    method = METHODS[case.method](**case.parameters)
+    method = built(case.method, case.parameters)
     seen = narrowed(method, open_source(path, **given), Execution())
     limit = int(factor * least(method, seen))
-    kinds = [kind.name for kind in outputs(method)]
+    kinds = [kind.key for kind in outputs(method)]
     check_stages(case, limit, kinds, measured(case, limit, kinds, stores, tmp_path), table)
 
 
@@ -191,6 +194,7 @@ def test_a_model_is_no_larger_than_its_outline(name):
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((90, 12)) @ rng.standard_normal((12, 12))
     labels = rng.integers(0, 3, 90) if case.labels == "classes" else rng.standard_normal(90)
+    rows = suited(METHODS[name](**case.parameters), rows)
     source = open_source(rows, labels=labels if case.labels else None)
     small = {key: min(value, 5) if key.startswith("n_") else value for key, value in case.parameters.items()}
     method = METHODS[name](**small)

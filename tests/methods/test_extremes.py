@@ -68,7 +68,7 @@ def test_mapped_rows_are_finite_or_refused(name):
         try:
             mapped = map_rows(rows * 1e300)
         except DataError:
-            with pytest.raises(DataError, match="overflow|is not between 0 and 2"):
+            with pytest.raises(DataError, match=r"overflow|is not between 0 and 2"):
                 map_rows(rows * 1e300)
         else:
             assert np.isfinite(mapped).all()

@@ -28,7 +28,7 @@ MADE_LATER = {"benchmarks/results.md", "pca.yaml", "sst.yaml", "regions.yaml", "
 """Files that a benchmark or the reader makes."""
 ELSEWHERE = {
     *("Pipeline", "LinearDiscriminantAnalysis", "LinearRegression", "Ridge", "SequentialFeatureSelector"),
-    *("TruncatedSVD", "DataArray", "Dataset", "LazyFrame", "KubeCluster", "Secret"),
+    *("StandardScaler", "TruncatedSVD", "DataArray", "Dataset", "LazyFrame", "KubeCluster", "Secret"),
 }
 """Classes of scikit-learn, xarray, polars, dask-kubernetes and Prefect."""
 
@@ -39,14 +39,24 @@ def quoted(page: str) -> list[str]:
 
 
 def defined() -> set[str]:
-    """Every class of the package, and every `Class.member`."""
-    names = set()
+    """Every class of the package, every alias of one, and every `Class.member`."""
+    names, aliases = set(), {}
     for path in [*ROOT.glob("streamdr/**/*.py"), *ROOT.glob("flows/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
                 names.add(node.name)
                 names |= {f"{node.name}.{member}" for member in members(node)}
-    return names
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
+                aliases[ast.unparse(node.target)] = ast.unparse(node.value or node.target).partition("[")[0]
+    named = {
+        name + found.removeprefix(of) for name, of in aliases.items() for found in names if _is(found, of)
+    }
+    return names | named
+
+
+def _is(name: str, kind: str) -> bool:
+    """Whether a name is that of a class or of its member."""
+    return name == kind or name.startswith(f"{kind}.")
 
 
 def members(node: ast.ClassDef) -> set[str]:

@@ -23,6 +23,7 @@ from sklearn.datasets import load_digits
 from streamdr import config
 from streamdr.config.comparisons import ComparisonOutput
 from streamdr.config.keys import Key, keys_of
+from streamdr.config.row_selection import RowSelection
 from streamdr.config.sections import ExecutionSection, Input, Output
 from streamdr.core.execution import TLS, Adaptive, Cluster
 from streamdr.data.examples.datasets import Example
@@ -35,6 +36,7 @@ SECTIONS = {
     "input": Input,
     "input.synthetic": Synthetic,
     "input.example": Example,
+    RowSelection.name: RowSelection,
     **METHODS,
     "output": Output,
     "output of a comparison": ComparisonOutput,

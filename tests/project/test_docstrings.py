@@ -23,7 +23,7 @@ ROWS = np.random.default_rng(0).normal(size=(60, 8))
 LABELS = np.arange(60) % 3
 SOMETIMES = {"stream_", "feature_names_in_"}
 """What is there after `partial_fit` only, or where columns have names."""
-FACES = {f"streamdr.estimators.{name}" for name in ("base", "classifiers", "registry", "selectors")}
+FACES = {f"streamdr.estimators.{name}" for name in ("base", "chain", "classifiers", "registry", "selectors")}
 WITHOUT_SECTIONS = {"__version__", "errors", "plots", "testing"}
 
 
@@ -39,7 +39,7 @@ def public() -> Iterator[tuple[str, Any]]:
             own = listed or getattr(value, "__module__", "") == module.__name__
             if own and not name.startswith("_") and (inspect.isfunction(value) or inspect.isclass(value)):
                 yield f"{module.__name__}.{name}", value
-    for name, estimator in ESTIMATORS.items():
+    for name, estimator in {**ESTIMATORS, "chain": streamdr.Chain}.items():
         for base in estimator.__mro__:
             for method, value in vars(base).items() if base.__module__ in FACES else ():
                 function = getattr(value, "fn", value)  # behind `available_if`

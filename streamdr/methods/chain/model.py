@@ -28,9 +28,8 @@ _OF_ROWS = (
     "predict_log_proba",
     "decision_function",
     "score_samples",
-    "latent",
 )
-"""The operations on rows whose result has nothing to do with the features."""
+"""The operations on rows that return one array, which has nothing to do with the features."""
 _LENGTHS = ("n_mixtures", "n_classes", "classes", "n_components")
 
 
@@ -136,7 +135,8 @@ class ChainModel:
         for model in self.models:
             own = model.scratch_bytes(rows) if isinstance(model, UsesScratch) else 8 * rows * model.n_features
             most = max(most, own + 8 * rows * (model.n_features + model.n_outputs))
-        return most
+        back = hasattr(self, "denoise") or hasattr(self, "impute")
+        return most + 16 * rows * self.n_features * back
 
     def transform(self, values: Array) -> Array:
         """Map rows through all models."""
@@ -193,23 +193,35 @@ class ChainModel:
 
     def _apply(self, models: Sequence[Model], rows: Array | SparseRows) -> Array:
         """Map rows through some models, slab by slab, to dense rows."""
-        parts = [_through(models, rows, slab) for slab in self._slabs(rows.shape[0])]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else _empty(models, rows)
+        if not rows.shape[0]:
+            return _empty(models, rows)
+        return self._by_slabs(rows, lambda slab: _through(models, slab))
+
+    def _by_slabs(self, rows: Array | SparseRows, operation: Callable[[Any], Array]) -> Array:
+        """Apply an operation slab by slab. An error names the row among all of them."""
+        n_rows, found = rows.shape[0], None
+        for slab in self._slabs(n_rows):
+            try:
+                part = operation(rows[slab])
+            except RowError as error:
+                raise RowError(slab.start + error.row, error.problem) from None
+            if len(part) == n_rows:
+                return part
+            if found is None:
+                found = np.empty((n_rows, *part.shape[1:]), part.dtype)
+            found[slab] = part
+        return operation(rows) if found is None else found
 
 
-def _through(models: Sequence[Model], rows: Array | SparseRows, slab: slice) -> Array:
-    """Map a slab of rows. An error names the row among all of them."""
-    mapped = rows[slab]
-    try:
-        for model in models:
-            if isinstance(mapped, np.ndarray):
-                mapped = model.transform(mapped)
-            elif isinstance(model, MapsSparse):
-                mapped = model.transform_sparse(mapped)
-            else:
-                mapped = model.transform(mapped.toarray())
-    except RowError as error:
-        raise RowError(slab.start + error.row, error.problem) from None
+def _through(models: Sequence[Model], mapped: Array | SparseRows) -> Array:
+    """Map a slab of rows."""
+    for model in models:
+        if isinstance(mapped, np.ndarray):
+            mapped = model.transform(mapped)
+        elif isinstance(model, MapsSparse):
+            mapped = model.transform_sparse(mapped)
+        else:
+            mapped = model.transform(mapped.toarray())
     return mapped if isinstance(mapped, np.ndarray) else mapped.toarray()
 
 
@@ -236,6 +248,8 @@ def chain_model_class(kinds: tuple[type, ...]) -> type[ChainModel]:
         for name in _LENGTHS
         if hasattr(last, name) or name in getattr(last, "__dataclass_fields__", {})
     }
+    if hasattr(last, "latent"):
+        contents["latent"] = _latent
     goes_back = all(hasattr(kind, "inverse_transform") for kind in before)
     if goes_back and hasattr(last, "denoise"):
         contents["denoise"] = _denoise
@@ -258,7 +272,7 @@ def _of_mapped(name: str) -> Callable[[ChainModel, Array], Any]:
     """Return an operation of the last model, on rows that the other models have mapped."""
 
     def operation(chain: ChainModel, values: Array) -> Any:
-        return getattr(chain.last, name)(chain._before(values))
+        return chain._by_slabs(values, lambda slab: getattr(chain.last, name)(chain._before(slab)))
 
     operation.__name__ = name
     operation.__doc__ = f"`{name}` of the last model, for rows that the others have mapped."
@@ -281,6 +295,12 @@ def _plain_classes(chain: ChainModel) -> PlainClasses:
     return replace(classes, maps=(*_plain_maps(chain.names[:-1], chain.models[:-1]), *classes.maps))
 
 
+def _latent(chain: ChainModel, values: Array) -> tuple[Array, Array]:
+    """`latent` of the last model, for rows that the others have mapped."""
+    found: tuple[Array, Array] = chain.last.latent(chain._before(values))
+    return found
+
+
 def _back(chain: ChainModel, rows: Array) -> Array:
     """Map rows from before the last model back to the features of the chain."""
     for model in reversed(chain.models[:-1]):
@@ -290,14 +310,18 @@ def _back(chain: ChainModel, rows: Array) -> Array:
 
 def _inverse_transform(chain: ChainModel, scores: Array) -> Array:
     """Map rows back through all models."""
-    return _back(chain, chain.last.inverse_transform(scores))
+    return chain._by_slabs(scores, lambda slab: _back(chain, chain.last.inverse_transform(slab)))
 
 
 def _denoise(chain: ChainModel, values: Array) -> Array:
     """`denoise` of the last model, mapped back to the features of the chain."""
-    return _back(chain, chain.last.denoise(chain._before(values)))
+    return chain._by_slabs(values, lambda slab: _back(chain, chain.last.denoise(chain._before(slab))))
 
 
 def _impute(chain: ChainModel, values: Array) -> Array:
     """`impute` of the last model, mapped back to the features; values that were observed are unchanged."""
-    return np.where(np.isnan(values), _back(chain, chain.last.impute(chain._before(values))), values)
+
+    def impute(slab: Array) -> Array:
+        return np.where(np.isnan(slab), _back(chain, chain.last.impute(chain._before(slab))), slab)
+
+    return chain._by_slabs(values, impute)

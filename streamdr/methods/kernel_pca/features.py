@@ -7,9 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streamdr.core.blocks import AlignedArrays, Array, Span, aligned
+from streamdr.core.blocks import AlignedArrays, Array, Span, SparseRows, aligned
 from streamdr.core.row_functions import RowFunction, function_diagonal, function_matrix
-from streamdr.methods.kernel_pca.kernels import Kernel, ShiftedRows, fill
+from streamdr.core.sparse_maps import SparseAffine
+from streamdr.methods.kernel_pca.kernels import Kernel, ShiftedRows, SparseSide, fill, fill_sparse
 
 
 class Features(Protocol):
@@ -19,10 +20,10 @@ class Features(Protocol):
     def widths(self) -> Sequence[int]:
         """The number of columns of each map."""
 
-    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
+    def fill(self, rows: Array | SparseRows, outs: Sequence[Array]) -> None:
         """Write the columns of each map."""
 
-    def diagonal(self, rows: Array, numbers: Array) -> Array:
+    def diagonal(self, rows: Array | SparseRows, numbers: Array) -> Array:
         """k(x, x) of each row, for each map: maps x rows. `numbers` are the row numbers."""
 
     def parameters(self) -> Mapping[str, Any]:
@@ -33,6 +34,11 @@ SIDE_BYTES = 32 << 20
 """Bytes of rows that are shifted at a time: wide rows would otherwise double the memory of the block."""
 
 
+def as_dense(rows: Array | SparseRows) -> Array:
+    """The same rows, made dense if they are sparse: for maps that need all values."""
+    return rows if isinstance(rows, np.ndarray) else rows.toarray()
+
+
 class KernelColumns(AlignedArrays):
     """Values of kernels between rows and landmarks."""
 
@@ -41,29 +47,42 @@ class KernelColumns(AlignedArrays):
         self.landmarks = aligned(landmarks)
         self.origin = aligned(origin)
         self._shifted_landmarks: dict[np.dtype[Any], ShiftedRows] = {}
+        self._sparse_products: dict[np.dtype[Any], SparseAffine] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_shifted_landmarks": {}}
+        return {**self.__dict__, "_shifted_landmarks": {}, "_sparse_products": {}}
 
     @property
     def widths(self) -> Sequence[int]:
         """The number of landmarks, for each kernel."""
         return [len(self.landmarks)] * len(self.kernels)
 
-    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
+    def fill(self, rows: Array | SparseRows, outs: Sequence[Array]) -> None:
         """Write the columns of each kernel."""
         right = self._shifted_landmarks.get(rows.dtype)
         if right is None:
             right = self._shifted_landmarks[rows.dtype] = ShiftedRows(self.landmarks, self.origin, rows.dtype)
-        fill(self.kernels, ShiftedRows(rows, self.origin), right, outs)
+        if not isinstance(rows, np.ndarray) and any(each.made_of == "distances" for each in self.kernels):
+            rows = rows.toarray()
+        if isinstance(rows, np.ndarray):
+            fill(self.kernels, ShiftedRows(rows, self.origin), right, outs)
+            return
+        products = self._sparse_products.get(rows.dtype)
+        if products is None:
+            spread = np.mean((self.landmarks - self.origin) ** 2, axis=0)
+            moved = np.ascontiguousarray(right.moved.T)
+            products = SparseAffine.of(self.origin, moved, spread, rows.dtype)
+            self._sparse_products[rows.dtype] = products
+        fill_sparse(self.kernels, SparseSide(rows, self.origin, products.far), right, products, outs)
 
-    def diagonal(self, rows: Array, numbers: Array) -> Array:
+    def diagonal(self, rows: Array | SparseRows, numbers: Array) -> Array:
         """k(x, x) of each row, for each kernel."""
         constants = [kernel.constant_diagonal for kernel in self.kernels]
+        n_rows = rows.shape[0]
         if None not in constants:
-            return np.repeat(np.array(constants, np.float64)[:, None], len(rows), axis=1)
-        slabs = Span(0, len(rows)).split(max(1, SIDE_BYTES // max(1, rows[:1].nbytes)))
-        sides = (ShiftedRows(rows[slab.slice], self.origin) for slab in slabs)
+            return np.repeat(np.array(constants, np.float64)[:, None], n_rows, axis=1)
+        slabs = Span(0, n_rows).split(max(1, SIDE_BYTES // max(1, rows.shape[1] * rows.dtype.itemsize)))
+        sides = (ShiftedRows(as_dense(rows[slab.slice]), self.origin) for slab in slabs)
         return np.concatenate(
             [np.stack([kernel.diagonal(side) for kernel in self.kernels]) for side in sides], axis=1
         )
@@ -85,13 +104,13 @@ class StoredColumns(AlignedArrays):
         """One map."""
         return [len(self.numbers)]
 
-    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
+    def fill(self, rows: Array | SparseRows, outs: Sequence[Array]) -> None:
         """Copy the columns of the landmarks."""
-        np.take(rows, self.numbers, axis=1, out=outs[0])
+        np.take(as_dense(rows), self.numbers, axis=1, out=outs[0])
 
-    def diagonal(self, rows: Array, numbers: Array) -> Array:
+    def diagonal(self, rows: Array | SparseRows, numbers: Array) -> Array:
         """The value of each row with itself."""
-        return rows[np.arange(len(rows)), numbers][None].astype(np.float64)
+        return as_dense(rows)[np.arange(rows.shape[0]), numbers][None].astype(np.float64)
 
     def parameters(self) -> Mapping[str, Any]:
         """The column numbers."""
@@ -110,13 +129,13 @@ class FunctionColumns(AlignedArrays):
         """One map."""
         return [len(self.landmarks)]
 
-    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
+    def fill(self, rows: Array | SparseRows, outs: Sequence[Array]) -> None:
         """Call the function."""
-        outs[0][...] = function_matrix(self.function, rows, self.landmarks)
+        outs[0][...] = function_matrix(self.function, as_dense(rows), self.landmarks)
 
-    def diagonal(self, rows: Array, numbers: Array) -> Array:
+    def diagonal(self, rows: Array | SparseRows, numbers: Array) -> Array:
         """Call the function."""
-        return function_diagonal(self.function, rows)[None]
+        return function_diagonal(self.function, as_dense(rows))[None]
 
     def parameters(self) -> Mapping[str, Any]:
         """The function itself, and the landmarks."""
@@ -138,13 +157,13 @@ class Whitened(AlignedArrays):
         """One map."""
         return [self.whitener.shape[1]]
 
-    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
+    def fill(self, rows: Array | SparseRows, outs: Sequence[Array]) -> None:
         """Compute the columns, and multiply them by T."""
-        plain = np.empty((len(rows), *self.columns.widths), rows.dtype)
+        plain = np.empty((rows.shape[0], *self.columns.widths), rows.dtype)
         self.columns.fill(rows, [plain])
         np.matmul(plain, self.whitener.astype(rows.dtype, copy=False), out=outs[0])
 
-    def diagonal(self, rows: Array, numbers: Array) -> Array:
+    def diagonal(self, rows: Array | SparseRows, numbers: Array) -> Array:
         """k(x, x) of each row."""
         return self.columns.diagonal(rows, numbers)
 
@@ -182,17 +201,19 @@ class FourierFeatures(AlignedArrays):
         """One map."""
         return [self.frequencies.shape[1]]
 
-    def fill(self, rows: Array, outs: Sequence[Array]) -> None:
+    def fill(self, rows: Array | SparseRows, outs: Sequence[Array]) -> None:
         """Compute the features: a product and a cosine."""
         out, dtype = outs[0], rows.dtype
-        np.matmul(rows - self.origin.astype(dtype), self.frequencies.astype(dtype, copy=False), out=out)
+        np.matmul(
+            as_dense(rows) - self.origin.astype(dtype), self.frequencies.astype(dtype, copy=False), out=out
+        )
         out += self.phases.astype(dtype)
         np.cos(out, out=out)
         out *= np.sqrt(2 / out.shape[1])
 
-    def diagonal(self, rows: Array, numbers: Array) -> Array:
+    def diagonal(self, rows: Array | SparseRows, numbers: Array) -> Array:
         """k(x, x) = 1."""
-        return np.ones((1, len(rows)))
+        return np.ones((1, rows.shape[0]))
 
     def parameters(self) -> Mapping[str, Any]:
         """The frequencies, phases and origin."""

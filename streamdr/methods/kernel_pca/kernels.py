@@ -10,7 +10,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from streamdr.core.blocks import AlignedArrays, Array, aligned
+from streamdr.core.blocks import AlignedArrays, Array, SparseRows, aligned
+from streamdr.core.sparse_maps import SparseAffine
 
 KernelName = Literal["linear", "poly", "rbf", "sigmoid", "laplacian", "cosine"]
 KERNELS: tuple[str, ...] = get_args(KernelName)
@@ -59,7 +60,7 @@ class Kernel:
         """k(x, x), where that is the same for all rows."""
         return 1.0 if self.name in ("rbf", "laplacian") else None
 
-    def affine(self, left: ShiftedRows, right: ShiftedRows) -> tuple[float, Array, Array]:
+    def affine(self, left: ShiftedRows | SparseSide, right: ShiftedRows) -> tuple[float, Array, Array]:
         """The factor of the products <x - c, y - c>, and the terms to add for each x and for each y."""
         if self.name == "rbf":  # -gamma (|x-c|^2 + |y-c|^2 - 2 <x-c, y-c>)
             return 2 * self.gamma, -self.gamma * left.squares, -self.gamma * right.squares
@@ -81,7 +82,7 @@ class Kernel:
         elif self.name == "poly":
             _raise_to(pairs, self.degree)
 
-    def diagonal(self, side: ShiftedRows) -> Array:
+    def diagonal(self, side: ShiftedRows | SparseSide) -> Array:
         """k(x, x) of each row."""
         if self.constant_diagonal is not None:
             return np.full(len(side.squares), self.constant_diagonal)
@@ -143,6 +144,79 @@ class ShiftedRows(AlignedArrays):
         norms = np.sqrt(np.einsum("ij,ij->i", self.rows, self.rows))
         units: Array = self.rows / np.where(norms > 0, norms, 1)[:, None]
         return aligned(units.astype(self.moved.dtype, copy=False))
+
+
+class SparseSide:
+    """Sparse rows in place of `ShiftedRows` on the left: their lengths and products about the origin.
+
+    Columns that are `far` from zero are made dense, and shifted: see `core/sparse_maps.py`.
+    """
+
+    def __init__(self, rows: SparseRows, origin: Array, far: Array) -> None:
+        self.rows = rows
+        self._origin = origin.astype(rows.dtype)
+        self._far = far
+        self._shifted = rows[:, far].toarray() - self._origin[far]
+        self._near = self._origin.copy()
+        self._near[far] = 0
+
+    @cached_property
+    def squares(self) -> Array:
+        """|x - c|^2 of each row."""
+        near = self._near[self.rows.indices]
+        values = (self.rows.data - near) ** 2 - near**2
+        if len(self._far):
+            values[np.isin(self.rows.indices, self._far)] = 0
+        level = float(self._near.astype(np.float64) @ self._near)
+        squares = _row_sums(self.rows, values) + level
+        squares += np.einsum("ij,ij->i", self._shifted, self._shifted)
+        return squares.astype(self.rows.dtype)
+
+    @cached_property
+    def along(self) -> Array:
+        """<x - c, c> of each row."""
+        along: Array = self.rows @ self._near - self._near @ self._near
+        along += self._shifted @ self._origin[self._far]
+        return along
+
+    @cached_property
+    def norm_squares(self) -> Array:
+        """|x|^2 of each row."""
+        return _row_sums(self.rows, self.rows.data**2).astype(self.rows.dtype)
+
+    def units_with(self, right: ShiftedRows) -> Array:
+        """Products of rows of length one with those on the right; rows of zeros stay zero."""
+        norms = np.sqrt(_row_sums(self.rows, np.square(self.rows.data, dtype=np.float64)))
+        products: Array = self.rows @ np.ascontiguousarray(right.units.T)
+        products /= np.where(norms > 0, norms, 1).astype(products.dtype)[:, None]
+        return products
+
+
+def _row_sums(rows: SparseRows, values: Array) -> Array:
+    """The sum of some values at the places of each row's stored ones, in double precision."""
+    numbers = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    return np.bincount(numbers, values, rows.shape[0])
+
+
+def fill_sparse(
+    kernels: Sequence[Kernel],
+    left: SparseSide,
+    right: ShiftedRows,
+    products: SparseAffine,
+    outs: Sequence[Array],
+) -> None:
+    """Compute several kernels of sparse rows; `products` maps rows to products of `right.moved`."""
+    found: Array | None = None
+    for kernel, out in zip(kernels, outs, strict=True):
+        if kernel.made_of == "units":
+            out[...] = left.units_with(right)
+        else:
+            found = products(left.rows) if found is None else found
+            scale, row, column = kernel.affine(left, right)
+            np.multiply(found, scale, out=out)
+            out += row[:, None]
+            out += column
+        kernel.finish(out)
 
 
 def fill(kernels: Sequence[Kernel], left: ShiftedRows, right: ShiftedRows, outs: Sequence[Array]) -> None:

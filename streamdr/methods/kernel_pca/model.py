@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from streamdr.core.accumulator import Accumulator
-from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, Span, widen
+from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, Span, SparseRows, widen
 from streamdr.core.facts import MOST_ROWS, Column, Fact, Table, explained_variances, notes
 from streamdr.core.outline import unallocated
 from streamdr.core.row_functions import RowFunction
@@ -222,13 +222,22 @@ class KernelPCAModel(AlignedArrays):
             )
         return notes
 
+    keeps_zeros: ClassVar[bool] = False
+
+    def transform_sparse(self, rows: SparseRows) -> Array:
+        """Map sparse rows to their scores."""
+        return self._scores(rows)
+
     def transform(self, values: Array) -> Array:
         """Map rows to their scores, in the floating type of the rows."""
-        rows = widen(values)
-        scores = np.empty((len(rows), self.n_components), rows.dtype)
+        return self._scores(widen(values))
+
+    def _scores(self, rows: Array | SparseRows) -> Array:
+        """The scores of rows, tile by tile."""
+        scores = np.empty((rows.shape[0], self.n_components), rows.dtype)
         precision = np.dtype(np.float64) if self.double else rows.dtype
         means, coefficients = self.kernel_means.astype(precision), self.coefficients.astype(precision)
-        for span in self._tiles(len(rows)):
+        for span in self._tiles(rows.shape[0]):
             columns = np.empty((len(span), self.n_landmarks), precision)
             self._features.fill(rows[span.slice].astype(precision, copy=False), [columns])
             columns -= means

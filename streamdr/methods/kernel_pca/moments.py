@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from streamdr.core.blocks import AlignedArrays, Array, Block, Span, aligned, widen
+from streamdr.core.blocks import AlignedArrays, Array, Block, Span, SparseBlock, SparseRows, aligned, widen
 from streamdr.core.buffers import scratch
 from streamdr.core.linalg import column_squares
 from streamdr.methods.kernel_pca.features import SIDE_BYTES, Features
@@ -65,20 +65,33 @@ class KernelMoments(AlignedArrays):
             values = values.astype(np.float64, copy=False)
         if not np.isfinite(column_squares(values)).all():
             block.locate_nonfinite()
-        self.count += len(values)
-        weights = np.ones(len(values)) if block.weights is None else block.weights
+        self._fold(values, block)
+
+    def update_sparse(self, block: SparseBlock) -> None:
+        """Fold one block of sparse rows in."""
+        values = block.values.astype(np.float64, copy=False) if self.double else block.values
+        if not np.isfinite(values.data).all():
+            block.locate_nonfinite()
+        self._fold(values, block)
+
+    def _fold(self, values: Array | SparseRows, block: Block | SparseBlock) -> None:
+        """Add the rows of each fold, tile by tile."""
+        n_rows = values.shape[0]
+        self.count += n_rows
+        weights = np.ones(n_rows) if block.weights is None else block.weights
         numbers = block.numbers
         folds = fold_of(numbers, self.folds, self.seed)
-        row_bytes = sum(self.features.widths) * values.itemsize
+        row_bytes = sum(self.features.widths) * values.dtype.itemsize
         for fold in range(self.folds):
-            mine = np.flatnonzero(folds == fold) if self.folds > 1 else np.arange(len(values))
+            mine = np.flatnonzero(folds == fold) if self.folds > 1 else np.arange(n_rows)
             for tile in Span(0, len(mine)).split(max(1, TILE_BYTES // row_bytes)):
                 here = mine[tile.slice] if self.folds > 1 else tile.slice
                 self._add(fold, values[here], numbers[here], weights[here])
 
-    def _add(self, fold: int, rows: Array, numbers: Array, weights: Array) -> None:
+    def _add(self, fold: int, rows: Array | SparseRows, numbers: Array, weights: Array) -> None:
+        n_rows, n_cols = rows.shape
         outs = [
-            scratch(f"features {number}", (len(rows), width), rows.dtype)
+            scratch(f"features {number}", (n_rows, width), rows.dtype)
             for number, width in enumerate(self.features.widths)
         ]
         origins = [origin.astype(rows.dtype) for origin in self.origins]
@@ -86,8 +99,8 @@ class KernelMoments(AlignedArrays):
         weighted = bool((weights != 1.0).any())
         # A slab at a time, so that it is still in cache when it is shifted and summed.
         # Wide rows are fewer to a slab, since the kernel makes copies of them.
-        few = min(_SLAB_BYTES // outs[0][:1].nbytes, SIDE_BYTES // rows[:1].nbytes)
-        for span in Span(0, len(rows)).split(max(1, few)):
+        few = min(_SLAB_BYTES // outs[0][:1].nbytes, SIDE_BYTES // (n_cols * rows.dtype.itemsize))
+        for span in Span(0, n_rows).split(max(1, few)):
             slab = span.slice
             parts = [out[slab] for out in outs]
             self.features.fill(rows[slab], parts)

@@ -13,6 +13,7 @@ from streamdr.methods.kernel_pca.features import SIDE_BYTES
 from streamdr.methods.kernel_pca.kernels import KERNELS, Kernel
 from streamdr.methods.kernel_pca.moments import TILE_BYTES
 from streamdr.statistics.sampling import gather_phase, sample_phases
+from streamdr.statistics.sparse_rows import shift_scratch
 
 if TYPE_CHECKING:
     from streamdr.methods.kernel_pca.kernel_pca import KernelPCA
@@ -123,6 +124,9 @@ def _one_pass(
                 held_bytes=held + 4 * 8 * m * d + 3 * square,
                 solve_bytes=(8 + 2 * maps) * square + 2 * 8 * m * d,
                 cost_factor=cost_factor(m * maps, d),
+                takes_sparse=True,
+                # Rows are copied fold by fold, and slab by slab; some kernels need dense slabs.
+                sparse_scratch_bytes=2 * tile + square + (4 << 20) + 4 * 8 * m * d + moved + shift_scratch(d),
             ),
         ),
     )

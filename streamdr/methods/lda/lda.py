@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
-from streamdr.core.blocks import Array, MatrixSpec
+from streamdr.core.blocks import BLOCK_BYTES, Array, MatrixSpec
 from streamdr.core.linalg import constant_columns
 from streamdr.core.method import Model, Pass, Passes, Phase, Route, Tags
 from streamdr.core.parameters import require_types
@@ -29,6 +29,8 @@ from streamdr.methods.lda.solve import solved, whitened
 from streamdr.statistics.by_class.classes import MOST_CLASSES, class_labels
 from streamdr.statistics.by_class.lengths import ClassLengths
 from streamdr.statistics.by_class.moments import ClassMoments
+from streamdr.statistics.by_class.sparse_grouping import grouped_bytes
+from streamdr.statistics.sparse_products import product_scratch, product_work
 from streamdr.statistics.validation import require, require_products
 
 _MAX_SCATTERS = 100
@@ -147,7 +149,7 @@ class LDA:
                 name="class moments",
                 exact=True,
                 passes=reads,
-                flops=float(reads) * n * d * d + 12.0 * float(d) ** 3,
+                flops=float(reads) * n * d * d * product_work(data) + 12.0 * float(d) ** 3,
                 phases=(
                     Phase(
                         scatters + means,
@@ -156,6 +158,11 @@ class LDA:
                         scratch_per_block=(1.0 if item == data.working.itemsize else 4.0)
                         + 64.0 / data.line_bytes("rows"),
                         solve_bytes=9 * square + 8 * means,
+                        takes_sparse=True,
+                        # A few rows are made dense for the lengths of automatic shrinkage.
+                        sparse_scratch_bytes=product_scratch(d, self._product_dtype(data))
+                        + grouped_bytes(d, number)
+                        + (3 * BLOCK_BYTES if reads > 1 else 0),
                     ),
                 ),
                 advice="" if self._pooled else "or set max_classes to the number of classes",

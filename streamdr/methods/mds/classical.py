@@ -37,6 +37,7 @@ from streamdr.methods.mds.validation import (
 from streamdr.statistics.composite import Composite
 from streamdr.statistics.moments import Moments
 from streamdr.statistics.sample import Sample
+from streamdr.statistics.sparse_products import product_scratch
 from streamdr.statistics.validation import require, require_products
 
 _SHEPARD_ROWS = 120
@@ -315,6 +316,10 @@ class ClassicalMDS:
                     scratch_bytes=square + 2 * sample_bytes + (4 << 20),
                     # Of two accumulators only the last may overwrite the block.
                     solve_bytes=5 * square + 2 * sample_bytes + (8 << 20),
+                    takes_sparse=True,
+                    sparse_scratch_bytes=product_scratch(data.n_cols, np.dtype(np.float64))
+                    + 2 * sample_bytes
+                    + (4 << 20),
                 ),
             ),
         )

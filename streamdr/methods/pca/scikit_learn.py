@@ -17,9 +17,12 @@ def pca_steps(model: PCAModel) -> list[Step]:
     """Return the shift to the mean (and the scale), and the projection on the components."""
     moves = model.center or model.scale is not None
     steps = [shifting(model.mean if model.center else None, model.scale)] if moves else []
-    if model.rotation is not None:
-        # Scores of oblique components are no projection on them, which PCA of scikit-learn would compute.
-        along = np.sqrt(model.explained_variance)[:, None] if model.whiten else 1.0
+    deviations = np.sqrt(model.explained_variance)
+    tiny = model.whiten is not None and bool((deviations < np.finfo(np.float64).eps).any())
+    if model.rotation is not None or (tiny and not model.outputs_are_features):
+        # Scores of oblique components are no projection on them, which PCA of scikit-learn would compute. And
+        # it whitens no scores whose deviation is below 2e-16.
+        along = deviations[:, None] if model.whiten else 1.0
         scaled = model.projection if model.scale is None else model.projection * model.scale[:, None]
         return [*steps, multiplying(scaled, along * model.components)]
     steps.append(("pca", _projection(model)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import Array, Block, widen
+from streamdr.core.blocks import Array, Block, SparseBlock, widen
 from streamdr.core.buffers import scratch
 from streamdr.core.linalg import column_squares
 from streamdr.errors import DataError
@@ -18,8 +19,10 @@ from streamdr.statistics.by_class.classes import (
     require_few,
     union_of_classes,
 )
+from streamdr.statistics.sparse_rows import picked_rows
 from streamdr.statistics.splits import fold_of
 
+_ZERO = np.zeros(1)
 MOST_VALUES = 1024
 """The largest number of values of a discrete column."""
 
@@ -85,6 +88,38 @@ class Histograms:
                 offsets[width] = where * width
             found = np.bincount(offsets[width] + bins, weights, table.size)
             table += found.reshape(table.shape)
+
+    def update_sparse(self, block: SparseBlock) -> None:
+        """Fold one block of sparse rows in. Zeros that are not stored are counted, column by column."""
+        if not np.isfinite(block.values.data).all():
+            block.locate_nonfinite()
+        self.count += block.values.shape[0]
+        if block.weights is not None and not (block.weights > 0).all():
+            block = picked_rows(block, np.flatnonzero(block.weights > 0))
+        n_rows, weights = block.values.shape[0], block.weights
+        if not n_rows:
+            return
+        assert block.labels is not None  # methods that need labels are never run without them
+        codes = self._coded(block.labels)
+        where = fold_of(block.numbers, self.n_folds, self.seed) * len(self.classes) + codes
+        n_groups = self.n_folds * len(self.classes)
+        rows_of_groups = np.bincount(where, minlength=n_groups)
+        totals = np.bincount(where, weights, n_groups)
+        columns = block.values.tocsc()
+        for column, (start, stop) in enumerate(pairwise(columns.indptr)):
+            rows, values = columns.indices[start:stop], columns.data[start:stop]
+            groups, own = where[rows], None if weights is None else weights[rows]
+            unstored = np.bincount(groups, minlength=n_groups) < rows_of_groups
+            zeros = np.where(unstored, totals - np.bincount(groups, own, n_groups), 0.0)
+            if unstored.any():
+                self._bins(column, _ZERO)  # before the bins of others are numbered
+            bins = self._bins(column, values)
+            table = self.tables[column]
+            width = table.shape[2]
+            table += np.bincount(groups * width + bins, own, table.size).reshape(table.shape)
+            if unstored.any():
+                (zero_bin,) = self._bins(column, _ZERO)
+                table[:, :, zero_bin] += zeros.reshape(table.shape[:2])
 
     def merge(self, later: Self) -> None:
         """Fold in the counts of the rows that follow."""

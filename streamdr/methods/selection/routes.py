@@ -8,7 +8,10 @@ from typing import Any
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.method import Phase, Route
 from streamdr.methods.selection.parameters import product_dtype
+from streamdr.statistics.by_class.sparse_grouping import grouped_bytes
 from streamdr.statistics.sampling import sample_phases
+from streamdr.statistics.sparse_products import product_scratch, product_work
+from streamdr.statistics.sparse_rows import shift_scratch
 
 _BATCHES = 16 << 20
 """Bytes of a batch of small matrices of candidates."""
@@ -30,6 +33,8 @@ def by_sums(method: Any, data: MatrixSpec, n_classes: int) -> Route:
                 scratch_bytes=5 * means + 64 * d,
                 scratch_per_block=_copies(method, data, 1),
                 solve_bytes=4 * means + 256 * d,
+                takes_sparse=True,
+                sparse_scratch_bytes=shift_scratch(d) + grouped_bytes(d, n_classes),
             ),
         ),
     )
@@ -48,13 +53,17 @@ def by_moments(method: Any, data: MatrixSpec, n_classes: int, steps: int, *, who
         name="fold moments",
         exact=True,
         passes=1,
-        flops=float(data.n_rows) * d * d + product + removing,
+        flops=float(data.n_rows) * d * d * product_work(data) + product + removing,
         phases=(
             Phase(
                 folds * (square + means),
                 scratch_bytes=2 * square + 5 * means,
                 scratch_per_block=_copies(method, data, 2),
                 solve_bytes=forms + searching + 8 * means + (_BATCHES if n_classes else 0),
+                takes_sparse=True,
+                sparse_scratch_bytes=product_scratch(d, product_dtype(method, data))
+                + 2 * square
+                + grouped_bytes(d, n_classes),
             ),
         ),
         advice="or reduce the columns first: select_f_score with a number k",
@@ -74,6 +83,8 @@ def by_histograms(
         scratch_per_block=_copies(method, data, 2),
         held_bytes=2 * drawn,
         solve_bytes=2 * tables,
+        takes_sparse=True,
+        sparse_scratch_bytes=shift_scratch(data.n_cols) + tables // max(data.n_cols, 1),
     )
     work = 40.0 * data.n_rows * data.n_cols
     if method.k != "cv":
@@ -93,6 +104,7 @@ def by_histograms(
         accumulator_bytes=moments.accumulator_bytes + tables,
         scratch_bytes=moments.scratch_bytes + counting.scratch_bytes,
         scratch_per_block=moments.scratch_per_block + counting.scratch_per_block,
+        sparse_scratch_bytes=moments.sparse_scratch_bytes + counting.sparse_scratch_bytes,
         held_bytes=2 * drawn,
         solve_bytes=moments.solve_bytes + 2 * tables,
     )

@@ -40,7 +40,7 @@ class AlleleCounts:
             missing = np.isnan(rows)
             some = bool(missing.any())
             if some:
-                counts = scratch("counts", rows.shape, rows.dtype)
+                counts = scratch("observed alleles", rows.shape, rows.dtype)
                 np.copyto(counts, rows)
                 np.copyto(counts, 0.0, where=missing)
                 rows = counts

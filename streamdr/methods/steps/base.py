@@ -57,8 +57,8 @@ class StepModel(AlignedArrays):
 
 
 @dataclass(frozen=True, eq=False)
-class ChoiceModel(AlignedArrays):
-    """A model that keeps some columns, in the order of the data."""
+class KeptColumns(AlignedArrays):
+    """The base of models that keep some columns, in the order of the data, and may change their values."""
 
     allow_nan: ClassVar[bool] = True
 
@@ -80,11 +80,6 @@ class ChoiceModel(AlignedArrays):
         """Whether all columns are kept."""
         return self.n_outputs == self.n_features
 
-    @property
-    def keeps_zeros(self) -> bool:
-        """Whether a value that is zero stays zero."""
-        return True
-
     @cached_property
     def reads(self) -> Array:
         """The indices of the columns that `transform` uses, ascending."""
@@ -99,14 +94,6 @@ class ChoiceModel(AlignedArrays):
         }
         return replace(self, **own)
 
-    def transform(self, values: Array) -> Array:
-        """The kept columns, in the order of the data, in the floating-point type of the rows."""
-        return widen(np.take(values, self.reads, axis=1))
-
-    def transform_sparse(self, rows: SparseRows) -> SparseRows | Array:
-        """The kept columns of sparse rows."""
-        return self.chosen(rows)
-
     def summary(self) -> dict[str, Any]:
         """The number of columns that are kept, and the first of them."""
         return {
@@ -117,6 +104,21 @@ class ChoiceModel(AlignedArrays):
     def facts(self) -> tuple[Fact, ...]:
         """The number of columns that are kept."""
         return (Fact("kept", self.n_outputs, f"of {self.n_features:,} columns"),)
+
+
+@dataclass(frozen=True, eq=False)
+class ChoiceModel(KeptColumns):
+    """A model that keeps some columns, in the order of the data, as they are."""
+
+    keeps_zeros: ClassVar[bool] = True
+
+    def transform(self, values: Array) -> Array:
+        """The kept columns, in the order of the data, in the floating-point type of the rows."""
+        return widen(np.take(values, self.reads, axis=1))
+
+    def transform_sparse(self, rows: SparseRows) -> SparseRows | Array:
+        """The kept columns of sparse rows."""
+        return self.chosen(rows)
 
     def tables(self) -> tuple[Table, ...]:
         """The columns that are kept."""

@@ -119,7 +119,8 @@ class Bin(StepMethod):
         solve = 8 * d * self.n_bins + 64 * size
         phase = gather_phase(data, size, solve_bytes=solve)
         flops = 1.0 * data.n_rows * d
-        return [Route(method=self, name="sample", exact=True, passes=1, flops=flops, phases=(phase,))]
+        exact = size == data.n_rows
+        return [Route(method=self, name="sample", exact=exact, passes=1, flops=flops, phases=(phase,))]
 
     def passes(self, data: MatrixSpec, start: Any = None) -> Passes:
         """One pass that gathers a sample."""

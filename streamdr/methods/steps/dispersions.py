@@ -72,7 +72,7 @@ def _normalized(dispersions: Array, flavor: DispersionFlavor) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):  # equal dispersions have no spread
         if flavor == "cell_ranger":
             middle = np.median(dispersions)
-            spread = np.median(np.abs(dispersions - middle)) / norm.ppf(0.75)
+            spread = np.median(np.abs(dispersions - middle) / norm.ppf(0.75))
             return np.asarray((dispersions - middle) / spread)
         if len(dispersions) == 1:  # Seurat gives the only column of a bin the value 1
             return dispersions / dispersions

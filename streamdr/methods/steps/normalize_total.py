@@ -153,6 +153,8 @@ class NormalizeTotal(StepMethod):
             found = cast(RowTotals, (yield Pass(empty, label="totals of rows")))
             if not found.total > 0:
                 raise DataError(f"{self.name}: no row of positive weight has a positive total")
+            if not len(found.value()["keys"]):
+                raise DataError(f"{self.name}: the totals of rows overflow: rescale the data")
             low, high = found.median_range()
             if found.exact:
                 return self._fitted(data, low / 2 + high / 2)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 import numpy as np
 
 from streamdr.core.blocks import Array, MatrixSpec, SparseRows, widen
-from streamdr.core.facts import Fact
+from streamdr.core.facts import MOST_ROWS, Column, Fact, Table
 from streamdr.core.linalg import slabs
 from streamdr.core.mapping import REPORT
 from streamdr.core.method import Model, Pass, Passes, Phase, Route, Tags
@@ -19,7 +19,7 @@ from streamdr.errors import DataError
 from streamdr.methods.steps.allele_counts import AlleleCounts, require_counts
 from streamdr.methods.steps.base import (
     SLAB_BYTES,
-    ChoiceModel,
+    KeptColumns,
     StepMethod,
     most_stored,
     one_pass,
@@ -34,10 +34,11 @@ _ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
-class ScaleGenotypesModel(ChoiceModel):
+class ScaleGenotypesModel(KeptColumns):
     """The mean and the scale of each column, and which columns are kept."""
 
     fills_missing: ClassVar[bool] = True
+    keeps_zeros: ClassVar[bool] = False
 
     mean: Array = field(metadata={"dims": ("feature",)})
     """The mean number of alleles in each column."""
@@ -47,11 +48,6 @@ class ScaleGenotypesModel(ChoiceModel):
     """The number of alleles per genotype."""
     n_monomorphic: int = field(metadata=REPORT)
     """The number of columns with one allele only."""
-
-    @property
-    def keeps_zeros(self) -> bool:
-        """False: means are subtracted."""
-        return False
 
     @property
     def frequencies(self) -> Array:
@@ -66,6 +62,22 @@ class ScaleGenotypesModel(ChoiceModel):
             Fact("monomorphic", self.n_monomorphic, "columns"),
             Fact("rare alleles", rare, "columns"),
         )
+
+    def tables(self) -> tuple[Table, ...]:
+        """The columns that are kept, with the frequencies of their alleles."""
+        frequencies = self.frequencies
+        return (
+            Table(
+                "kept columns",
+                (Column("column"), Column("allele frequency")),
+                tuple((int(column), float(frequencies[column])) for column in self.reads[:MOST_ROWS]),
+                about="The columns that are kept, in the order of the data.",
+                left_out=max(0, self.n_outputs - MOST_ROWS),
+            ),
+        )
+
+    def scores_by_columns(self, n_rows: int) -> None:
+        """None: rows are mapped by rows."""
 
     @cached_property
     def _kept(self) -> tuple[Array, Array]:

@@ -19,7 +19,7 @@ from streamdr.methods.steps.base import ChoiceModel, WithoutPasses
 from streamdr.statistics.validation import require
 
 if TYPE_CHECKING:
-    Columns = str | list[str | int] | list[bool] | Array
+    Columns = str | Sequence[str | int | bool] | Array
 else:  # what a configuration can hold
     Columns = str | list[str | int] | list[bool]
 

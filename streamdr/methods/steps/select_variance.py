@@ -221,8 +221,8 @@ class SelectVariance(StepMethod):
         if not support.any():
             wanted = "a variance above min_variance" if self._plain else "a dispersion within the limits"
             raise DataError(
-                f"{self.name}: none of the {len(support):,} columns has {wanted}: is the step in its place, and "
-                "are the limits those of this data?"
+                f"{self.name}: none of the {len(support):,} columns has {wanted}: is the step in its place, "
+                "and are the limits those of this data?"
             )
         return self._fields(support, means, variances, measured)
 

@@ -80,7 +80,7 @@ class StandardiseModel(StepModel):
         return with_values(rows, self._limited(values).astype(widen(rows.data[:0]).dtype))
 
     def inverse_transform(self, scaled: Array) -> Array:
-        """The rows before they were standardised, in their floating-point type. Limited values stay limited."""
+        """The rows before they were standardised, in their floating-point type. Limits are not undone."""
         scaled = widen(scaled)
         rows = np.empty(scaled.shape, scaled.dtype)
         for slab in slabs(scaled):
@@ -121,7 +121,7 @@ class Standardise(StepMethod):
         The largest value of a result, as in `scanpy.pp.scale`: larger ones are set to it. If the mean is
         subtracted, its negative is the least. None for no limit.
     ddof : int
-        The variance divides by the number of rows minus this: 0 as scikit-learn's `StandardScaler`, 1 as
+        The variance divides by the number of rows minus this: 0 as scikit-learn's StandardScaler, 1 as
         `scanpy.pp.scale`.
 
     Examples

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamdr.core.blocks import Array, Block, widen
+from streamdr.core.blocks import Array, Block, SparseBlock, widen
 from streamdr.core.buffers import output_buffer, scratch
 from streamdr.core.linalg import slabs
 from streamdr.statistics.centring import shifted
@@ -37,7 +37,7 @@ class Grouped:
     """The rows of each group, if those of a group are contiguous."""
 
 
-def coded(block: Block, known: Array) -> tuple[Array, Array]:
+def coded(block: Block | SparseBlock, known: Array) -> tuple[Array, Array]:
     """The classes of a block's rows, sorted, and for each row the index of its class.
 
     Rows of weight zero are ignored: their index is the number of classes. If all labels are among the `known`

@@ -7,8 +7,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import AlignedArrays, Array, Block, aligned, widen
+from streamdr.core.blocks import AlignedArrays, Array, Block, SparseBlock, aligned, widen
 from streamdr.core.linalg import slabs
+from streamdr.statistics.sparse_rows import dense_blocks
 
 
 class ClassLengths(AlignedArrays):
@@ -53,6 +54,11 @@ class ClassLengths(AlignedArrays):
         if not np.isfinite(sums).all():
             block.locate_nonfinite()
         self.sums += sums
+
+    def update_sparse(self, block: SparseBlock) -> None:
+        """Fold one block of sparse rows in. A few at a time are dense: all of their columns are scaled."""
+        for dense in dense_blocks(block):
+            self.update(dense)
 
     def merge(self, later: Self) -> None:
         """Fold in the sums of the rows that follow."""

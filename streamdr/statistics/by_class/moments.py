@@ -7,13 +7,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import Array, Block
+from streamdr.core.blocks import Array, Block, SparseBlock, SparseRows
 from streamdr.core.buffers import scratch
 from streamdr.core.linalg import add_symmetric
 from streamdr.statistics.by_class.classes import MOST_CLASSES, require_few, union_of_classes
 from streamdr.statistics.by_class.grouping import coded, grouped
+from streamdr.statistics.by_class.sparse_grouping import grouped_sparse
 from streamdr.statistics.centring import Centre
 from streamdr.statistics.group_centring import Centres
+from streamdr.statistics.sparse_products import panel_bytes, products_of
+from streamdr.statistics.sparse_rows import dense_blocks, is_mostly_filled
 
 
 class ClassMoments:
@@ -63,12 +66,25 @@ class ClassMoments:
         products = (np.matmul(piece.T, piece, out=product) for piece in pieces)
         self._absorb(classes[rows.groups], rows.centres, products, about_origin=True)
 
+    def update_sparse(self, block: SparseBlock) -> None:
+        """Fold one block of sparse rows in."""
+        if is_mostly_filled(block):
+            for dense in dense_blocks(block, panel_bytes(self.n_cols)):
+                self.update(dense)
+            return
+        classes, codes = coded(block, self.classes)
+        require_few(classes, self.max_classes)
+        for rows in grouped_sparse(block, codes, len(classes), double=self.double):
+            pieces = [rows.values] if self.pooled else (rows.values[span] for span in rows.spans)
+            products = map(products_of, pieces)
+            self._absorb(classes[rows.groups], rows.centres, products, about_origin=True)
+
     def merge(self, later: Self) -> None:
         """Fold in the moments of the rows that follow."""
         self._absorb(later.classes, later._centres, later.scatters, about_origin=False)
 
     def _absorb(
-        self, classes: Array, centres: Centres, scatters: Iterable[Array], *, about_origin: bool
+        self, classes: Array, centres: Centres, scatters: Iterable[Array | SparseRows], *, about_origin: bool
     ) -> None:
         """Add the moments of more rows, by class."""
         places = self._places(classes)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import Array, Block
+from streamdr.core.blocks import Array, Block, SparseBlock
 from streamdr.core.linalg import column_squares
 from streamdr.statistics.by_class.classes import (
     MOST_CLASSES,
@@ -16,6 +16,7 @@ from streamdr.statistics.by_class.classes import (
     union_of_classes,
 )
 from streamdr.statistics.by_class.grouping import coded, grouped
+from streamdr.statistics.by_class.sparse_grouping import grouped_sparse
 from streamdr.statistics.centring import Centre
 
 
@@ -49,6 +50,13 @@ class ClassSums:
         classes, codes = coded(block, self.classes)
         rows = grouped(block, codes, double=self.double)
         self._absorb(classes[rows.groups], list(rows.centres), column_squares(rows.values), about_origin=True)
+
+    def update_sparse(self, block: SparseBlock) -> None:
+        """Fold one block of sparse rows in."""
+        classes, codes = coded(block, self.classes)
+        for rows in grouped_sparse(block, codes, len(classes), double=self.double):
+            centres = list(rows.centres)
+            self._absorb(classes[rows.groups], centres, rows.column_squares(), about_origin=True)
 
     def merge(self, later: Self) -> None:
         """Fold in the sums of the rows that follow."""
