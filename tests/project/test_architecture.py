@@ -39,13 +39,22 @@ def quoted(page: str) -> list[str]:
 
 
 def defined() -> set[str]:
-    """Every class of the package, and every `Class.member`."""
-    names = set()
+    """Every class of the package and its aliases, and every `Class.member`."""
+    names, aliases = set(), {}
     for path in [*ROOT.glob("streamdr/**/*.py"), *ROOT.glob("flows/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
                 names.add(node.name)
                 names |= {f"{node.name}.{member}" for member in members(node)}
+            match node:
+                case ast.AnnAssign(
+                    target=ast.Name(id=alias),
+                    annotation=ast.Name(id="TypeAlias"),
+                    value=ast.Subscript(value=ast.Name(id=name)),
+                ):
+                    aliases[alias] = name
+    for alias, name in aliases.items():
+        names |= {alias + found[len(name) :] for found in names if found.partition(".")[0] == name}
     return names
 
 
