@@ -9,7 +9,6 @@ import scipy.sparse
 
 from benchmarks.contender import CORES, Fit, Solution
 
-
 DASK_ROWS = 20_000
 """The rows of a chunk of a dask array."""
 
