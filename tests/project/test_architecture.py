@@ -39,24 +39,23 @@ def quoted(page: str) -> list[str]:
 
 
 def defined() -> set[str]:
-    """Every class of the package, every alias of one, and every `Class.member`."""
+    """Every class of the package and its aliases, and every `Class.member`."""
     names, aliases = set(), {}
     for path in [*ROOT.glob("streamdr/**/*.py"), *ROOT.glob("flows/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
                 names.add(node.name)
                 names |= {f"{node.name}.{member}" for member in members(node)}
-            if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
-                aliases[ast.unparse(node.target)] = ast.unparse(node.value or node.target).partition("[")[0]
-    named = {
-        name + found.removeprefix(of) for name, of in aliases.items() for found in names if _is(found, of)
-    }
-    return names | named
-
-
-def _is(name: str, kind: str) -> bool:
-    """Whether a name is that of a class or of its member."""
-    return name == kind or name.startswith(f"{kind}.")
+            match node:
+                case ast.AnnAssign(
+                    target=ast.Name(id=alias),
+                    annotation=ast.Name(id="TypeAlias"),
+                    value=ast.Subscript(value=ast.Name(id=name)),
+                ):
+                    aliases[alias] = name
+    for alias, name in aliases.items():
+        names |= {alias + found[len(name) :] for found in names if found.partition(".")[0] == name}
+    return names
 
 
 def members(node: ast.ClassDef) -> set[str]:
