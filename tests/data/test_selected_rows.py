@@ -153,3 +153,45 @@ def test_the_mask_knows_the_numbers_of_its_rows(n_rows, share):
         np.testing.assert_array_equal(mask.numbers(Span(start, stop)), numbers[start:stop])
     for rows in (0, n_rows // 2, n_rows):
         assert mask.count(rows) == np.count_nonzero(flags[:rows])
+
+
+def test_open_source_selects_rows_by_conditions_and_a_mask_with_their_weights_and_labels(cells):
+    source, data = cells
+    flags = np.arange(1000) % 3 > 0
+    weights, labels = np.arange(1000.0), np.arange(1000) % 7
+    chosen = streamdr.open_source(
+        source, weights=weights, labels=labels, where={"genes": ">= 200"}, row_mask=flags
+    )
+    keep = flags & (data.genes.values >= 200)
+    np.testing.assert_array_equal(rows_of(chosen), data.x.values[keep])
+    block = chosen.block(Span(0, chosen.spec.n_rows))
+    np.testing.assert_array_equal(block.weights, weights[keep])
+    np.testing.assert_array_equal(block.labels, labels[keep])
+    assert streamdr.open_source(source).spec.n_rows == 1000
+
+
+def test_labels_that_are_a_column_go_with_the_selected_rows():
+    rows = np.arange(60.0).reshape(20, 3)
+    chosen = streamdr.open_source(rows, label_column=1, row_mask=np.arange(20) % 2)
+    np.testing.assert_array_equal(chosen.block(Span(0, 10)).labels, rows[1::2, 1])
+    np.testing.assert_array_equal(chosen.scratch_block(Span(3, 7)).labels, rows[7:14:2, 1])
+    assert chosen.unlabelled().block(Span(0, 10)).labels is None
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (np.ones(7), "row_mask: .*7 x 1 values for the 1000 rows"),
+        (np.zeros(1000), "none of the 1000 rows"),
+        ("nowhere.zarr", "row_mask: nowhere.zarr: no such file"),
+    ],
+)
+def test_a_mask_that_selects_nothing_or_does_not_fit_is_an_error(cells, mask, message):
+    with pytest.raises((DataError, ParameterError), match=message):
+        streamdr.open_source(cells[0], row_mask=mask)
+
+
+def test_a_chunk_of_a_mask_that_is_missing_is_an_error(cells, tmp_path):
+    zarr.create_array(tmp_path / "mask.zarr", data=np.arange(1000) < 500, chunks=(100,))
+    with pytest.raises(DataError, match="write_empty_chunks"):
+        streamdr.open_source(cells[0], row_mask=tmp_path / "mask.zarr")
