@@ -444,7 +444,7 @@ def test_rows_of_a_step_that_selects_columns_have_the_names_of_those(lab, before
     lab.output = {"steps": {"select_f_score": lab.path("kept.zarr")}}
     lab.run()
     opened = xr.open_zarr(lab.path("kept.zarr"), consolidated=False)
-    kept = checked(ChainModel, lab.saved.model)["select_f_score"]
+    kept: Any = checked(ChainModel, lab.saved.model)["select_f_score"]
     assert opened["embedding"].dims == ("sample", "feature")
     chosen = counts(ROWS)[counts(ROWS)[:, 1] > 2]
     columns = sorted(np.argsort(f_classif(chosen, chosen[:, 2] + chosen[:, 4] > 10)[0])[-2:])
