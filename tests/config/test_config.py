@@ -441,7 +441,7 @@ def test_a_wrong_value_is_pointed_at(key, written, complaint):
         ("output.scale", "it belongs in the section method"),
         (
             "input.<<",
-            "expected path, array, sample_axis, variable, sample_dims, select, balance_variables, "
+            "expected path, array, columns, sample_axis, variable, sample_dims, select, balance_variables, "
             "feature_weights, min_observed, order_by, weights, labels, label_column, mask, missing_value, "
             "allow_missing_chunks, synthetic, example",
         ),
