@@ -74,18 +74,25 @@ def named_values(frame: Any, columns: Sequence[str] | None = None) -> Named:
 
 
 def is_sparse_frame(frame: Any) -> bool:
-    """Whether all columns of a data frame of pandas are sparse."""
-    if not is_of(frame, "pandas", "DataFrame") or not frame.shape[1]:
+    """Whether all columns of a data frame of pandas are sparse, and leave out zeros."""
+    if not is_of(frame, "pandas", "DataFrame"):
         return False
-    sparse = sys.modules["pandas"].SparseDtype
-    return all(isinstance(kind, sparse) for kind in frame.dtypes)
+    kinds = _sparse_columns(frame).values()
+    return 0 < len(kinds) == frame.shape[1] and all(kind.fill_value == 0 for kind in kinds)
 
 
 def without_fill(frame: Any) -> Any:
-    """Return a data frame. Sparse columns that leave out another value than zero become dense."""
-    if is_sparse_frame(frame) and any(kind.fill_value != 0 for kind in frame.dtypes):
-        return frame.sparse.to_dense()
-    return frame
+    """Return a data frame with dense columns, unless all are sparse and leave out zeros."""
+    if not is_of(frame, "pandas", "DataFrame") or is_sparse_frame(frame):
+        return frame
+    sparse = _sparse_columns(frame)
+    return frame.astype({name: kind.subtype for name, kind in sparse.items()}) if sparse else frame
+
+
+def _sparse_columns(frame: Any) -> dict[Any, Any]:
+    """Return the sparse columns of a data frame of pandas, with their types."""
+    kind = sys.modules["pandas"].SparseDtype
+    return {name: each for name, each in frame.dtypes.items() if isinstance(each, kind)}
 
 
 def not_numbers(frame: Any) -> list[Any]:

@@ -57,7 +57,7 @@ class PartialFit(_Estimator):
 
         Parameters
         ----------
-        X : array, data frame, path, address, zarr array, dask array or DataArray
+        X : array, sparse matrix, data frame, AnnData, path, address, zarr array, dask array or DataArray
             The rows. Data that is not in memory is streamed.
         y : array, path, zarr array or dask array
             A label for each row, for methods that learn from labels; others ignore it.

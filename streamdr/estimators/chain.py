@@ -98,7 +98,7 @@ class Chain(Estimator):
 
         Parameters
         ----------
-        X : array, data frame, path, address, zarr array, dask array, DataArray or Dataset
+        X : array, sparse matrix, data frame, AnnData, path, address, zarr or dask array, DataArray or Dataset
             The rows. Data that is not in memory is streamed.
         y : array, path, zarr array or dask array
             A label for each row, for methods that learn from labels; others ignore it.

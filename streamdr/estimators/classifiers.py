@@ -36,7 +36,7 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array, data frame, path, address, zarr array, dask array or DataArray
+        X : array, sparse matrix, data frame, AnnData, path, address, zarr array, dask array or DataArray
             The rows. Data that is not in memory is streamed.
         y : array, path, zarr array or dask array
             A label for each row.

@@ -33,7 +33,7 @@ class Unweighted(_Estimator):
 
         Parameters
         ----------
-        X : array, data frame, path, address, zarr array, dask array or DataArray
+        X : array, sparse matrix, data frame, AnnData, path, address, zarr array, dask array or DataArray
             The rows. Data that is not in memory is streamed.
         y : object
             Ignored.
