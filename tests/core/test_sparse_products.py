@@ -29,7 +29,8 @@ def as_dense(product):
 @pytest.mark.parametrize(("dtype", "tolerance"), [("f8", 1e-13), ("f4", 1e-5)])
 @pytest.mark.parametrize("shape", [(4000, 300), (500, 700), (3, 90), (1, 40), (2000, 33)])
 def test_products_are_those_of_dense_rows(shape, dtype, tolerance):
-    rows = uneven(np.random.default_rng(0), shape[0], shape[1], dtype)
+    n, d = shape
+    rows = uneven(np.random.default_rng(0), n, d, dtype)
     found = as_dense(products_of(SparseRows(rows)))
     wide = rows.astype(float)
     assert found.dtype == dtype
