@@ -36,6 +36,7 @@ NAMES = (
     "grids",
     "sparse",
     "chain",
+    "genotypes",
 )
 
 
