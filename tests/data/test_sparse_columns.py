@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import h5py
 import numpy as np
 import pandas as pd
@@ -31,11 +33,16 @@ def path(request, tmp_path_factory):
             passed=NUMBERS < 20,
             size=pd.Categorical(10 * (NUMBERS % 3)),
             depth=pd.Categorical(np.where(MISSING, np.nan, 0.5 * (NUMBERS % 3))),
-            batch=pd.Categorical(np.where(MISSING, None, words)),
-            whole=pd.array(np.where(MISSING, None, NUMBERS), dtype="Int64"),
-            known=pd.array(np.where(MISSING, None, NUMBERS < 30), dtype="boolean"),
+            batch=pd.Categorical(known(words)),
+            whole=pd.array(known(NUMBERS), dtype="Int64"),
+            known=pd.array(known(NUMBERS < 30), dtype="boolean"),
         )
     return stores.written(data, tmp_path_factory.mktemp("columns"), request.param)
+
+
+def known(values):
+    """The values, or None where they are missing."""
+    return [None if missing else value for value, missing in zip(values.tolist(), MISSING, strict=True)]
 
 
 def rows_where(path, **where):
@@ -49,7 +56,7 @@ def labels_of(source):
     return present(source.block(Span(0, N)).labels).tolist()
 
 
-CONDITIONS = {
+CONDITIONS: dict[str, tuple[dict[str, Any], np.ndarray]] = {
     "text": ({"parity": "odd"}, NUMBERS % 2 == 1),
     "categories": ({"cell_type": ["B", "T"]}, NUMBERS % 3 != 1),
     "flags": ({"passed": True}, NUMBERS < 20),
