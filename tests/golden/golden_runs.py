@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from nightly import Heard
 
+from streamdr import methods
 from streamdr.config import parse
 from streamdr.core import blocks
 from streamdr.core.row_outputs import RowKind
@@ -43,6 +44,15 @@ METHODS: dict[str, dict[str, Any]] = {
     "metric_mds": {**_COMPONENTS, "max_iter": 20, "n_init": 1},
     "nonmetric_mds": {**_COMPONENTS, "max_iter": 20, "n_init": 1},
     "som": {"height": 3, "width": 4, "topology": "hexagonal", "n_epochs": 3},
+    "normalize_total": {"empty_rows": "keep"},
+    "log1p": {},
+    "clip": {"max": 1.0},
+    "unit_norm": {},
+    "standardise": {"max_value": 1.5},
+    "select_columns": {"columns": [0, "2:4"]},
+    "scale_genotypes": {"min_maf": 0.1},
+    "select_variance": {"n_features": 3},
+    "bin": {"n_bins": 3},
 }
 """The parameters of the run of each method."""
 CHAIN = "chain"
@@ -62,7 +72,14 @@ OUTPUTS: dict[str, list[RowKind]] = {
     CHAIN: ["embedding", "predicted"],
 }
 """What is written of rows, where that is more than the embedding."""
-INPUTS = {"ppca": "missing.zarr", "ppca_mixture": "missing.zarr", "lda": "v2.zarr", "pca": "sharded.zarr"}
+STEP_NAMES = tuple(name for name in METHODS if methods.METHODS[name].tags.step)
+INPUTS = {
+    "ppca": "missing.zarr",
+    "ppca_mixture": "missing.zarr",
+    "lda": "v2.zarr",
+    "pca": "sharded.zarr",
+    **dict.fromkeys(STEP_NAMES, "counts.zarr"),
+}
 """What is read, where that is not `v3.zarr`."""
 LABELLED = (CHAIN, "lda", "select_mutual_info", "select_f_score", "select_correlation", "select_forward")
 INTERRUPTED_FIT, INTERRUPTED_TRANSFORM = "interrupted_fit", "interrupted_transform"
@@ -74,6 +91,19 @@ def values(n_rows: int = MORE) -> np.ndarray:
     middles = 4 * rng.normal(size=(3, COLUMNS))
     rows = middles[np.arange(MORE) % 3] + rng.normal(size=(MORE, COLUMNS)) * np.arange(1, COLUMNS + 1) / 3
     return rows[:n_rows].astype(np.float32)
+
+
+def counts(n_rows: int = MORE) -> np.ndarray:
+    """Numbers of alleles, which are counts as well."""
+    shares = np.linspace(0.05, 0.6, COLUMNS)
+    return np.random.default_rng(22).binomial(2, shares, (MORE, COLUMNS)).astype(np.float32)[:n_rows]
+
+
+def stored(name: str, n_rows: int = MORE) -> np.ndarray:
+    """The first rows of an input."""
+    if name == "counts.zarr":
+        return counts(n_rows)
+    return with_missing(values(n_rows)) if name == "missing.zarr" else values(n_rows)
 
 
 def labels(n_rows: int = MORE) -> np.ndarray:
