@@ -194,6 +194,7 @@ STEPS = {
     "only limits": [Standardise(with_mean=False, with_std=False), PCA(3, whiten="pca")],
     "classes": [Standardise(ddof=1), PCA(5), LDA()],
     "columns": [SelectFScore(5), Standardise(with_mean=False), PCA(2)],
+    "variances": [Log1p(), streamdr.SelectVariance(4), streamdr.SelectColumns(["0:3"]), PCA(2)],
 }
 
 

@@ -72,6 +72,22 @@ def test_the_numbers_are_the_same(name):
             agree(theirs.inverse_transform(scores), ours.inverse_transform(scores))
 
 
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        streamdr.SelectColumns(["1:3", 5]),
+        streamdr.SelectVariance(3),
+        streamdr.SelectVariance(3, flavor="seurat", n_bins=3),
+        streamdr.ScaleGenotypes(min_maf=0.05),
+    ],
+)
+def test_steps_for_counts_give_the_same_numbers(estimator):
+    genotypes = np.random.default_rng(9).binomial(2, np.linspace(0.02, 0.6, D), (N, D)).astype(float)
+    ours = estimator.fit(genotypes)
+    genotypes[::7, 2] = np.nan if isinstance(ours, streamdr.ScaleGenotypes) else 1.0
+    agree(unpickled(ours).transform(genotypes), ours.transform(genotypes))
+
+
 @pytest.mark.parametrize("offset", [0.0, 1e8])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_classes_and_probabilities_are_the_same(n_classes, offset):

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from streamdr.core.method import Model, Pass, Passes, Phase, Route
 from streamdr.core.parameters import require_types
 from streamdr.core.plain_maps import PlainMap, TakeColumns
 from streamdr.errors import RowError
+
+if TYPE_CHECKING:
+    from streamdr.core.scikit_learn import Step
 
 SLAB_BYTES = 4 << 20
 """A bound of the temporary arrays of maps that work on a slab of rows at a time, for rows of usual length."""
@@ -135,6 +138,12 @@ class ChoiceModel(KeptColumns):
     def plain_maps(self) -> tuple[PlainMap, ...]:
         """`transform` as elementary maps."""
         return (TakeColumns(self.reads),)
+
+    def sklearn_steps(self) -> list[Step]:
+        """Estimators of scikit-learn that map rows in the same way."""
+        from streamdr.methods.steps.scikit_learn import choice_steps
+
+        return choice_steps(self)
 
     def scores_by_columns(self, n_rows: int) -> None:
         """None: a transform reads the columns that are kept only."""

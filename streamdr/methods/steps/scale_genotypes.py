@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from streamdr.methods.steps.base import (
     possible_supports,
 )
 from streamdr.statistics.validation import no_values, require
+
+if TYPE_CHECKING:
+    from streamdr.core.scikit_learn import Step
 
 Scaling = Literal["binomial", "patterson"]
 SCALINGS: tuple[Scaling, ...] = ("binomial", "patterson")
@@ -75,6 +78,12 @@ class ScaleGenotypesModel(KeptColumns):
                 left_out=max(0, self.n_outputs - MOST_ROWS),
             ),
         )
+
+    def sklearn_steps(self) -> list[Step]:
+        """Estimators of scikit-learn that map rows in the same way."""
+        from streamdr.methods.steps.scikit_learn import genotypes_steps
+
+        return genotypes_steps(self)
 
     def scores_by_columns(self, n_rows: int) -> None:
         """None: rows are mapped by rows."""

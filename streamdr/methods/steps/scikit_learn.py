@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import FunctionTransformer, Normalizer
 
-from streamdr.core.scikit_learn import Step, fitted, shifting
+from streamdr.core.scikit_learn import Step, fitted, shifting, taking
 
 if TYPE_CHECKING:
+    from streamdr.methods.steps.base import ChoiceModel
     from streamdr.methods.steps.clip import ClipModel
     from streamdr.methods.steps.log1p import Log1pModel
     from streamdr.methods.steps.normalize_total import NormalizeTotalModel
+    from streamdr.methods.steps.scale_genotypes import ScaleGenotypesModel
     from streamdr.methods.steps.standardise import StandardiseModel
     from streamdr.methods.steps.unit_norm import UnitNormModel
 
@@ -46,6 +49,21 @@ def standardise_steps(model: StandardiseModel) -> list[Step]:
         least = -model.max_value if model.mean is not None and model.max_value is not None else None
         steps.append(_clipping(model.n_features, least, model.max_value))
     return steps
+
+
+def choice_steps(model: ChoiceModel) -> list[Step]:
+    """Return the step that takes the columns."""
+    return [taking(model.reads, model.n_features)]
+
+
+def genotypes_steps(model: ScaleGenotypesModel) -> list[Step]:
+    """Return the columns that are kept, their means for missing values, and the scaler."""
+    mean, scale = model.mean[model.reads], model.scale[model.reads]
+    return [
+        taking(model.reads, model.n_features),
+        ("missing", SimpleImputer().fit(mean[None])),
+        shifting(mean, scale),
+    ]
 
 
 def _clipping(n_features: int, least: float | None, most: float | None) -> Step:
