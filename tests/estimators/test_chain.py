@@ -211,6 +211,15 @@ def test_a_pipeline_of_counterparts_gives_the_same_numbers(steps, counts, labels
     assert plain.feature_names_in_.tolist() == list(frame)
 
 
+@pytest.mark.parametrize("before", [streamdr.SelectColumns(["g0", "g2"]), streamdr.SelectVariance(2)])
+def test_a_column_that_an_earlier_step_left_out_is_an_error(counts, before):
+    scaled = counts * np.where(np.arange(D) % 2, 1.0, 100.0)[None]  # odd columns vary less
+    frame = pd.DataFrame(scaled, columns=[f"g{i}" for i in range(D)])
+    chain = Chain([before, streamdr.SelectColumns(["g1"]), PCA(1)])
+    with pytest.raises(ParameterError, match=r"columns: no column is called 'g1'.* a step before this one"):
+        chain.fit(frame)
+
+
 def test_a_member_without_counterpart_is_named(counts):
     chain = Chain([Standardise(), streamdr.PPCA(2)]).fit(counts)
     with pytest.raises(ParameterError, match="gives the numbers of ppca"):
