@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, cast
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.function_digest import UnidentifiedError
-from streamdr.core.mapping import mapped_spec, mapping_digest
+from streamdr.core.mapping import class_fills_missing, mapped_spec, mapping_digest
 from streamdr.core.method import (
     ConditionalOutputs,
     HasOutlines,
@@ -51,11 +51,13 @@ class Chain:
     def __post_init__(self) -> None:
         self.names = self.names or member_names(self.steps, [None] * len(self.steps))
         own = vars(self)  # in the instance, since they depend on the members
+        seeing = self.seeing
         own["tags"] = Tags(
             incremental=False,
             sample_weight=all(step.tags.sample_weight for step in self.steps),
             inexact_on=tuple(sorted({kind for step in self.steps for kind in step.tags.inexact_on})),
-            feature_subset=self.steps[0].tags.feature_subset,
+            feature_subset=all(step.tags.feature_subset for step in seeing),
+            weighs_features=seeing[-1].tags.weighs_features,
             step=self.steps[-1].tags.step,
             nonnegative=any(step.tags.nonnegative for step in self.steps),
         )
@@ -73,10 +75,21 @@ class Chain:
         return [cls((PCA(4), PCA(2))), cls((PCA(3, solver="krylov"), LDA()))]
 
     @property
+    def seeing(self) -> tuple[Method, ...]:
+        """The members that see the features of the data: the first ones, up to one that is not a step."""
+        number = next((number for number, step in enumerate(self.steps) if not step.tags.step), None)
+        return self.steps if number is None else self.steps[: number + 1]
+
+    @property
     def allows_nan(self) -> bool:
-        """Whether every member takes missing values, or lets them through."""
-        kinds = [cast(Any, step.model) for step in self.steps]
-        return all(bool(kind.allow_nan) for kind in kinds)
+        """Whether every member takes missing values, up to the first that leaves none."""
+        for step in self.steps:
+            kind = cast(Any, step.model)
+            if not kind.allow_nan:
+                return False
+            if class_fills_missing(kind):
+                return True
+        return True
 
     def check(self) -> None:
         """Refuse impossible parameter values of a member, and a chain that ends in a step."""

@@ -97,7 +97,7 @@ class NormalizeTotal(StepMethod):
 
     name: ClassVar[str] = "normalize_total"
     model: ClassVar[type] = NormalizeTotalModel
-    tags: ClassVar[Tags] = Tags(incremental=False, step=True, nonnegative=True)
+    tags: ClassVar[Tags] = Tags(incremental=False, step=True, feature_subset=True, nonnegative=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     target_sum: float | None = None
