@@ -377,7 +377,56 @@ def test_negative_counts_before_a_logarithm_name_the_file_the_row_and_the_step(l
     rows[123, 2] = -1
     lab.write(rows)
     lab.method = [CHAIN[1], CHAIN[3]]
-    refused(lab, DataError, r"x.zarr/x: row 123: log1p: the value -1 in column 2 is negative")
+    refused(lab, DataError, r"x.zarr/x: row 123: log1p: the value -1 in column 2 \('g2'\) is negative")
+
+
+def test_errors_name_the_step_by_its_own_name_and_the_column_of_the_data(lab):
+    rows = counts(ROWS)
+    rows[123, 4] = -3
+    lab.write(rows)
+    first, last = {"name": "log1p", "as": "first"}, {"name": "log1p", "as": "second"}
+    for before in ([], [{"name": "clip", "max": 1e3}], [{"name": "select_columns", "columns": ["g1", "g4"]}]):
+        lab.method = [*before, first, last, CHAIN[3]]
+        refused(lab, DataError, r"x.zarr/x: row 123: first: the value -3 in column 4 \('g4'\) is negative")
+    lab.method = [{"name": "pca", "n_components": 3}, first, CHAIN[3]]
+    refused(
+        lab, DataError, r"x.zarr/x: row \d+: first: the value -[\d.]+ in column \d at this step is negative"
+    )
+
+
+def test_errors_of_several_files_name_the_one_with_the_row(lab):
+    rows = counts(ROWS)
+    rows[123, 2] = -1
+    for number, span in enumerate((slice(0, 100), slice(100, ROWS))):
+        zarr.create_array(lab.path(f"part{number}.zarr"), data=rows[span], chunks=(50, COLUMNS))
+    lab.input = {"path": lab.path("part*.zarr")}
+    lab.method = [{"name": "clip", "max": 1e3}, CHAIN[1], CHAIN[3]]
+    with pytest.raises(DataError, match=r"/part1.zarr: row 23: log1p: the value -1 in column 2 is negative"):
+        lab.run()
+    with pytest.raises(DataError, match=r"/part1.zarr: row 23: log1p: the value -1 in column 2 is negative"):
+        lab.method = CHAIN[1]
+        lab.run()
+
+
+def test_values_that_are_missing_are_refused_by_a_step_with_a_name(lab):
+    rows = counts(ROWS)
+    rows[77, 3] = np.nan
+    lab.write(rows)
+    lab.method = [{"name": "clip", "max": 1e3}, {"name": "unit_norm", "as": "unit"}, CHAIN[3]]
+    refused(lab, DataError, r"x.zarr/x: nan at row 77, .*\(unit takes none\)")
+    lab.method = [SCALED[2], CHAIN[3]]
+    refused(lab, DataError, r"x.zarr/x: nan at row 77, .*\(pca takes none\)")
+
+
+def test_what_a_step_cannot_learn_names_the_step(lab):
+    lab.method = [{"name": "clip", "min": 0.0, "max": 0.0}, {"name": "pca", "as": "components"}]
+    refused(lab, DataError, r"x.zarr/x: components: every column is constant")
+    lab.method = [{"name": "select_variance", "min_variance": 1e9}, CHAIN[3]]
+    refused(lab, DataError, r"x.zarr/x: select_variance: none of the 6 columns has a variance above")
+    lab.write(counts(ROWS) * 1000)
+    lab.method = [CHAIN[3] | {"n_components": 3}, {"name": "select_variance", "as": "chosen"}, CHAIN[3]]
+    lab.method[1]["flavor"] = "seurat"
+    refused(lab, DataError, r"x.zarr/x: chosen: .*exponentials of the values overflow")
 
 
 def test_a_total_of_zero_names_the_file_the_row_and_the_step(lab):

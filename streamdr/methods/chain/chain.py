@@ -142,7 +142,7 @@ class Chain:
         last = number == len(self.steps) - 1
         begin = _start_of_last(start, self.names, models) if last else None
         passes = self.steps[number].passes(data, begin)
-        return (yield from _through(self.names[number], passes, _joined(self.names, models)))
+        return (yield from _through(self.names[: number + 1], passes, models))
 
     def member_routes(self, data: MatrixSpec) -> Sequence[Route]:
         """The routes of the members, if this is the method of a route, so that each has one."""
@@ -156,24 +156,37 @@ def _joined(names: Sequence[str], models: Sequence[Model]) -> Model | None:
     return chain_model(names[: len(models)], models)
 
 
-def _through(name: str, passes: Passes, before: Model | None) -> Generator[Pass, Accumulator, Model]:
+def _through(
+    names: Sequence[str], passes: Passes, models: Sequence[Model]
+) -> Generator[Pass, Accumulator, Model]:
     """Run the passes of a member on the rows as the models before it leave them, and return its model.
 
-    An error of its parameters has its name.
+    `names` are those of the models, and of the member. An error has the name of the member.
     """
+    *steps, name = names
+    before = _joined(names, models)
     try:
         request = with_name(name, partial(next, passes))
         while True:
             mapped = before is not None and request.in_memory is None
             try:
-                full = yield replace(request, through=before) if mapped else request
+                full = yield replace(request, through=before, steps=tuple(steps)) if mapped else request
             except MissingValuesError as missing:
-                request = with_name(name, partial(passes.throw, missing))
+                refusing = [step for step, model in zip(steps, models, strict=True) if not model.allow_nan]
+                request = _continued(passes, missing, next(iter(refusing), name))
             else:
                 request = with_name(name, partial(passes.send, full))
     except StopIteration as finished:
         model: Model = finished.value
         return model
+
+
+def _continued(passes: Passes, missing: MissingValuesError, refusing: str) -> Pass:
+    """Return the next pass of a member that continues without missing values, or say which one does not."""
+    try:
+        return passes.throw(missing)
+    except MissingValuesError as error:
+        raise MissingValuesError(f"{error} ({refusing} takes none)") from None
 
 
 def _start_of_last(start: Model | None, names: Sequence[str], models: Sequence[Model]) -> Model | None:

@@ -12,7 +12,7 @@ import numpy as np
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.mapping import columns_kept, mapped_spec
 from streamdr.core.method import HasOutlines, Method, Model, Phase, Route
-from streamdr.errors import ParameterError
+from streamdr.errors import DataError, ParameterError
 from streamdr.methods.chain.model import ChainModel, chain_model
 from streamdr.methods.steps.base import WithoutPasses
 
@@ -20,13 +20,17 @@ T = TypeVar("T")
 
 
 def with_name(name: str, call: Callable[[], T]) -> T:
-    """Call a function of a member. An error of its parameters has the name of the member."""
+    """Call a function of a member. An error of its parameters, or of what it learned, has its name."""
     try:
         return call()
     except ParameterError as error:
         if "." in error.parameter:
             raise
         raise type(error)(f"{name}.{error.parameter}", error.message) from error
+    except DataError as error:
+        if type(error) is not DataError or str(error).startswith(f"{name}: "):
+            raise
+        raise DataError(f"{name}: {error}") from error
 
 
 def chain_routes(
