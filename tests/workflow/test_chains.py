@@ -173,6 +173,27 @@ def test_reports_and_pictures_show_the_steps_and_the_last_model(lab, tmp_path):
     assert lab.saved.last.feature_names == tuple(f"g{number}" for number in range(COLUMNS))
     for kind in ("explained_variance", "maps"):
         assert draw(PlotRequest(Path(lab.path("m.zarr")), tmp_path / f"{kind}.png", kind)).bytes > 0
+    member = inspect(Path(lab.path("m.zarr/log1p")))
+    assert "None" not in report_text.inspected(member)
+
+
+def test_a_plot_of_a_step_is_drawn_of_its_model_in_the_group_of_the_chain(lab, tmp_path):
+    lab.method[2:3] = [{"name": "select_variance", "as": "chosen_ones", "n_features": 3}]
+    lab.output["steps"] = {"chosen_ones": lab.path("chosen.zarr")}
+    text = report_text.ran(lab.run())
+    assert "steps.chosen_ones" in text
+    model, picture = Path(lab.path("m.zarr")), tmp_path / "chosen.png"
+    with pytest.raises(ConfigError, match=r"; give the model of a step: .*m.zarr/chosen_ones$"):
+        draw(PlotRequest(model, picture, "selected_variance"))
+    assert draw(PlotRequest(model / "chosen_ones", picture, "selected_variance")).bytes > 0
+
+
+def test_the_plan_names_the_routes_that_there_are_to_choose_from(lab):
+    assert pipeline.plan(lab.context()).fit.reason == "covariance: the only way for these parameters"
+    lab.method[-1] = {"name": "pca", "n_components": 2}
+    reason = pipeline.plan(lab.context()).fit.reason
+    assert reason.startswith("covariance: ")
+    assert "; krylov takes" in reason
 
 
 # What is read again, and why

@@ -25,7 +25,7 @@ from streamdr.core.method import (
 )
 from streamdr.errors import MissingValuesError, ParameterError
 from streamdr.methods.chain.model import ChainModel, chain_model, chain_model_class
-from streamdr.methods.chain.routes import chain_route, chain_routes, largest_models, with_name
+from streamdr.methods.chain.routes import chain_route, chain_routes, largest_models, route_names, with_name
 
 
 @dataclass
@@ -105,10 +105,11 @@ class Chain:
     def routes(self, data: MatrixSpec) -> Sequence[Route]:
         """Every combination of routes of the members."""
         self.check()
-        found = chain_routes(self.names, self.steps, data)
+        found = list(chain_routes(self.names, self.steps, data))
+        names = route_names(found)
         return [
-            chain_route(replace(self, steps=tuple(route.method for route in routes)), routes, data)
-            for routes in found
+            chain_route(replace(self, steps=tuple(route.method for route in routes)), name, routes, data)
+            for name, routes in zip(names, found, strict=True)
         ]
 
     def using(self, route: str) -> Self:

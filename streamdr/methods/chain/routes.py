@@ -46,7 +46,14 @@ def chain_routes(
     return product(*found)
 
 
-def chain_route(chain: Method, routes: Sequence[Route], data: MatrixSpec) -> Route:
+def route_names(found: Sequence[Sequence[Route]]) -> list[str]:
+    """Return a name for each combination of routes: that of the members with several, or of the last."""
+    members = list(zip(*found, strict=True))
+    differing = [each for each in members if len({route.name for route in each}) > 1] or members[-1:]
+    return [", ".join(route.name for route in routes) for routes in zip(*differing, strict=True)]
+
+
+def chain_route(chain: Method, name: str, routes: Sequence[Route], data: MatrixSpec) -> Route:
     """Return the route of a chain whose members take these routes."""
     names = tuple(getattr(chain, "names"))  # noqa: B009
     reading = [route for route in routes if route.passes]
@@ -57,7 +64,7 @@ def chain_route(chain: Method, routes: Sequence[Route], data: MatrixSpec) -> Rou
     continuing = passes - last.passes + last.continuing_passes if last.continuing_passes else 0
     return Route(
         method=chain,
-        name=", ".join(route.name for route in reading) or routes[-1].name,
+        name=name,
         exact=all(route.exact for route in routes),
         passes=passes,
         flops=sum(route.flops for route in routes),
