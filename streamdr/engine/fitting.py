@@ -435,7 +435,8 @@ def _map_block(view: RowView, source: Source, block: Block | SparseBlock, out: A
             )
     except RowError as error:
         block.locate_nonfinite()  # a value that is not finite is the first cause
-        raise error.located(source.name, source.stored_row(block.span.start + error.row)) from None
+        place = source.stored_row(block.span.start + error.row)
+        raise error.located(*place, source.described_column) from None
     sound = view.is_valid(out)
     if view.hides_bad_value(block.values) or not sound:
         block.locate_nonfinite()

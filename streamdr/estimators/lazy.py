@@ -107,7 +107,7 @@ def _map_dask(
     def mapped_block(rows: Array, block_info: Any = None) -> Array:
         start = block_info[0]["array-location"][0][0]
         name = f"block that begins at row {start}"
-        with _located(array_name, lambda row: start + row):
+        with _located(lambda row: (array_name, start + row)):
             made: Array = run_as(expected, lambda: function(_require_finite(rows, name, allow_nan)))
         return made
 
@@ -117,12 +117,12 @@ def _map_dask(
 
 
 @contextmanager
-def _located(name: str, number: Callable[[int], int]) -> Iterator[None]:
-    """Name the data, and the number that a row has in it, in errors of rows that cannot be mapped."""
+def _located(place: Callable[[int], tuple[str, int]]) -> Iterator[None]:
+    """Name the data of a row, and its number there, in errors of rows that cannot be mapped."""
     try:
         yield
     except RowError as error:
-        raise error.located(name, number(error.row)) from None
+        raise error.located(*place(error.row)) from None
 
 
 def _require_finite(rows: Array, name: str, allow_nan: bool) -> Array:
@@ -150,7 +150,7 @@ def _map_source(
 
     def mapped_block(block_info: Any = None) -> Any:
         (start, stop), _ = block_info[None]["array-location"]
-        with _located(source.name, lambda row: source.stored_row(start + row)):
+        with _located(lambda row: source.stored_row(start + row)):
             return run_as(
                 expected, lambda: function(source.block(Span(start, stop), allow_nan=allow_nan).values)
             )

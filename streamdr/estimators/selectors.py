@@ -48,6 +48,7 @@ class Selector(_Estimator):
         """
         check_is_fitted(self)
         support: Array = self.model_.support
+        support = support if self._axes is None else self._axes.expanded(support)
         return np.flatnonzero(support) if indices else support
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
@@ -89,7 +90,9 @@ class Selector(_Estimator):
             return super()._rows(X, function, names)
         rows = MappedRows(in_order_of(X, self._axes), self._how(X))
         require_features(self.model_, rows.source(), self._axes)
-        columns, labelled = columns_of(rows.data, self.model_.reads, rows.labelled)
+        kept = self.model_.reads if self._axes is None else self._axes.columns[self.model_.reads]
+        columns, labelled = columns_of(rows.data, kept, rows.labelled)
         found = mapped(columns, self.model_.narrowed().transform, names, labelled=labelled)
-        remember(found, rows.then(self.model_))
+        if not self._selects:
+            remember(found, rows.then(self.model_))
         return found

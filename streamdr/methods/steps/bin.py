@@ -92,7 +92,7 @@ class Bin(StepMethod):
 
     name: ClassVar[str] = "bin"
     model: ClassVar[type] = BinModel
-    tags: ClassVar[Tags] = Tags(incremental=False, step=True)
+    tags: ClassVar[Tags] = Tags(incremental=False, step=True, feature_subset=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     n_bins: int = 5

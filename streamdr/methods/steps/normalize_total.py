@@ -64,7 +64,7 @@ class NormalizeTotalModel(StepModel):
             advice = "it takes counts: is the step in its place?"
             if totals[row] == 0:
                 advice = "leave out rows without counts, or set empty_rows to keep"
-            raise RowError(row, f"{NormalizeTotal.name}: the total is {totals[row]:g}; {advice}")
+            raise RowError(row, f"the total is {totals[row]:g}; {advice}", NormalizeTotal.name)
         return np.where(totals == 0, 1.0, totals / self.target_sum)
 
     def sklearn_steps(self) -> list[Step]:
@@ -97,7 +97,7 @@ class NormalizeTotal(StepMethod):
 
     name: ClassVar[str] = "normalize_total"
     model: ClassVar[type] = NormalizeTotalModel
-    tags: ClassVar[Tags] = Tags(incremental=False, step=True, nonnegative=True)
+    tags: ClassVar[Tags] = Tags(incremental=False, step=True, feature_subset=True, nonnegative=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     target_sum: float | None = None
