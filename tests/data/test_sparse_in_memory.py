@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import sparse
 from fits import bits
 
 import streamdr
@@ -245,6 +246,32 @@ def test_sparse_chunks_of_dask_are_sparse_rows(chunks, make, small_blocks):
             PCA(3, solver=solver), open_source(sp.csr_array(dense)), Execution()
         ).model
         np.testing.assert_allclose(model.explained_variance, expected.explained_variance, rtol=1e-10)
+
+
+@pytest.mark.parametrize("make", [sparse.COO, sparse.GCXS])
+def test_arrays_of_the_package_sparse_are_read(make, small_blocks):
+    dense = matrix()
+    lazy = da.from_array(dense, chunks=(37, 4)).map_blocks(make)
+    for given in (lazy, make(dense)):
+        source = open_source(given)
+        assert source.spec.density is not None
+        for found in everything(source):
+            np.testing.assert_array_equal(found, dense)
+    expected = streamdr.PCA(3, solver="covariance").fit(dense)
+    found = streamdr.PCA(3, solver="covariance").fit(lazy)
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(
+        np.abs(np.asarray(found.transform(lazy))), np.abs(expected.transform(dense)), atol=1e-10
+    )
+
+
+def test_arrays_of_the_package_sparse_that_scipy_has_not_are_made_dense():
+    filled = sparse.COO(matrix() + 2, fill_value=2.0)
+    cube = sparse.COO(matrix().reshape(N, 3, 3))
+    for given, dense in ((filled, matrix() + 2), (cube, matrix())):
+        for hold in (lambda each: each, lambda each: da.from_array(each, chunks=40, asarray=False)):
+            source = open_source(hold(given))
+            np.testing.assert_array_equal(source.read(Span(0, N), Span(0, D)), dense)
 
 
 def test_sparse_chunks_are_computed_once_a_pass(small_blocks):

@@ -22,6 +22,16 @@ def is_sparse(data: Any) -> TypeGuard[Any]:
     return bool(sparse.issparse(data))
 
 
+def as_scipy(data: Any) -> Any:
+    """Return an array of the package sparse as one of scipy; dense, where scipy has none like it.
+
+    The package is not imported here. Other data is returned as it is.
+    """
+    if type(data).__module__.partition(".")[0] != "sparse" or not hasattr(data, "to_scipy_sparse"):
+        return data
+    return data.to_scipy_sparse() if data.ndim == 2 and data.fill_value == 0 else data.todense()
+
+
 def by_rows(matrix: Any, name: str) -> SparseRows:
     """Return a matrix of any format as rows whose columns ascend. Values of one place are added.
 
