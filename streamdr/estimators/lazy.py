@@ -20,6 +20,7 @@ from streamdr.data.frames import is_lazy_frame, is_of, named_values, single_matr
 from streamdr.data.in_memory import ArraySource
 from streamdr.data.labelled.opening import UNLABELLED, Labelled
 from streamdr.data.sparse.dask_chunks import has_sparse_chunks
+from streamdr.data.sparse.scipy_matrices import as_scipy, is_sparse
 from streamdr.engine.executors.identity import identity, run_as
 from streamdr.engine.partition import partition
 from streamdr.errors import RowError
@@ -92,7 +93,8 @@ def _as_array(data: Any) -> Any:
 
 
 def _dense(chunk: Any) -> Array:
-    dense: Array = chunk.toarray()
+    chunk = as_scipy(chunk)
+    dense: Array = chunk.toarray() if is_sparse(chunk) else np.asarray(chunk)
     return dense
 
 
