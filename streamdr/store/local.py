@@ -18,7 +18,7 @@ from streamdr.core.blocks import Array
 from streamdr.core.row_outputs import RowKind
 from streamdr.errors import StoreError
 from streamdr.store import ours, publish
-from streamdr.store.arrays import chunk_fault
+from streamdr.store.arrays import chunk_fault, open_writable
 from streamdr.store.backend import GROUP_MARKERS, Backend, SizeOf, bad_chunk, chunks_of, full_chunks
 from streamdr.store.compare_and_swap import CompareAndSwap, CompareAndSwapFile
 from streamdr.store.publish import Staging, require_replaceable, resolved, unwritable
@@ -187,4 +187,4 @@ def _writable_array(path: Path, kind: RowKind) -> zarr.Array[Any]:
 @lru_cache(maxsize=8)
 def _opened(array: Path, inode: int, modified: int) -> zarr.Array[Any]:
     # The last two arguments are part of the key of the cache: a staging directory may be created again.
-    return zarr.open_array(array, mode="r+", config={"write_empty_chunks": True})
+    return open_writable(array)
