@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from os.path import realpath
@@ -92,12 +93,21 @@ class LocalBackend(Backend):
         path = resolved(self.place)
         try:
             require_replaceable(path, kind, overwrite)
-            parent = next(above for above in path.parents if above.exists())
-            if not parent.is_dir():
-                raise StoreError(f"{self}: cannot be written, since {parent} is a file; choose another path")
-            # Only writing shows whether permissions, mounts and quotas allow it. Where possible, the file has
-            # no name, so that a kill leaves nothing.
-            tempfile.TemporaryFile(dir=parent).close()
+        except OSError as error:
+            raise unwritable(self.place, error) from error
+        self.require_writable_folders([next(above for above in path.parents if above.exists())])
+
+    def require_writable_folders(self, folders: Sequence[Path]) -> None:
+        """Refuse folders in which no file can be made."""
+        try:
+            for folder in folders:
+                if not folder.is_dir():
+                    raise StoreError(
+                        f"{self}: cannot be written, since {folder} is a file; choose another path"
+                    )
+                # Only writing shows whether permissions, mounts and quotas allow it. Where possible, the file
+                # has no name, so that a kill leaves nothing.
+                tempfile.TemporaryFile(dir=folder).close()
         except OSError as error:
             raise unwritable(self.place, error) from error
 
