@@ -22,6 +22,7 @@ from streamdr.data.concatenated import ConcatenatedSource
 from streamdr.data.expanding import expand, is_path_list, is_several, several_name
 from streamdr.data.features import axes_of
 from streamdr.data.file_formats import (
+    NoRowsError,
     groups_in_hdf5,
     is_hdf5,
     is_netcdf,
@@ -255,12 +256,17 @@ def _open_all(data: Any, how: _How) -> Source:
         return _open_one(data, how)
     parts: list[Source] = []
     empty: list[str] = []
+    without_rows: list[Location] = []
     for place in expand(data):
         try:
             parts.append(_open_one(place, how))
         except EmptySelectionError as error:  # such as the years before the first that is selected
             empty.append(f"{place}: {error.message}")
+        except NoRowsError:  # such as the file of an empty partition
+            without_rows.append(place)
     name = several_name(data)
+    if without_rows and not parts and not empty:
+        raise NoRowsError(f"{name}: none of its {len(without_rows)} files has rows; there is nothing to fit")
     if not parts:
         raise EmptySelectionError(
             "select", f"{name}: nothing is selected of any of {len(empty)} files; {empty[-1]}"

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from streamdr.core.blocks import Array, MatrixSpec, Span
 from streamdr.core.buffers import scratch
+from streamdr.data.file_formats import NoRowsError
 from streamdr.data.parquet_file import (
     READ_BUFFER,
     fill,
@@ -42,7 +43,7 @@ class ParquetColumns(Source):
     ) -> None:
         lengths = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         if not sum(lengths):
-            raise DataError(f"{path}: has no rows; there is nothing to fit")
+            raise NoRowsError(f"{path}: has no rows; there is nothing to fit")
         self.name = str(path)
         self.spec = MatrixSpec(sum(lengths), len(names), dtype)
         # Row groups of other lengths are read as well: a block takes parts of two of them.

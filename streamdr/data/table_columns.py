@@ -62,6 +62,11 @@ def _matches(wanted: str, names: Sequence[str], is_number: Sequence[bool], table
         if found:
             return found
         raise InputError(KEY, f"{table}: no column of numbers matches {wanted!r}; it has {listed(names)}")
+    if f"{wanted}=" in table:
+        raise InputError(
+            KEY,
+            f"{table}: has no column {wanted!r}: values in names of folders are not columns; leave it out",
+        )
     near = get_close_matches(wanted, names, n=3) or names
     raise InputError(KEY, f"{table}: has no column {wanted!r}, but {listed(near)}")
 
