@@ -88,7 +88,7 @@ class Selector(_Estimator):
         if not is_streamed(X) or isinstance(X, np.memmap) or mapped_rows_of(X) is not None:
             return super()._rows(X, function, names)
         rows = MappedRows(in_order_of(X, self._axes), self._how(X))
-        require_features(self.model_, rows.source(), self._axes)
+        require_features(self.model_, rows.source(), self._axes, vars(self).get("feature_names_in_"))
         columns, labelled = columns_of(rows.data, self.model_.reads, rows.labelled)
         found = mapped(columns, self.model_.narrowed().transform, names, labelled=labelled)
         remember(found, rows.then(self.model_))

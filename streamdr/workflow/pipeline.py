@@ -90,7 +90,7 @@ def transform(context: RunContext) -> TransformReport:
     targets = list(context.rows.values()) or [context.embedding]  # raises the error that none is configured
     saved = _saved_model(context)
     opened = context.open_input(saved.model)
-    fitting.require_features(saved.model, opened.source, saved.axes)
+    fitting.require_features(saved.model, opened.source, saved.axes, saved.feature_names)
     states = _row_states(context, opened, saved)
     if all(state.fresh for state in states.values()):
         context.tidy(targets)
