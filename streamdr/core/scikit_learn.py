@@ -51,7 +51,7 @@ def widening(n_features: int, *, allow_nan: bool, accept_sparse: bool) -> list[S
             np.asarray, validate=True, kw_args=to_double, feature_names_out="one-to-one"
         )
         return [("widen", fitted(cast, n_features_in_=n_features))]
-    # FunctionTransformer refuses missing values where it checks names. A scaler that does nothing checks them.
+    # FunctionTransformer refuses missing values where it checks names. A scaler without effect checks them.
     checked = fitted(
         StandardScaler(with_mean=False, with_std=False),
         mean_=None,
