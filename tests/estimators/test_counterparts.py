@@ -193,6 +193,16 @@ def test_names_of_features_are_checked_and_kept():
         unpickled(streamdr.PCA(2).fit(frame)).transform(frame[list("fedcba")])
 
 
+def test_names_go_through_steps():
+    frame = pd.DataFrame(np.abs(rows()[0]), columns=list("abcdef"))
+    steps = [streamdr.Log1p(), streamdr.Standardise(max_value=2), streamdr.SelectColumns(["b", "e"])]
+    ours = streamdr.Chain([*steps, streamdr.SelectFScore(1)]).fit(frame, rows()[1])
+    theirs = unpickled(ours)
+    assert list(theirs.get_feature_names_out()) == list(ours.get_feature_names_out())
+    with pytest.raises(ValueError, match="feature names"):
+        theirs.transform(frame[list("fedcba")])
+
+
 @pytest.mark.parametrize(
     "estimator", [streamdr.PCA(2), streamdr.PCA(2, scale=True), streamdr.PCA(2, whiten="pca")]
 )
