@@ -89,7 +89,7 @@ class Selector(_Estimator):
         if not is_streamed(X) or isinstance(X, np.memmap) or mapped_rows_of(X) is not None:
             return super()._rows(X, function, names)
         rows = MappedRows(in_order_of(X, self._axes), self._how(X))
-        require_features(self.model_, rows.source(), self._axes)
+        require_features(self.model_, rows.source(), self._axes, vars(self).get("feature_names_in_"))
         kept = self.model_.reads if self._axes is None else self._axes.columns[self.model_.reads]
         columns, labelled = columns_of(rows.data, kept, rows.labelled)
         found = mapped(columns, self.model_.narrowed().transform, names, labelled=labelled)

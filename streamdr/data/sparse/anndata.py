@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamdr.data.source import SampleCoordinate, Source
-from streamdr.data.sparse.columns import TableColumns, named, open_column
+from streamdr.data.sparse.columns import TableColumns, TextOfIntegers, named, open_column
 from streamdr.data.sparse.groups import StoredGroup, readable
 from streamdr.data.sparse.matrix import is_sparse_matrix, open_sparse
 from streamdr.data.sparse.tenx import open_tenx
@@ -60,7 +60,8 @@ def is_anndata(group: StoredGroup) -> bool:
 def index_of(table: StoredGroup | None) -> Source | None:
     """Return the names of the rows of a table, if it has any."""
     name = None if table is None else table.attributes.get(_INDEX)
-    return open_column(table, name) if table is not None and isinstance(name, str) else None
+    found = open_column(table, name) if table is not None and isinstance(name, str) else None
+    return TextOfIntegers(found) if found is not None and found.spec.dtype.kind in "iu" else found
 
 
 def _add_names(source: Source, group: StoredGroup, path: str) -> None:
