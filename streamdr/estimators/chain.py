@@ -233,7 +233,7 @@ class Chain(Estimator):
         return self._fitted_members()[key]
 
     def _part(self, key: slice) -> Chain:
-        """Return the chain of members one after another. It may end in a step, unlike a chain to be fitted."""
+        """Return the chain of some members. It may end in a step, unlike a chain that is to be fitted."""
         if key.step not in (None, 1):
             raise ValueError("members of a chain follow one another: take a slice with a step of 1")
         chosen = self.members[key]

@@ -94,7 +94,7 @@ def test_members_are_estimators(counts):
 
 def test_a_slice_is_a_chain_of_fitted_members(counts):
     frame = pd.DataFrame(counts, columns=[f"g{i}" for i in range(D)])
-    steps = [NormalizeTotal(), ("log", Log1p()), streamdr.SelectVariance(5), Standardise(), PCA(3), PCA(2)]
+    steps = NormalizeTotal(), ("log", Log1p()), streamdr.SelectVariance(5), Standardise(), PCA(3), PCA(2)
     chain = Chain(steps)
     assert repr(chain[1:3]) == repr(
         Chain([("log", Log1p()), ("select_variance", streamdr.SelectVariance(5))])
