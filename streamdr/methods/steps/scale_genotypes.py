@@ -25,6 +25,7 @@ from streamdr.methods.steps.base import (
     one_pass,
     possible_supports,
 )
+from streamdr.methods.steps.rounding import is_below
 from streamdr.statistics.validation import no_values, require
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ class ScaleGenotypes(StepMethod):
         frequency = mean / self.ploidy
         rarer = np.minimum(frequency, 1.0 - frequency)
         monomorphic = rarer <= _ROUNDING
-        support = ~monomorphic & (rarer >= self.min_maf)
+        support = ~monomorphic & ~is_below(rarer, self.min_maf)
         if not support.any():
             raise DataError(
                 f"{self.name}: none of the {data.n_cols:,} columns has two alleles with frequencies of at "
