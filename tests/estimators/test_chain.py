@@ -113,6 +113,8 @@ def test_a_slice_is_a_chain_of_fitted_members(counts):
     np.testing.assert_array_equal(chain[3:].transform(rows[kept]), chain.transform(frame))
     np.testing.assert_array_equal(chain[5:].transform(between.transform(rows)), chain.transform(frame))
     np.testing.assert_array_equal(chain.named_steps.pca_2.components_, chain.components_)
+    named = chain.set_output(transform="pandas")[:3].transform(frame)
+    assert named.columns.tolist() == kept.tolist()
     with pytest.raises(ValueError, match="step of 1"):
         chain[::2]
     with pytest.raises(IndexError, match="none of the 6 members"):
