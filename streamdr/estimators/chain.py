@@ -9,12 +9,14 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
+from sklearn.utils import Bunch
 from sklearn.utils._repr_html.estimator import _VisualBlock
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from streamdr.core.mapping import class_fills_missing, columns_kept, mapped_axes
 from streamdr.core.method import Supervised
+from streamdr.data.labelled.opening import UNLABELLED
 from streamdr.errors import ParameterError
 from streamdr.estimators.base import Estimator
 from streamdr.estimators.capabilities import Denoise, Impute, InverseTransform, LatentPosterior, Likelihood
@@ -22,7 +24,7 @@ from streamdr.estimators.classifiers import Classifier
 from streamdr.estimators.datasets import tree_of
 from streamdr.estimators.fitted import FittedAttribute, fitted_attributes
 from streamdr.methods.chain import Chain as ChainMethod
-from streamdr.methods.chain import chain_of, member_names, parameters_of
+from streamdr.methods.chain import chain_model, chain_of, member_names, parameters_of
 
 Member: TypeAlias = Estimator | tuple[str, Estimator]
 
@@ -80,6 +82,8 @@ class Chain(Estimator):
     np.True_
     >>> chain.set_params(pca__n_components=3).fit(counts)[-1].components_.shape
     (3, 6)
+    >>> chain[:2].transform(counts).shape
+    (50, 6)
     """
 
     _method_class: ClassVar[Any] = ChainMethod
@@ -204,9 +208,16 @@ class Chain(Estimator):
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __getitem__(self, key: int | str) -> Estimator:
-        """Return a member by number or name: fitted, if the chain is."""
+    @property
+    def named_steps(self) -> Bunch:
+        """The members by name, also as attributes: fitted, if the chain is."""
+        return Bunch(**{name: self[name] for name, _ in self.members})
+
+    def __getitem__(self, key: int | str | slice) -> Estimator:
+        """Return a member by number or name, or the chain of some: fitted, if the chain is."""
         names = [name for name, _ in self.members]
+        if isinstance(key, slice):
+            return self._part(key)
         if isinstance(key, str):
             if key not in names:
                 raise KeyError(f"{key!r} is no member of this chain, which has {', '.join(names)}")
@@ -214,6 +225,24 @@ class Chain(Estimator):
         if "model_" not in vars(self):
             return self.members[key][1]
         return self._fitted_members()[key]
+
+    def _part(self, key: slice) -> Chain:
+        """Return the chain of some members. It may end in a step, unlike a chain that is to be fitted."""
+        if key.step not in (None, 1):
+            raise ValueError("members of a chain follow one another: take a slice with a step of 1")
+        chosen = self.members[key]
+        if not chosen:
+            raise IndexError(f"none of the {len(self)} members is in this slice")
+        part: Chain = clone(self).set_params(steps=chosen)  # with the output of `set_output`
+        if "model_" in vars(self):
+            part.model_ = chain_model([name for name, _ in chosen], self.model_.models[key])
+            own = vars(self._fitted_members()[key][0])
+            for name in ("n_rows_", "n_features_in_", "feature_axes_", "feature_names_in_"):
+                if name in own:
+                    setattr(part, name, own[name])
+            if key.indices(len(self))[0] == 0:
+                part._labelled = vars(self).get("_labelled", UNLABELLED)
+        return part
 
     @property
     def _method(self) -> ChainMethod:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -48,20 +48,21 @@ def mapped(
     dtype: np.dtype[Any] | None = None,
     labelled: Labelled = UNLABELLED,
     axes: FeatureAxes | None = None,
+    numbers: Array | None = None,
 ) -> Any:
     """Apply a map of rows to each block: DataArray to DataArray, anything else to a dask array.
 
     `allow_nan` permits missing values in the rows. `dtype` is that of the result; None for that of the rows.
     `labelled` says which variables are the rows. If the result has the features of the fit, and not those of
-    the rows, `axes` are their axes.
+    the rows, `axes` are their axes. If the data has some columns only, `numbers` are theirs, for messages.
     """
     if is_labelled(data):
         rows = arranged(data, labelled)
-        values = _map_labelled(rows, function, len(outputs), allow_nan, dtype)
+        values = _map_labelled(rows, function, len(outputs), allow_nan, dtype, numbers)
         return rows.result(values, outputs, keep_features=keep_features, axes=axes)
     data = _as_array(data)
     if type(data).__module__.startswith("dask"):
-        return _map_dask(data, function, len(outputs), allow_nan, dtype)
+        return _map_dask(data, function, len(outputs), allow_nan, dtype, numbers)
     source = open_source(data, **labelled.arguments)
     return _map_source(source, function, len(outputs), allow_nan, dtype)
 
@@ -99,7 +100,12 @@ def _dense(chunk: Any) -> Array:
 
 
 def _map_dask(
-    array: Any, function: RowMap, n_outputs: int, allow_nan: bool, given: np.dtype[Any] | None
+    array: Any,
+    function: RowMap,
+    n_outputs: int,
+    allow_nan: bool,
+    given: np.dtype[Any] | None,
+    numbers: Array | None,
 ) -> Any:
     whole_rows = _flat(array).rechunk({1: -1})
     dtype = given or working_dtype(array.dtype)
@@ -108,9 +114,9 @@ def _map_dask(
 
     def mapped_block(rows: Array, block_info: Any = None) -> Array:
         start = block_info[0]["array-location"][0][0]
-        name = f"block that begins at row {start}"
+        block = _BlockRows(rows, array_name, start, numbers)
         with _located(lambda row: (array_name, start + row)):
-            made: Array = run_as(expected, lambda: function(_require_finite(rows, name, allow_nan)))
+            made: Array = run_as(expected, lambda: function(block.finite(allow_nan=allow_nan)))
         return made
 
     return whole_rows.map_blocks(
@@ -127,11 +133,29 @@ def _located(place: Callable[[int], tuple[str, int]]) -> Iterator[None]:
         raise error.located(*place(error.row)) from None
 
 
-def _require_finite(rows: Array, name: str, allow_nan: bool) -> Array:
-    """Return the rows. Refuse values that are not finite, except NaN with `allow_nan`."""
-    if rows.size:
-        ArraySource(rows, name=name).block(Span(0, len(rows)), allow_nan=allow_nan)
-    return rows
+class _BlockRows(ArraySource):
+    """Some rows of an array. Errors have the numbers of rows and columns in the whole."""
+
+    def __init__(self, rows: Array, name: str, start: int = 0, numbers: Array | None = None) -> None:
+        super().__init__(rows, name=name)
+        self._start, self._numbers = start, numbers
+
+    def finite(self, *, allow_nan: bool) -> Array:
+        """Return the rows. Refuse values that are not finite, except NaN with `allow_nan`."""
+        if self._array.size:
+            self.block(Span(0, len(self._array)), allow_nan=allow_nan)
+        return self._array
+
+    def _refuse(
+        self, row: int, col: int, value: Any, count: int, region: str, *, allow_nan: bool
+    ) -> NoReturn:
+        super()._refuse(self._start + row, col, value, count, region, allow_nan=allow_nan)
+
+    def _region(self, rows: Span, cols: Span) -> str:
+        return super()._region(Span(self._start + rows.start, self._start + rows.stop), cols)
+
+    def _column(self, column: int) -> str:
+        return super()._column(column if self._numbers is None else int(self._numbers[column]))
 
 
 def _flat(array: Any) -> Any:
@@ -163,7 +187,12 @@ def _map_source(
 
 
 def _map_labelled(
-    rows: Arranged, function: RowMap, n_outputs: int, allow_nan: bool, dtype: np.dtype[Any] | None
+    rows: Arranged,
+    function: RowMap,
+    n_outputs: int,
+    allow_nan: bool,
+    dtype: np.dtype[Any] | None,
+    numbers: Array | None,
 ) -> Any:
     """Map labelled rows: at once if they are in memory."""
     data = rows.data
@@ -172,5 +201,6 @@ def _map_labelled(
     n_rows, n_cols = rows.shape
     if data.chunks is None:
         values = data.values.reshape(n_rows, n_cols)
-        return function(_require_finite(values, data.name or "DataArray", allow_nan))
-    return _map_dask(data.data.reshape(n_rows, n_cols), function, n_outputs, allow_nan, dtype)
+        block = _BlockRows(values, data.name or "DataArray", numbers=numbers)
+        return function(block.finite(allow_nan=allow_nan))
+    return _map_dask(data.data.reshape(n_rows, n_cols), function, n_outputs, allow_nan, dtype, numbers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from streamdr.engine.fitting import require_features
 from streamdr.estimators.labelled import in_order_of
 from streamdr.estimators.lazy import RowMap, columns_of, is_streamed, mapped
 from streamdr.estimators.mapped_rows import MappedRows, mapped_rows_of, remember
+from streamdr.estimators.row_maps import finite_map
 
 if TYPE_CHECKING:
     from streamdr.estimators.base import Estimator
@@ -92,7 +94,14 @@ class Selector(_Estimator):
         require_features(self.model_, rows.source(), self._axes, vars(self).get("feature_names_in_"))
         kept = self.model_.reads if self._axes is None else self._axes.columns[self.model_.reads]
         columns, labelled = columns_of(rows.data, kept, rows.labelled)
-        found = mapped(columns, self.model_.narrowed().transform, names, labelled=labelled)
+        found = mapped(
+            columns,
+            partial(finite_map, self.model_.narrowed().transform),
+            names,
+            allow_nan=self._allows_missing,
+            labelled=labelled,
+            numbers=kept,
+        )
         if not self._selects:
             remember(found, rows.then(self.model_))
         return found

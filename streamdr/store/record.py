@@ -190,6 +190,8 @@ def loads(data: bytes) -> Any:
 
 def to_json(value: Any) -> Any:
     """Return parameters and scalars as JSON that restores the same bits. JSON has no inf and no nan."""
+    if hasattr(value, "to_numpy"):  # a column of a data frame, or its index
+        value = value.to_numpy()
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
@@ -198,7 +200,7 @@ def to_json(value: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | range):
         return [to_json(item) for item in value]
     if callable(value):
         name = getattr(value, "__qualname__", repr(value))

@@ -92,6 +92,43 @@ def test_members_are_estimators(counts):
         chain["lda"]
 
 
+def test_a_slice_is_a_chain_of_fitted_members(counts):
+    frame = pd.DataFrame(counts, columns=[f"g{i}" for i in range(D)])
+    steps = NormalizeTotal(), ("log", Log1p()), streamdr.SelectVariance(5), Standardise(), PCA(3), PCA(2)
+    chain = Chain(steps)
+    assert repr(chain[1:3]) == repr(
+        Chain([("log", Log1p()), ("select_variance", streamdr.SelectVariance(5))])
+    )
+    chain.fit(frame)
+    first = chain[:2]
+    np.testing.assert_allclose(first.transform(frame), logged(counts), rtol=1e-14)
+    assert first.get_feature_names_out().tolist() == list(frame)
+    lazy = first.transform(da.from_array(counts, chunks=(50, 5)))
+    np.testing.assert_array_equal(lazy.compute(), first.transform(frame))
+    kept = chain[:3].get_feature_names_out()
+    between = chain[2:5]
+    assert between.feature_names_in_.tolist() == list(frame)
+    assert list(between.named_steps) == ["select_variance", "standardise", "pca_1"]
+    rows = pd.DataFrame(first.transform(frame), columns=list(frame))
+    np.testing.assert_array_equal(chain[3:].transform(rows[kept]), chain.transform(frame))
+    np.testing.assert_array_equal(chain[5:].transform(between.transform(rows)), chain.transform(frame))
+    np.testing.assert_array_equal(chain.named_steps.pca_2.components_, chain.components_)
+    named = chain.set_output(transform="pandas")[:3].transform(frame)
+    assert named.columns.tolist() == kept.tolist()
+    with pytest.raises(ValueError, match="step of 1"):
+        chain[::2]
+    with pytest.raises(IndexError, match="none of the 6 members"):
+        chain[6:]
+
+
+def test_a_slice_is_saved_as_a_chain(counts, tmp_path):
+    first = counting().fit(counts)[:-1]
+    loaded = streamdr.load_model(first.save(tmp_path / "first.zarr"))
+    np.testing.assert_array_equal(loaded.transform(counts), first.transform(counts))
+    with pytest.raises(ParameterError, match="log prepares rows for the method after it"):
+        clone(loaded).fit(counts)
+
+
 def test_parameters_are_those_of_members(counts):
     chain = counting()
     assert chain.get_params()["pca__n_components"] == 3

@@ -78,6 +78,45 @@ def test_any_input_gives_the_same_columns(selector, diabetes, tmp_path):
         np.testing.assert_array_equal(np.asarray(found.transform(X)), kept, err_msg=kind)
 
 
+LAZY = {
+    "zarr": zarr.array,
+    "dask": lambda rows: da.from_array(rows, chunks=(9, 4)),
+    "xarray": lambda rows: xr.DataArray(rows, dims=("sample", "snp")).chunk({"sample": 13}),
+    "xarray in memory": lambda rows: xr.DataArray(rows, dims=("sample", "snp")),
+}
+
+
+@pytest.fixture
+def alleles():
+    rows = np.random.default_rng(0).integers(0, 3, (60, 8)).astype(float)
+    rows[:, 2] = 0.0  # left out by scale_genotypes
+    return rows
+
+
+@pytest.mark.parametrize("hold", LAZY.values(), ids=LAZY)
+@pytest.mark.parametrize(
+    "step", [streamdr.ScaleGenotypes(), streamdr.SelectVariance(6), streamdr.SelectColumns(exclude=[0])]
+)
+def test_missing_values_of_lazy_rows_are_those_of_rows_in_memory(step, hold, alleles):
+    alleles[41, 6] = np.nan
+    alleles[:, 7] = np.nan
+    expected = step.fit_transform(alleles)
+    found = step.fit(hold(alleles)).transform(hold(alleles))
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("hold", LAZY.values(), ids=LAZY)
+def test_errors_in_lazy_rows_name_the_row_and_the_column_of_the_whole(hold, alleles):
+    step = streamdr.ScaleGenotypes().fit(alleles)
+    alleles[41, 6] = 7.0
+    with pytest.raises(DataError, match=r"row 41: scale_genotypes: the value 7 in column 6 is not between"):
+        np.asarray(step.transform(hold(alleles)))
+    alleles[41, 6] = np.inf
+    for one in (step, streamdr.Standardise().fit(alleles[:40])):
+        with pytest.raises(DataError, match="inf at row 41, column 6 "):
+            np.asarray(one.transform(hold(alleles)))
+
+
 def test_columns_keep_their_names(diabetes):
     frame, target = load_diabetes(return_X_y=True, as_frame=True)
     selector = streamdr.SelectCorrelation(2).fit(frame, target)

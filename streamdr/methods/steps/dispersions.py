@@ -9,6 +9,7 @@ from scipy.stats import norm
 
 from streamdr.core.blocks import Array, widen
 from streamdr.errors import DataError
+from streamdr.methods.steps.rounding import ROUNDING, without_rounding
 from streamdr.statistics.observed import Observed
 
 DispersionFlavor = Literal["seurat", "cell_ranger"]
@@ -50,45 +51,43 @@ def dispersions_of(mean: Array, variance: Array, flavor: DispersionFlavor, n_bin
     """Compare the dispersion of each column with those of the columns in its bin of means."""
     means = np.where(mean == 0, _ZERO_MEAN, mean)
     dispersions = variance / means
+    compared, levels = without_rounding(dispersions), without_rounding(means)
     if flavor == "seurat":
-        dispersions = np.log(dispersions, out=np.full_like(means, np.nan), where=dispersions > 0)
-        means = np.log1p(means)
+        dispersions, compared = (
+            np.log(each, out=np.full_like(means, np.nan), where=each > 0) for each in (dispersions, compared)
+        )
+        means, levels = np.log1p(means), np.log1p(levels)
     if not np.isfinite(means).all():
         raise DataError("the means of columns overflow: the flavors of dispersions take logged counts")
-    edges = _equal_edges(means, n_bins) if flavor == "seurat" else _percentile_edges(means)
-    bins = np.searchsorted(edges, means, side="left")
+    edges = _equal_edges(levels, n_bins) if flavor == "seurat" else np.percentile(levels, _PERCENTILES)
+    bins = np.searchsorted(edges + ROUNDING * np.abs(edges), levels, side="left")
     normalized = np.full_like(means, np.nan)
     for number in np.unique(bins):
-        inside = np.flatnonzero((bins == number) & ~np.isnan(dispersions))
+        inside = np.flatnonzero((bins == number) & ~np.isnan(compared))
         if len(inside):
-            normalized[inside] = _normalized(dispersions[inside], flavor)
+            normalized[inside] = _normalized(compared[inside], flavor)
     # Where most columns of a bin have the same dispersion, the others are infinitely far from it.
     most = np.finfo(np.float64).max
     return Dispersions(means, dispersions, np.clip(normalized, -most, most))
 
 
 def _normalized(dispersions: Array, flavor: DispersionFlavor) -> Array:
-    """Return the dispersions of the columns in a bin, relative to their centre and their spread."""
-    with np.errstate(divide="ignore", invalid="ignore"):  # equal dispersions have no spread
-        if flavor == "cell_ranger":
-            middle = np.median(dispersions)
-            spread = np.median(np.abs(dispersions - middle) / norm.ppf(0.75))
-            return np.asarray((dispersions - middle) / spread)
-        if len(dispersions) == 1:  # Seurat gives the only column of a bin the value 1
-            return dispersions / dispersions
+    """Return the dispersions of the columns in a bin, relative to their centre and their spread.
+
+    NaN for equal dispersions, which have no spread.
+    """
+    if flavor == "seurat" and len(dispersions) == 1:  # Seurat gives the only column of a bin the value 1
+        return np.ones(1)
+    if dispersions.min() == dispersions.max():  # their mean may be rounded
+        return np.full(len(dispersions), np.nan)
+    if flavor == "seurat":
         return np.asarray((dispersions - dispersions.mean()) / dispersions.std(ddof=1))
+    middle = np.median(dispersions)
+    spread = np.median(np.abs(dispersions - middle) / norm.ppf(0.75))
+    with np.errstate(divide="ignore", invalid="ignore"):  # most of them may be equal
+        return np.asarray((dispersions - middle) / spread)
 
 
 def _equal_edges(means: Array, n_bins: int) -> Array:
-    """Return the edges of bins of equal width as `pandas.cut` makes them: the first one is a bit lower."""
-    low, high = means.min(), means.max()
-    if low == high:
-        return np.linspace(low - (0.001 * abs(low) or 0.001), high + (0.001 * abs(high) or 0.001), n_bins + 1)
-    edges = np.linspace(low, high, n_bins + 1)
-    edges[0] -= 0.001 * (high - low)
-    return edges
-
-
-def _percentile_edges(means: Array) -> Array:
-    """Return the edges at percentiles; fewer where many columns have the same mean."""
-    return np.unique(np.r_[-np.inf, np.percentile(means, _PERCENTILES), np.inf])
+    """Return the edges between bins of equal width."""
+    return np.linspace(means.min(), means.max(), n_bins + 1)[1:-1]

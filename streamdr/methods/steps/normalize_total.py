@@ -40,8 +40,11 @@ class NormalizeTotalModel(StepModel):
     def transform(self, values: Array) -> Array:
         """The rows scaled to the total, in their floating-point type."""
         values = widen(values)
-        divisors = self._divisors(row_totals(values)).astype(values.dtype)
+        totals = self._checked(row_totals(values))
+        divisors, odd = self._divisors(totals, values.dtype)
         scaled: Array = values / divisors[:, None]
+        if odd.any():
+            scaled[odd] = values[odd].astype(np.float64) / totals[odd, None] * self.target_sum
         return scaled
 
     def plain_maps(self) -> tuple[PlainMap, ...]:
@@ -50,12 +53,19 @@ class NormalizeTotalModel(StepModel):
 
     def transform_sparse(self, rows: SparseRows) -> SparseRows:
         """The same for sparse rows."""
-        values = widen(rows.data)
-        divisors = self._divisors(row_totals(rows)).astype(values.dtype)
-        return with_values(rows, values / np.repeat(divisors, np.diff(rows.indptr)))
+        values, lengths = widen(rows.data), np.diff(rows.indptr)
+        totals = self._checked(row_totals(rows))
+        divisors, odd = self._divisors(totals, values.dtype)
+        scaled = values / np.repeat(divisors, lengths)
+        if odd.any():
+            places = np.repeat(odd, lengths)
+            scaled[places] = (
+                values[places].astype(np.float64) / np.repeat(totals, lengths)[places] * self.target_sum
+            )
+        return with_values(rows, scaled)
 
-    def _divisors(self, totals: Array) -> Array:
-        """The number by which each row is divided. Whoever reads the rows finds totals that are NaN."""
+    def _checked(self, totals: Array) -> Array:
+        """The totals. Whoever reads the rows finds totals that are NaN."""
         bad = (totals < 0) | np.isinf(totals)
         if self.empty_rows == "refuse":
             bad |= totals == 0
@@ -64,8 +74,20 @@ class NormalizeTotalModel(StepModel):
             advice = "it takes counts: is the step in its place?"
             if totals[row] == 0:
                 advice = "leave out rows without counts, or set empty_rows to keep"
+            elif totals[row] > 0:
+                advice = "rescale the data"
             raise RowError(row, f"the total is {totals[row]:g}; {advice}", NormalizeTotal.name)
-        return np.where(totals == 0, 1.0, totals / self.target_sum)
+        return totals
+
+    def _divisors(self, totals: Array, kind: np.dtype[Any]) -> tuple[Array, Array]:
+        """The number by which each row is divided, and the mask of the rows for which there is none.
+
+        The ratio of a total to the target may be too small, or too large, for a number of full precision.
+        """
+        with np.errstate(over="ignore", under="ignore"):
+            divisors = np.where(totals == 0, 1.0, totals / self.target_sum).astype(kind)
+        odd = (divisors < np.finfo(kind).tiny) | np.isinf(divisors)
+        return np.where(odd, kind.type(1), divisors), odd
 
     def sklearn_steps(self) -> list[Step]:
         """Estimators of scikit-learn that map rows in the same way."""
@@ -157,7 +179,7 @@ class NormalizeTotal(StepMethod):
                 raise DataError(f"{self.name}: the totals of rows overflow: rescale the data")
             low, high = found.median_range()
             if found.exact:
-                return self._fitted(data, low / 2 + high / 2)
+                return self._fitted(data, low if low == high else low / 2 + high / 2)
             empty = RowTotals(low, high)
 
     def outlines(self, data: MatrixSpec) -> Sequence[Model]:

@@ -25,6 +25,7 @@ from streamdr.methods.steps.base import (
     one_pass,
     possible_supports,
 )
+from streamdr.methods.steps.rounding import is_below
 from streamdr.statistics.validation import no_values, require
 
 if TYPE_CHECKING:
@@ -89,6 +90,17 @@ class ScaleGenotypesModel(KeptColumns):
         """None: rows are mapped by rows."""
 
     @cached_property
+    def _numbers(self) -> Array:
+        """The number of each column in the data, for messages."""
+        return np.arange(self.n_features)
+
+    def narrowed(self) -> Self:
+        """The same model for rows that hold the kept columns only."""
+        narrow = super().narrowed()
+        vars(narrow)["_numbers"] = self._numbers[self.reads]
+        return narrow
+
+    @cached_property
     def _kept(self) -> tuple[Array, Array]:
         """The means of the columns that are kept, and the factors by which they are multiplied."""
         return self.mean[self.reads], 1.0 / self.scale[self.reads]
@@ -101,7 +113,7 @@ class ScaleGenotypesModel(KeptColumns):
         for slab in slabs(values):
             rows, here = values[slab], mapped[slab]
             counts = rows if self.outputs_are_features else np.take(rows, self.reads, axis=1)
-            require_counts(widen(rows), self.ploidy, slab.start)
+            require_counts(widen(rows), self.ploidy, slab.start, self._numbers)
             np.subtract(counts, mean, out=here, casting="unsafe")
             here *= factors
             missing = np.isnan(here)
@@ -202,7 +214,7 @@ class ScaleGenotypes(StepMethod):
         frequency = mean / self.ploidy
         rarer = np.minimum(frequency, 1.0 - frequency)
         monomorphic = rarer <= _ROUNDING
-        support = ~monomorphic & (rarer >= self.min_maf)
+        support = ~monomorphic & ~is_below(rarer, self.min_maf)
         if not support.any():
             raise DataError(
                 f"{self.name}: none of the {data.n_cols:,} columns has two alleles with frequencies of at "

@@ -93,6 +93,8 @@ class SelectColumns(WithoutPasses):
 
 def _entries(parameter: str, given: Any) -> list[str | int] | Array:
     """Return names and numbers as a list, or a mask as an array."""
+    if hasattr(given, "to_numpy"):  # a column of a data frame, or its index
+        given = given.to_numpy()
     if isinstance(given, np.ndarray):
         require(given.ndim == 1, parameter, f"an array of {given.ndim} dimensions is not a list of columns")
         given = given.tolist()

@@ -20,6 +20,7 @@ from streamdr.methods.steps.base import ChoiceModel, StepMethod, one_pass, possi
 from streamdr.methods.steps.dispersions import Dispersions, Exponentials, dispersions_of
 from streamdr.methods.steps.moments import moments_phase, unbiased, variance_of
 from streamdr.methods.steps.plots import SELECTED_VARIANCE
+from streamdr.methods.steps.rounding import is_above, is_below, without_rounding
 from streamdr.statistics.observed import Observed
 from streamdr.statistics.validation import no_values, require
 
@@ -190,15 +191,15 @@ class SelectVariance(StepMethod):
 
     def _most_variable(self, variances: Array) -> Array:
         """The mask of the columns with the largest variances; of equal ones, the first."""
-        support = variances > self.min_variance
+        support = is_above(variances, self.min_variance)
         if self.n_features is not None:
-            order = np.argsort(-variances, kind="stable")
+            order = np.argsort(-without_rounding(variances), kind="stable")
             support[order[self.n_features :]] = False
         return support
 
     def _most_dispersed(self, measured: Dispersions) -> Array:
         """The mask of the columns with the largest normalised dispersions, with those that tie."""
-        scores = np.where(np.isnan(measured.normalized), -np.inf, measured.normalized)
+        scores = without_rounding(np.where(np.isnan(measured.normalized), -np.inf, measured.normalized))
         order = np.argsort(-scores, kind="stable")[: np.count_nonzero(~np.isnan(measured.normalized))]
         support = np.zeros(len(scores), np.bool_)
         if len(order):
@@ -211,15 +212,17 @@ class SelectVariance(StepMethod):
     def _within(self, measured: Dispersions) -> Array:
         """The mask of the columns within the limits. A dispersion that is not defined counts as 0."""
         dispersions, most = np.nan_to_num(measured.normalized), self.max_disp
-        within: Array = (measured.means > self.min_mean) & (measured.means < self.max_mean)
-        within &= dispersions > self.min_disp
-        return within if most is None else within & (dispersions < most)
+        within: Array = is_above(measured.means, self.min_mean) & is_below(measured.means, self.max_mean)
+        within &= is_above(dispersions, self.min_disp)
+        return within if most is None else within & is_below(dispersions, most)
 
     def _model(
         self, support: Array, means: Array, variances: Array, measured: Dispersions | None = None
     ) -> SelectVarianceModel:
         if not support.any():
             wanted = "a variance above min_variance" if self._plain else "a dispersion within the limits"
+            if not self._plain and self.n_features is not None:
+                wanted = "a dispersion unlike those of columns with similar means"
             raise DataError(
                 f"{self.name}: none of the {len(support):,} columns has {wanted}: is the step in its place, "
                 "and are the limits those of this data?"

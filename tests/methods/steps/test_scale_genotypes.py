@@ -72,6 +72,17 @@ def test_a_weight_counts_rows():
     np.testing.assert_allclose(found.transform(rows), wanted, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("dtype", ["i1", "f4", "f8"])
+def test_either_allele_may_have_the_least_frequency(dtype):
+    """1 - 0.9 is a bit less than 0.1 in floating point."""
+    counts = (1, 2, 4, 16, 18, 19)  # of 20 alleles
+    rows = np.stack([np.r_[np.full(n // 2, 2), np.full(n % 2, 1), np.zeros(10)][:10] for n in counts], axis=1)
+    found = streamdr.ScaleGenotypes(0.1).fit(rows.astype(dtype))
+    assert found.get_support(indices=True).tolist() == [1, 2, 3, 4]
+    third = np.array([[0.0, 2.0], [0.0, 2.0], [2.0, 0.0]])
+    assert streamdr.ScaleGenotypes(1 / 3).fit(third).get_support().all()
+
+
 def test_uneven_weights_leave_monomorphic_columns_out():
     rows = genotypes(missing=0.0)
     weights = np.random.default_rng(2).uniform(1e-3, 1e3, N)

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from counts import sparse
 from narrowing import checked
+from sklearn.base import clone
 
 import streamdr
 from streamdr.core.blocks import MatrixSpec
@@ -112,6 +114,30 @@ def test_columns_of_frames_are_chosen_by_name_and_keep_theirs(tmp_path):
     masked = streamdr.SelectColumns(np.arange(5) > 2).fit(frame)
     again = streamdr.load_model(masked.save(tmp_path / "n.zarr"))
     np.testing.assert_array_equal(again.fit(frame).transform(frame), ROWS[:, 3:5])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        range(2, 4),
+        pd.Series([False, False, True, True, False], index=list(NAMES[:5])),
+        pd.array([False, False, True, True, False], dtype="boolean"),
+        pd.Index(NAMES[2:4]),
+        pl.Series(["CD3D", "CD3E"]),
+        np.array(NAMES[2:4], dtype=object),
+        (2, "CD3D"),
+    ],
+    ids=lambda columns: f"{type(columns).__module__.partition('.')[0]} {type(columns).__name__}",
+)
+def test_columns_may_be_a_column_of_a_frame_and_are_saved(columns, tmp_path):
+    frame = pd.DataFrame(ROWS[:, :5], columns=NAMES[:5])
+    step = clone(streamdr.SelectColumns(columns)).fit(frame)
+    chain = streamdr.Chain([streamdr.SelectColumns(columns), streamdr.PCA(1)]).fit(frame)
+    for number, one in enumerate((step, chain)):
+        again = streamdr.load_model(one.save(tmp_path / f"{number}.zarr"))
+        np.testing.assert_array_equal(again.transform(frame), one.transform(frame))
+        np.testing.assert_array_equal(clone(again).fit(frame).transform(frame), one.transform(frame))
+    assert step.get_feature_names_out().tolist() == ["CD3E", "CD3D"]
 
 
 def test_sparse_rows_keep_their_columns_in_order():

@@ -91,6 +91,42 @@ def test_a_bin_whose_dispersions_are_mostly_equal_does_not_overflow():
     assert 30 <= found.get_support().sum() <= 50
 
 
+def tied(kind):
+    """Counts of columns of which many have equal means and variances."""
+    rng = np.random.default_rng(3)
+    rare = rng.poisson(rng.uniform(0, 0.05, 150), (50, 150))
+    flags = np.where(rng.random((40, 60)) < 0.3, 1.0, 0.0)
+    return np.log1p({"rare": rare, "few": rng.poisson(1.0, (30, 12)), "flags": flags}[kind])
+
+
+@pytest.mark.parametrize("kind", ["rare", "few", "flags"])
+@pytest.mark.parametrize("flavor", ["variance", *FLAVORS])
+def test_rounding_decides_nothing(flavor, kind):
+    """Sums of sparse rows, and of rows in another order, are rounded differently."""
+    rows = tied(kind)
+    orders = [np.random.default_rng(seed).permutation(len(rows)) for seed in range(4)]
+    for n_features in (None, 1, 5, rows.shape[1] // 2):
+        least = float(np.var(rows[:, 1], ddof=1))
+        step = SelectVariance(n_features, flavor=flavor, min_disp=0.5, min_variance=least)
+        expected: Any = fit(step, open_source(rows), workers=1).model
+        for order in orders:
+            for source in (open_source(rows[order]), SparseArray(rows[order], piece_rows=7)):
+                found: Any = fit(step, source, workers=1).model
+                np.testing.assert_array_equal(found.support, expected.support)
+                np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-9)
+
+
+def test_equal_dispersions_have_no_spread():
+    """Where scanpy divides zero by zero, nothing is defined; the only column of a bin has the value 1."""
+    rows = np.zeros((10, 7))
+    rows[np.arange(6), np.arange(6)] = 1.0  # one count in each of six columns
+    rows[:, 6] = np.arange(10)
+    found = streamdr.SelectVariance(flavor="seurat", max_mean=9.0).fit(rows)
+    np.testing.assert_array_equal(present(found.dispersions_norm_), [np.nan] * 6 + [1.0])
+    with pytest.raises(DataError, match="none of the 6 columns has a dispersion unlike those"):
+        streamdr.SelectVariance(2, flavor="seurat").fit(rows[:, :6])
+
+
 def test_a_weight_counts_rows():
     rows, weights = logged(), np.random.default_rng(1).integers(0, 3, 240)
     for flavor in ("variance", *FLAVORS):

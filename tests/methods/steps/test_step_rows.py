@@ -189,6 +189,19 @@ def test_totals_that_overflow_and_rows_without_totals_are_refused():
         streamdr.NormalizeTotal().fit(np.zeros((5, 3)))
 
 
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("target", [1e-30, 1e4, 1e30])
+def test_totals_of_any_size_are_scaled_to_any_target(target, dtype):
+    """The ratio of a total to the target may be no number of full precision, and their quotients are."""
+    kind = np.finfo(dtype)
+    rows = np.array([[1.0, 3], [2, 2], [0, 4]]) * np.array([[kind.tiny], [1.0], [kind.max / 8]])
+    rows = rows.astype(dtype)
+    shares = np.array([[0.25, 0.75], [0.5, 0.5], [0.0, 1.0]])
+    model = model_of(NormalizeTotal(target), rows)
+    for found in (model.transform(rows), model.transform_sparse(sparse(rows)).toarray()):
+        np.testing.assert_allclose(found, shares * target, rtol=4 * kind.eps)
+
+
 def test_totals_of_sparse_rows_are_summed_in_double_precision():
     rows = np.full((3, 5000), np.float32(0.1))
     rows[1] = 0
