@@ -25,7 +25,7 @@ from benchmarks.report import Report, Target, figure, peak, ratio_to_best, verdi
 ROWS, COLS, K = 20_000, 100_000, 20
 POPULATIONS = 24
 MISSING = -1
-HEIGHT = 128
+HEIGHT = 64
 """The rows of a chunk, which has all columns."""
 PASSES = 12
 """The iterations of the reference: the 20 components stand out from the rest by a factor of three or more."""

@@ -129,8 +129,11 @@ def orthonormal(columns: Array, against: Array | None = None) -> Array:
     return basis
 
 
-def nystrom_eigh(basis: Array, products: Array, k: int, rounding: float) -> tuple[Array, Array]:
+def nystrom_eigh(subspace: list[Array], k: int, rounding: float) -> tuple[Array, Array]:
     """The top k eigenpairs of a positive semidefinite S from an orthonormal basis Q and S Q.
+
+    `subspace` is [Q, S Q]. Both are overwritten, and the list is emptied, so that their memory is free for what
+    is made of them.
 
     The single-pass Nystrom approximation with the stabilising shift of Tropp, Yurtsever, Udell and
     Cevher (2017, algorithm 3). It uses S Q itself, not only its projection on Q, and so is worth one
@@ -141,19 +144,24 @@ def nystrom_eigh(basis: Array, products: Array, k: int, rounding: float) -> tupl
     Ritz vectors whose values are above the root of that only. Where these are fewer than k, the Ritz pairs
     are the answer: their error is that of S Q, never more.
     """
+    products, basis = subspace.pop(), subspace.pop()
     values, rotation = _ritz(basis, products)
     sound = int(np.count_nonzero(values > np.sqrt(rounding) * values[0]))
     if sound < k:
         return values[:k], basis @ rotation[:, :k]
     if sound < len(values):
         rotation = np.ascontiguousarray(rotation[:, :sound])
-        basis, products = basis @ rotation, products @ rotation
+        basis = basis @ rotation
+        products = products @ rotation
     shift = np.sqrt(len(basis)) * np.finfo(np.float64).eps * float(_norm(products))
-    shifted = products + shift * basis
-    core = basis.T @ shifted
-    del basis, products  # frees the rotated copies
+    products += shift * basis
+    core = basis.T @ products
+    del basis
     lower = scipy.linalg.cholesky((core + core.T) / 2, lower=True, check_finite=False)
-    factor = scipy.linalg.solve_triangular(lower, shifted.T, lower=True, check_finite=False)
+    factor = scipy.linalg.solve_triangular(
+        lower, products.T, lower=True, overwrite_b=True, check_finite=False
+    )
+    del products
     # The left factor is short and wide: its small Gram matrix would square the condition, so the SVD.
     vectors, singular, _ = scipy.linalg.svd(
         factor.T, full_matrices=False, overwrite_a=True, check_finite=False

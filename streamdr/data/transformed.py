@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from streamdr.data.column_subset import ColumnSubset
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
 from streamdr.errors import DataError, RowError
+
+_SLAB_BYTES = 1 << 23
+"""The bytes of dense rows, at their widest and in double precision, that are mapped together."""
 
 
 class TransformedSource(Source):
@@ -47,6 +51,8 @@ class TransformedSource(Source):
         row_bytes = self._reader.spec.line_bytes("rows") * self._reader.cost_factor
         chunk = whole.chunks[0]
         self._piece = chunk * max(1, blocks.BLOCK_BYTES // (chunk * row_bytes))
+        widest = max(model.n_features, model.n_outputs)
+        self._slab = max(1, _SLAB_BYTES // (8 * widest))
         self._depth: int = whole._depth + 1 if isinstance(whole, TransformedSource) else 0
 
     @property
@@ -106,9 +112,12 @@ class TransformedSource(Source):
     def _gathered(self, memory: Array, rows: Span, cols: Span) -> Array:
         """Read rows into `memory`, a piece at a time, map them, and return it."""
         for piece in self._pieces(rows):
-            mapped = self._mapped(piece)
-            values = mapped if isinstance(mapped, np.ndarray) else mapped.toarray()
-            memory[piece.start - rows.start : piece.stop - rows.start] = values[:, cols.slice]
+            target = memory[piece.start - rows.start : piece.stop - rows.start]
+            if self._sparse:
+                mapped = self._mapped_sparse(piece)
+                target[...] = (mapped if isinstance(mapped, np.ndarray) else mapped.toarray())[:, cols.slice]
+            else:
+                self._map_dense(piece, cols, target)
         return memory
 
     def _labels(self, rows: Span) -> Array | None:
@@ -126,17 +135,30 @@ class TransformedSource(Source):
             yield Span(start, stop)
             start = stop
 
-    def _mapped(self, piece: Span) -> Array | SparseRows:
-        """Read rows and map them. An error names the file and the row."""
+    def _map_dense(self, piece: Span, cols: Span, target: Array) -> None:
+        """Read rows, and map them to `target`, a slab at a time: no other copy of all of them is made."""
+        with self._located(piece):
+            values = self._reader.read_scratch(piece, Span(0, self._reader.spec.n_cols))
+            for slab in Span(0, len(piece)).split(self._slab):
+                try:
+                    mapped = self._model.transform(blocks.widen(values[slab.slice]))
+                except RowError as error:
+                    raise error.at_row(slab.start + error.row) from None
+                target[slab.slice] = mapped[:, cols.slice]
+
+    def _mapped_sparse(self, piece: Span) -> Array | SparseRows:
+        """Read sparse rows and map them."""
+        with self._located(piece):
+            stored = self._reader.read_sparse(piece)
+            model = cast(MapsSparse, self._model)
+            return model.transform_sparse(stored.astype(working_dtype(stored.dtype), copy=False))
+
+    @contextmanager
+    def _located(self, piece: Span) -> Iterator[None]:
+        """Let an error name the file and the row, of rows that are mapped."""
         try:
             with ignore_overflow():
-                if self._sparse and isinstance(self._model, MapsSparse):
-                    stored = self._reader.read_sparse(piece)
-                    return self._model.transform_sparse(
-                        stored.astype(working_dtype(stored.dtype), copy=False)
-                    )
-                everything = Span(0, self._reader.spec.n_cols)
-                return self._model.transform(blocks.widen(self._reader.read_scratch(piece, everything)))
+                yield
         except RowError as error:
             self._check_whole(piece)  # a value that is not finite is the first cause
             if len(self._steps) == 1:
@@ -146,7 +168,7 @@ class TransformedSource(Source):
 
     def read_sparse(self, rows: Span) -> SparseRows:
         """Return whole rows, which are sparse if the model keeps zeros."""
-        mapped = self._mapped(rows)
+        mapped = self._mapped_sparse(rows)
         return SparseRows(mapped) if isinstance(mapped, np.ndarray) else mapped
 
     def sparse_pieces(self, rows: Span) -> Iterator[Span]:
@@ -177,8 +199,10 @@ class TransformedSource(Source):
             return own + self.sparse_bytes(n_rows) + n_rows * mapped_row
         raw = self._reader.spec
         rows = min(n_rows, self._piece)
+        slab = min(rows, self._slab)
         reading = rows * raw.line_bytes("rows") + self._reader.overhead(rows, raw.n_cols)
-        return own + reading + rows * mapped_row + self._model_scratch(rows)
+        mapping = slab * (raw.n_cols * raw.working.itemsize + mapped_row) + self._model_scratch(slab)
+        return own + reading + mapping
 
     def checking_bytes(self, n_rows: int, n_cols: int) -> int:
         """Return the bytes of a check: of the whole, and then of mapped rows a few at a time."""

@@ -154,8 +154,8 @@ class _BlockRows(ArraySource):
     def _region(self, rows: Span, cols: Span) -> str:
         return super()._region(Span(self._start + rows.start, self._start + rows.stop), cols)
 
-    def _column(self, column: int) -> str:
-        return super()._column(column if self._numbers is None else int(self._numbers[column]))
+    def described_column(self, column: int) -> str:
+        return super().described_column(column if self._numbers is None else int(self._numbers[column]))
 
 
 def _flat(array: Any) -> Any:

@@ -55,9 +55,13 @@ class BlockKrylov:
             worst = float(np.max(residuals / np.maximum(ritz, least or 1.0)))
             block = orthonormal(newest[:, :room], against=basis)
             newest = yield from product(block, f"block Krylov {number}, residual {worst:.1e}")
-            basis, images = np.hstack([basis, block]), np.hstack([images, newest])
+            basis = np.hstack([basis, block])
+            images = np.hstack([images, newest])
             ritz, residuals = ritz_residuals(basis, images, self.k)
         further = np.zeros((len(basis), 0))
         if self.n_further:
-            further = nystrom_eigh(basis, images, self.k + self.n_further, self.rounding)[1][:, self.k :]
-        return Eigenpairs(*nystrom_eigh(basis, images, self.k, self.rounding), residuals, further)
+            copies = [basis.copy(), images.copy()]
+            further = nystrom_eigh(copies, self.k + self.n_further, self.rounding)[1][:, self.k :]
+        subspace = [basis, images]
+        del basis, images, newest
+        return Eigenpairs(*nystrom_eigh(subspace, self.k, self.rounding), residuals, further)

@@ -103,9 +103,12 @@ def krylov(pca: PCA, data: MatrixSpec) -> Route:
                 block + 16 * d,
                 scratch_bytes=2 * block,
                 scratch_per_block=_copies(pca, data) + width / d,
-                # Basis and images, old and new; then their sum, factor, copy and singular vectors.
+                # Basis and images while they are extended; then their factor, a copy, and singular vectors.
                 held_bytes=2 * whole,
-                solve_bytes=5 * whole + 7 * block + _LAPACK_BYTES + _rotation_bytes(pca, data),
+                solve_bytes=(4 if pca.n_bootstrap else 2) * whole
+                + 7 * block
+                + _LAPACK_BYTES
+                + _rotation_bytes(pca, data),
                 takes_sparse=True,
                 sparse_scratch_bytes=thin_scratch(d, width),
             ),
