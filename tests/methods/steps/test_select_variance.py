@@ -223,3 +223,12 @@ def test_the_picture_has_a_point_for_every_column_that_varies(flavor):
     assert drawn["selected"] == found.get_support().sum()
     varying = np.count_nonzero(found.variances_ > 0)
     assert varying <= sum(drawn.values()) <= 300
+
+
+@pytest.mark.parametrize("flavor", FLAVORS)
+def test_values_that_are_no_logged_counts_are_refused_without_a_warning(flavor):
+    rows = np.full((4, 3), -1000.0)
+    rows[:, 1:] = [[-900.0, -800.0]]
+    with warnings.catch_warnings(), pytest.raises(DataError, match=r"log1p|none of the 3 columns"):
+        warnings.simplefilter("error")
+        streamdr.SelectVariance(2, flavor=flavor).fit(rows)
