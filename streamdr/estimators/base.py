@@ -458,7 +458,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 for span in row_blocks(len(rows), max(1, rows[:1].nbytes)):
                     source.block(span, allow_nan=allow_nan or self._allows_nan)
         if first and self._takes_counts:
-            _refuse_negative(rows, type(self).__name__)
+            _refuse_negative(rows, type(self).__name__, may_be_missing=self._allows_nan)
         return rows
 
     def _dense(self, X: Any) -> Array:
@@ -624,8 +624,8 @@ def _has_attribute(model: type, name: str) -> bool:
     return name in model.__dataclass_fields__ or isinstance(getattr(model, name, None), property)  # type: ignore[attr-defined]
 
 
-def _refuse_negative(rows: Any, name: str) -> None:
-    """Refuse counts below zero."""
+def _refuse_negative(rows: Any, name: str, *, may_be_missing: bool) -> None:
+    """Refuse counts below zero, which may stand for missing values where these are allowed."""
     values = rows.data if is_sparse(rows) else rows
     if not (negative := values < 0).any():
         return
@@ -634,9 +634,11 @@ def _refuse_negative(rows: Any, name: str) -> None:
         row, column = int(np.searchsorted(rows.indptr, at, side="right")) - 1, rows.indices[at]
     else:
         row, column = divmod(at, rows.shape[1])
+    value = f"{values.flat[at]:g}"
+    advice = f"; where it stands for missing values: open_source(X, missing_value={value})"
     raise DataError(
-        f"Negative values in data passed to {name}: row {row}, column {column} is {values.flat[at]:g}, and "
-        "it takes counts"
+        f"Negative values in data passed to {name}: row {row}, column {column} is {value}, and it takes "
+        f"counts{advice if may_be_missing else ''}"
     )
 
 

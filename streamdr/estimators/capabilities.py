@@ -150,6 +150,12 @@ class InverseTransform(_Estimator):
         True
         """
         check_is_fitted(self)
+        X = X if hasattr(X, "shape") else np.asarray(X)
+        if X.ndim and X.shape[-1] != self._n_features_out:
+            raise ValueError(
+                f"X has {X.shape[-1]} columns, and transform of this {type(self).__name__} returns "
+                f"{self._n_features_out}"
+            )
         back = all_features.map_to_all(partial(finite_map, self._from_scores), self._axes)
         if is_streamed(X) and not isinstance(X, np.memmap):
             # The rows of scores go along all dimensions but the last.

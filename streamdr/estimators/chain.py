@@ -239,7 +239,7 @@ class Chain(Estimator):
         chosen = self.members[key]
         if not chosen:
             raise IndexError(f"none of the {len(self)} members is in this slice")
-        part = clone(self).set_params(steps=chosen)  # with the output of `set_output`
+        part: Chain = clone(self).set_params(steps=chosen)  # with the output of `set_output`
         if "model_" in vars(self):
             part.model_ = chain_model([name for name, _ in chosen], self.model_.models[key])
             own = vars(self._fitted_members()[key][0])

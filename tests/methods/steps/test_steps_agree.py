@@ -14,6 +14,7 @@ from fits import fit
 
 import streamdr
 from streamdr.data import open_source
+from streamdr.errors import DataError
 from streamdr.methods.chain import chain_of
 from streamdr.methods.ppca import PPCA
 from streamdr.methods.steps import Log1p, Standardise
@@ -120,3 +121,20 @@ def test_steps_go_back():
     log = streamdr.Log1p().fit(np.abs(ROWS))
     assert_close(log.inverse_transform(log.transform(np.abs(ROWS))), np.abs(ROWS))
     assert not hasattr(streamdr.UnitNorm(), "inverse_transform")
+
+
+@pytest.mark.parametrize("method", [streamdr.Standardise(), streamdr.PCA(2), streamdr.SelectFScore(2)])
+def test_rows_of_another_width_do_not_go_back(method):
+    fitted = method.fit(ROWS, np.arange(50) % 2)
+    with pytest.raises(ValueError, match=r"X has 5 columns, and transform of this \w+ returns [27]"):
+        fitted.inverse_transform(ROWS[:, :5])
+
+
+def test_negative_counts_may_stand_for_missing_values():
+    alleles = np.array([[0, -1, 1], [1, 2, 1], [2, 0, 0]], np.int8)
+    with pytest.raises(DataError, match=r"row 0, column 1 is -1.*open_source\(X, missing_value=-1\)"):
+        streamdr.ScaleGenotypes().fit(alleles)
+    source = open_source(alleles, missing_value=-1)
+    found = streamdr.ScaleGenotypes().fit(source).transform(source)
+    expected = streamdr.ScaleGenotypes().fit_transform(np.where(alleles < 0, np.nan, alleles))
+    np.testing.assert_allclose(np.asarray(found), expected, atol=1e-6)
