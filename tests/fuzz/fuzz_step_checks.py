@@ -103,11 +103,11 @@ def _check_sparse_map(model: Any, mapped: np.ndarray, stored: SparseRows, data: 
     before = stored.toarray()
     with arithmetic():
         found = model.transform_sparse(widened(stored))
-    if not np.array_equal(before, stored.toarray(), equal_nan=True) or model.keeps_zeros != isinstance(
-        found, SparseRows
-    ):
-        raise AssertionError("sparse rows are modified, or become dense although zeros are kept")
-    if isinstance(found, SparseRows):
+    if not np.array_equal(before, stored.toarray(), equal_nan=True):
+        raise AssertionError("sparse rows are modified")
+    if model.keeps_zeros == isinstance(found, np.ndarray):
+        raise AssertionError("sparse rows become dense although zeros are kept, or stay sparse")
+    if not isinstance(found, np.ndarray):
         if found.nnz > stored.nnz:
             raise AssertionError("more values are stored than before")
         found = found.toarray()
