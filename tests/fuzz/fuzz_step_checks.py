@@ -9,8 +9,10 @@ from fuzz_step_references import STEP_REFERENCES, MustBeRefusedError, precision,
 
 from streamdr.core.blocks import Span, SparseRows, widen
 from streamdr.core.execution import Execution
+from streamdr.core.mapping import columns_read
 from streamdr.core.method import MapsSparse, SelectsColumns
 from streamdr.data import Source, open_source
+from streamdr.data.column_subset import ColumnSubset
 from streamdr.data.transformed import TransformedSource
 from streamdr.engine.fitting import arithmetic, fit
 from streamdr.errors import ParameterError, StreamdrError
@@ -64,7 +66,9 @@ def mapped_rows(source: Source, model: Any) -> np.ndarray:
     """Map all rows as a run does: missing values are errors unless the model accepts them."""
     every = Span(0, source.spec.n_rows)
     with arithmetic():
-        source.check(every, allow_nan=model.allow_nan)
+        reads = columns_read(model)
+        used = source if reads is None else ColumnSubset(source, reads)
+        used.check(every, allow_nan=model.allow_nan)
         return TransformedSource(source, model).read(every, Span(0, model.n_outputs))
 
 
