@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 from streamdr.core.safe_text import lines, one_line
 
@@ -108,26 +109,61 @@ class RowError(DataError):
     row : int
         The number of the row among those that were to be mapped.
     problem : str
-        What is wrong with the row and what to do, without its number.
+        What is wrong with the row and what to do, without its number. `{column}` stands for the column.
+    step : str
+        The name of the model that cannot map it: in a chain, that of the step.
+    column : int or None
+        The number of the column with the problem, among those that were to be mapped.
 
     Examples
     --------
     >>> from streamdr.errors import RowError
-    >>> print(RowError(3, "log1p: the value -2.0 in column 5 is negative").located("x.zarr", 103))
+    >>> print(RowError(3, "the value -2.0 in {column} is negative", "log1p", 5).located("x.zarr", 103))
     x.zarr: row 103: log1p: the value -2.0 in column 5 is negative
     """
 
-    def __init__(self, row: int, problem: str) -> None:
-        super().__init__(f"row {row}: {problem}")
+    def __init__(self, row: int, problem: str, step: str = "", column: int | None = None) -> None:
+        super().__init__(row, problem, step, column)
         self.row = row
         self.problem = problem
+        self.step = step
+        self.column = column
 
-    def located(self, name: str, row: int) -> DataError:
-        """Return the error for a row of the source `name`, by its number there."""
-        return DataError(f"{name}: row {row}: {self.problem}")
+    def __str__(self) -> str:
+        return one_line(f"row {self.row}: {self._described(self._numbered(self.column))}")
 
-    def __reduce__(self) -> tuple[type[RowError], tuple[int, str]]:
-        return type(self), (self.row, self.problem)
+    def at_row(self, row: int) -> RowError:
+        """Return the error for another number of the row."""
+        return type(self)(row, self.problem, self.step, self.column)
+
+    def in_chain(self, step: str, column: int | None) -> RowError:
+        """Return the error of a step of a chain, with the number of the column among the chain's features.
+
+        It is None where a feature is no column of the data.
+        """
+        problem = self.problem
+        if column is None:
+            problem = problem.replace("{column}", f"{self._numbered(self.column)} at this step")
+        return type(self)(self.row, problem, step or self.step, column)
+
+    def located(self, name: str, row: int, described: Callable[[int], str] | None = None) -> DataError:
+        """Return the error for a row of the source `name`, by its number there.
+
+        `described` returns the number of a column there, with its name.
+        """
+        column = (described or self._numbered)(self.column) if self.column is not None else ""
+        return DataError(f"{name}: row {row}: {self._described(column)}")
+
+    def _described(self, column: str) -> str:
+        problem = self.problem.replace("{column}", column)
+        return f"{self.step}: {problem}" if self.step else problem
+
+    @staticmethod
+    def _numbered(column: int | None) -> str:
+        return f"column {column}"
+
+    def __reduce__(self) -> tuple[type[RowError], tuple[int, str, str, int | None]]:
+        return type(self), (self.row, self.problem, self.step, self.column)
 
 
 class InputError(ParameterError, DataError):

@@ -246,7 +246,10 @@ def plot(
 def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A saved model: a path or an address.")],
     onnx: Annotated[
-        str, typer.Option("--onnx", metavar="FILE", help="The file of ONNX. One that exists is replaced.")
+        str,
+        typer.Option(
+            "--onnx", metavar="FILE", help="The file of ONNX. One that was exported before is replaced."
+        ),
     ],
     dtype: Annotated[
         str, typer.Option(metavar="TYPE", help="The type of rows and results: float32 or float64.")

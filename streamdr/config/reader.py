@@ -216,6 +216,8 @@ class Reader:
                 self._problem(("output", kind.name), f"{last.name} {kind.refusal}{advice}")
             elif kind.name in output.rows and not kind.supported_by(method.model):
                 message = "needs the features of the input, and the steps cannot be undone; leave it out"
+                if hasattr(method.model, "impute"):
+                    message = "variances cannot be mapped back through the steps; leave it out"
                 self._problem(("output", kind.name), message)
             elif kind.name in output.rows and isinstance(method, ConditionalOutputs):
                 why = method.lacks(kind.method)

@@ -19,7 +19,7 @@ from streamdr.data.examples.datasets import Example
 from streamdr.data.examples.synthetic import Synthetic
 from streamdr.data.expanding import is_several
 from streamdr.data.labelled.selection import POSITIONS
-from streamdr.data.table_columns import OptionalColumn
+from streamdr.data.table_columns import with_labels
 from streamdr.errors import ConfigError, ParameterError
 
 SECTIONS = ("input", "method", "output", "execution")
@@ -209,9 +209,7 @@ class Input:
     @property
     def read_columns(self) -> tuple[str, ...] | None:
         """The columns of a table that are read. That of the labels may be missing in rows to be mapped."""
-        if self.columns is None or not isinstance(self.label_column, str):
-            return self.columns
-        return (*self.columns, OptionalColumn(self.label_column))
+        return with_labels(self.columns, self.label_column)
 
 
 @dataclass(frozen=True)

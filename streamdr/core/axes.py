@@ -147,11 +147,15 @@ class FeatureAxes:
         return (Fact("features", used),)
 
     def expanded(self, values: Array) -> Array:
-        """Values of the used features (the last axis) for all features: NaN where a feature is left out."""
+        """Values of the used features (the last axis) for all features: NaN where a feature is left out.
+
+        A feature that is left out is not selected: a mask is false there.
+        """
         if self.kept is None:
             return values
-        dtype = np.result_type(values.dtype, np.float32)
-        whole = np.full((*values.shape[:-1], self.n_features), np.nan, dtype)
+        mask = values.dtype == np.bool_
+        dtype = values.dtype if mask else np.result_type(values.dtype, np.float32)
+        whole = np.full((*values.shape[:-1], self.n_features), False if mask else np.nan, dtype)
         whole[..., self.columns] = values
         return whole
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ class _Buffers:
 
 _all: weakref.WeakSet[_Buffers] = weakref.WeakSet()
 _mine = threading.local()
+_also: list[Callable[[], None]] = []
 
 
 def scratch(purpose: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -52,6 +54,13 @@ def release() -> None:
     """
     for buffers in list(_all):
         buffers.kept.clear()
+    for free in _also:
+        free()
+
+
+def released_with(free: Callable[[], None]) -> None:
+    """Call a function whenever the buffers are released, to free what else was kept during a pass."""
+    _also.append(free)
 
 
 def output_buffer(values: Array, block: Block) -> Array:

@@ -55,6 +55,12 @@ def fills_missing(model: Model) -> bool:
     return bool(getattr(model, "fills_missing", columns_kept(model) is None))
 
 
+def class_fills_missing(kind: type) -> bool:
+    """Whether models of a class leave no missing values, as far as that is known before there is one."""
+    columns_stay = getattr(kind, "outputs_are_features", False) is True or hasattr(kind, "narrowed")
+    return getattr(kind, "fills_missing", not columns_stay) is not False
+
+
 def keeps_sparse(data: MatrixSpec, model: Model) -> bool:
     """Whether such rows are sparse, and still are when the model has mapped them."""
     return data.density is not None and isinstance(model, MapsSparse) and model.keeps_zeros

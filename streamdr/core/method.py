@@ -30,6 +30,8 @@ class Pass:
     """Rows that the method has in memory, to be used instead of the data."""
     through: Model | None = None
     """The model that rows are mapped through first, in a chain; None for the rows as they are."""
+    steps: tuple[str, ...] = ()
+    """The names of the steps of that model."""
 
 
 def cost_factor(n_products: int, n_cols: int) -> int:

@@ -283,7 +283,7 @@ class RowView:
             try:
                 part = self._mapped_slab(here)
             except RowError as error:
-                raise RowError(span.start + error.row, error.problem) from None
+                raise error.at_row(span.start + error.row) from None
             if mapped is None:
                 mapped = np.empty((rows.shape[0], part.shape[1]), part.dtype)
             mapped[span.slice] = part

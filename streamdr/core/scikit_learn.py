@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils import check_array
 
 from streamdr.core.blocks import Array
 
@@ -38,20 +39,42 @@ def fitted(estimator: T, **attributes: Any) -> T:
     return estimator
 
 
-def widening(n_features: int) -> Step:
-    """Return the step that makes rows float64.
+def widening(n_features: int, *, allow_nan: bool, accept_sparse: bool) -> list[Step]:
+    """Return the steps that make rows float64.
 
-    StandardScaler computes in the type of the rows: it would round the mean to float32, or to float16.
+    Steps of scikit-learn compute in the type of the rows: StandardScaler would round the mean to float32, and
+    a logarithm of bytes would be float16.
     """
-    cast = FunctionTransformer(
-        np.asarray, validate=True, kw_args={"dtype": np.float64}, feature_names_out="one-to-one"
+    to_double: dict[str, Any] = {"dtype": np.float64}
+    if not (allow_nan or accept_sparse):
+        cast = FunctionTransformer(
+            np.asarray, validate=True, kw_args=to_double, feature_names_out="one-to-one"
+        )
+        return [("widen", fitted(cast, n_features_in_=n_features))]
+    # FunctionTransformer refuses missing values where it checks names. A scaler without effect checks them.
+    checked = fitted(
+        StandardScaler(with_mean=False, with_std=False),
+        mean_=None,
+        scale_=None,
+        var_=None,
+        n_samples_seen_=1,
+        n_features_in_=n_features,
     )
-    return "widen", fitted(cast, n_features_in_=n_features)
+    to_double |= {"accept_sparse": accept_sparse, "ensure_all_finite": "allow-nan" if allow_nan else True}
+    cast = FunctionTransformer(
+        check_array, kw_args=to_double, accept_sparse=True, feature_names_out="one-to-one"
+    )
+    return [("checked", checked), ("widen", fitted(cast, n_features_in_=n_features))]
 
 
 def moves_rows(step: Step) -> bool:
     """Whether a step subtracts a mean."""
     return isinstance(step[1], StandardScaler) and bool(step[1].with_mean)
+
+
+def computes(step: Step) -> bool:
+    """Whether a step does more than take columns."""
+    return not isinstance(step[1], ColumnTransformer)
 
 
 def shifting(mean: Array | None, scale: Array | None = None) -> Step:

@@ -26,9 +26,18 @@ def matrix_of(data: Any) -> Any:
     """Return the matrix `X` of an object, or the path of the file that it is in."""
     if data.isbacked and not data.is_view:
         return Path(data.filename)
-    if data.X is None:
+    try:
+        matrix = data.X
+    except Exception as error:  # anndata reads a view of a file by internals of scipy, which change
+        if not data.isbacked:
+            raise
+        raise DataError(
+            f"the AnnData object is a view of {data.filename}, which anndata cannot read ({error}); give the "
+            "path of the file, and choose rows by `where` or `row_mask`, or in a chain by select_rows"
+        ) from error
+    if matrix is None:
         raise DataError("the AnnData object has no matrix X; give one, such as adata.layers['counts']")
-    return data.X
+    return matrix
 
 
 def variable_names(data: Any) -> list[str]:

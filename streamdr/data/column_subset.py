@@ -42,6 +42,10 @@ class ColumnSubset(Source):
             for a, b in pairwise(bounds)
         ]
 
+    def stored_row(self, row: int) -> tuple[str, int]:
+        """Return the file or array of a row, and its number there."""
+        return self._whole.stored_row(row)
+
     @property
     def _reads_from(self) -> tuple[Source | None, ...]:
         return (*super()._reads_from, self._whole)
@@ -111,8 +115,9 @@ class ColumnSubset(Source):
     def _snapshot(self) -> Snapshot:
         return self._whole.snapshot()
 
-    def _column(self, column: int) -> str:
-        return self._whole._column(int(self._columns[column]))
+    def described_column(self, column: int) -> str:
+        """Return the number and name of a column in the whole, for a message."""
+        return self._whole.described_column(int(self._columns[column]))
 
     def _region(self, rows: Span, cols: Span) -> str:
         return f"rows {rows.start}-{rows.stop - 1}"

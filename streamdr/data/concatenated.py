@@ -117,6 +117,11 @@ class ConcatenatedSource(Source):
             return sum(part.stored_bytes(spans, axis) for part in self._parts)
         return sum(piece.part.stored_bytes([piece.rows]) for span in spans for piece in self._pieces(span))
 
+    def stored_row(self, row: int) -> tuple[str, int]:
+        """Return the file of a row, and its number there."""
+        piece = next(self._pieces(Span(row, row + 1)))
+        return piece.part.stored_row(piece.rows.start)
+
     def read(self, rows: Span, cols: Span) -> Array:
         """Return the region."""
         return self._joined(lambda part: part.read, np.empty, rows, cols)
@@ -212,8 +217,9 @@ class ConcatenatedSource(Source):
             meaning, tuple(part.identity for part in self._parts), tuple(snapshots), ends
         )
 
-    def _column(self, column: int) -> str:
-        return self._parts[0]._column(column)
+    def described_column(self, column: int) -> str:
+        """Return the number and name of a column, for a message."""
+        return self._parts[0].described_column(column)
 
 
 @dataclass(frozen=True)

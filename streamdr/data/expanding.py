@@ -79,7 +79,8 @@ def _matches(text: str) -> list[Location]:
     if isinstance(place, Address):
         matches = list(_matching_addresses(place))
     else:
-        matches = [Path(name) for name in glob.glob(str(place), recursive=True)]
+        found = [Path(name) for name in glob.glob(str(place), recursive=True)]
+        matches = [file for match in found for file in tables_in(match) or [match]]
     if not matches:
         searched = ""
         if isinstance(place, Path) and not place.is_absolute():

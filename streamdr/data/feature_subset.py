@@ -110,6 +110,10 @@ class FeatureSubset(Source):
         """The names that errors may quote."""
         return self._whole.names
 
+    def stored_row(self, row: int) -> tuple[str, int]:
+        """Return the file or array of a row, and its number there."""
+        return self._whole.stored_row(row)
+
     @property
     def _reads_from(self) -> tuple[Source | None, ...]:
         return (*super()._reads_from, self._whole)
@@ -209,10 +213,11 @@ class FeatureSubset(Source):
         observed = ~np.isnan(stored[:, columns])
         row, position = (int(index) for index in np.argwhere(observed)[0])
         found = int(observed.any(axis=0).sum())
+        column = self._whole.described_column(around.start + int(columns[position]))
+        such = "such feature" if found == 1 else "such features"
         raise MissingValuesError(
-            f"{self.name}: {self._whole._column(around.start + int(columns[position]))} has a value in row "
-            f"{rows.start + row}, but none in the first rows ({found} such "
-            f"{'feature' if found == 1 else 'features'} in {self._region(rows, Span(0, 0))}): it is "
+            f"{self.name}: {column} has a value in row {rows.start + row}, but none in the first rows "
+            f"({found} {such} in {self._region(rows, Span(0, 0))}): it is "
             f"missing in some rows only; {_ADVICE}"
         )
 
@@ -238,8 +243,9 @@ class FeatureSubset(Source):
     def _snapshot(self) -> Snapshot:
         return self._whole._snapshot()
 
-    def _column(self, column: int) -> str:
-        return self._whole._column(int(self._columns[column]))
+    def described_column(self, column: int) -> str:
+        """Return the number and name of a column in the whole, for a message."""
+        return self._whole.described_column(int(self._columns[column]))
 
     def _region(self, rows: Span, cols: Span) -> str:
         return f"rows {rows.start}-{rows.stop - 1}"

@@ -41,6 +41,7 @@ def selects_features(method: Method, source: Source) -> bool:
         return False
     if method.tags.feature_subset and not _takes_products(method):
         _require_share(axes.min_observed)
+        _require_weighing(method, axes)
         return True
     wishes = {
         "feature_weights": axes.weights is not None,
@@ -49,7 +50,8 @@ def selects_features(method: Method, source: Source) -> bool:
     }
     for wish, given in wishes.items():
         if given:
-            raise ParameterError(wish, f"{method.name} cannot leave out or weigh features; remove {wish}")
+            name = next((each.name for each in _seeing(method) if not each.tags.feature_subset), method.name)
+            raise ParameterError(wish, f"{name} cannot leave out or weigh features; remove {wish}")
     return False
 
 
@@ -97,7 +99,7 @@ def features_for(
     kept = _kept(source, axes, missing)
     if axes.balanced and observed is not None:
         # A method that divides columns by their deviations gives each the variance 1 before it weighs them.
-        unit = getattr(method, "scale", False)
+        unit = getattr(_seeing(method)[-1], "scale", False)
         axes = _balanced(axes, kept, (observed.variance > 0).astype(float) if unit else observed.variance)
     if axes.weights is None and kept.all() and counting is None:
         return source
@@ -199,6 +201,30 @@ def _require_share(min_observed: float | None) -> None:
     """Refuse a share of rows that is not one."""
     if min_observed is not None and not 0 <= min_observed <= 1:
         raise ParameterError("min_observed", f"{min_observed} is not a share of the rows, from 0 to 1")
+
+
+def _require_weighing(method: Method, axes: FeatureAxes) -> None:
+    """Refuse weights where a step comes first, unless the method after the steps applies them itself."""
+    seeing = _seeing(method)
+    first, last = seeing[0], seeing[-1]
+    if not first.tags.step:
+        return
+    if axes.balanced:
+        raise ParameterError(
+            "balance_variables",
+            f"{first.name} changes the variances by which variables are balanced; remove balance_variables",
+        )
+    if axes.weights is not None and not last.tags.weighs_features:
+        raise ParameterError(
+            "feature_weights",
+            f"{last.name} does not weigh what {first.name} makes of the features; end the steps with pca, or "
+            "remove feature_weights",
+        )
+
+
+def _seeing(method: Method) -> tuple[Method, ...]:
+    """Return the members of a chain that see the features, or another method alone."""
+    return method.seeing if isinstance(method, Chain) else (method,)
 
 
 def _takes_missing(method: Method) -> bool:

@@ -20,6 +20,10 @@ _STORES = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
 """The files of which a folder that is a zarr store has one."""
 
 
+class NoRowsError(DataError):
+    """A table has no rows. It is left out beside tables with rows."""
+
+
 def is_hdf5(path: Path) -> bool:
     """Whether a file has a suffix of HDF5 or netCDF."""
     return path.name.lower().endswith(HDF5)

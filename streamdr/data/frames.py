@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamdr.core.blocks import Array
+from streamdr.data.sparse.scipy_matrices import as_scipy
 from streamdr.data.table_columns import chosen_columns, listed
 from streamdr.errors import DataError
 
@@ -39,7 +40,10 @@ def is_lazy_frame(data: Any) -> bool:
 
 
 def single_matrix(data: Any) -> Any:
-    """Return data, or the one variable of a Dataset. Containers without exactly one matrix are an error."""
+    """Return data, or the one variable of a Dataset. Containers without exactly one matrix are an error.
+
+    Arrays of the package sparse are returned as those of scipy.
+    """
     if is_of(data, "xarray", "Dataset"):
         return _only_variable(data)
     if is_of(data, "xarray", "DataTree"):
@@ -51,7 +55,7 @@ def single_matrix(data: Any) -> Any:
             "a polars LazyFrame holds no rows yet; call collect() if they fit in memory, else "
             "sink_parquet('x.parquet') and give that path"
         )
-    return data
+    return as_scipy(data)
 
 
 def named_values(frame: Any, columns: Sequence[str] | None = None) -> Named:

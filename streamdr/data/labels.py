@@ -70,6 +70,10 @@ class LabelColumnSource(Source):
         """The name in keys of the ledger."""
         return f"{super().identity} labelled by column {self.column}"
 
+    def stored_row(self, row: int) -> tuple[str, int]:
+        """Return the file or array of a row, and its number there."""
+        return self._base.stored_row(row)
+
     @property
     def _reads_from(self) -> tuple[Source | None, ...]:
         return (*super()._reads_from, self._base)

@@ -18,7 +18,7 @@ from streamdr.data.in_memory import digest_contents, require_unmasked
 from streamdr.data.layout import MatrixLayout, Region
 from streamdr.data.shared_tasks import Key
 from streamdr.data.snapshot import WholeSnapshot
-from streamdr.data.sparse.scipy_matrices import is_sparse
+from streamdr.data.sparse.scipy_matrices import as_scipy, is_sparse
 from streamdr.data.zarr.grid import Overlap, overlaps
 from streamdr.errors import DataError, StreamdrError
 
@@ -87,7 +87,7 @@ class DaskSource(GridSource):
                 f"{self.name}: {self._region(*self.layout.covers(region))} cannot be computed: "
                 f"{error or type(error).__name__}"
             ) from error
-        return pieces, chunks
+        return pieces, [as_scipy(chunk) for chunk in chunks]
 
     def _checked(self, coords: tuple[int, ...], chunk: Any) -> Array:
         """Return the values of a chunk."""

@@ -65,6 +65,10 @@ class MissingValuesSource(Source):
         """How many of the first rows are in complete chunks of the base."""
         return self._base.complete_rows
 
+    def stored_row(self, row: int) -> tuple[str, int]:
+        """Return the file or array of a row, and its number there."""
+        return self._base.stored_row(row)
+
     @property
     def _reads_from(self) -> tuple[Source | None, ...]:
         return (*super()._reads_from, self._base, self.mask)
@@ -131,7 +135,7 @@ class MissingValuesSource(Source):
         if flags.dtype == _BOOL or (flags.max() <= 1 and flags.min() >= 0):
             return
         row, col = np.argwhere((flags > 1) | (flags < 0))[0]
-        where = f"row {rows.start + row}, {self._column(cols.start + col)}"
+        where = f"row {rows.start + row}, {self.described_column(cols.start + col)}"
         raise DataError(
             f"{mask.name}: {flags[row, col]} at {where}; "
             "make it a mask of 0 and 1, with 1 where a value is missing"

@@ -22,6 +22,7 @@ from streamdr.data.concatenated import ConcatenatedSource
 from streamdr.data.expanding import expand, is_path_list, is_several, several_name
 from streamdr.data.features import axes_of
 from streamdr.data.file_formats import (
+    NoRowsError,
     groups_in_hdf5,
     is_hdf5,
     is_netcdf,
@@ -50,7 +51,7 @@ from streamdr.data.sparse.dask_chunks import SparseDaskSource, has_sparse_chunks
 from streamdr.data.sparse.groups import ZarrNodes
 from streamdr.data.sparse.npz import is_npz, open_npz
 from streamdr.data.sparse.scipy_matrices import is_sparse, open_scipy
-from streamdr.data.table_columns import OptionalColumn
+from streamdr.data.table_columns import asks_for_all, with_labels
 from streamdr.data.text_labels import TextArray, TextStore
 from streamdr.data.zarr.icechunk_node import repository_at
 from streamdr.data.zarr.locate import locate
@@ -239,11 +240,11 @@ class _How:
 def _wanted_columns(columns: str | Sequence[str] | None, label: int | str | None) -> tuple[str, ...] | None:
     """Return the columns of a table that are read: those asked for, and the one with the labels."""
     if columns is None:
-        return None
+        return with_labels(None, label)
     wanted = (columns,) if isinstance(columns, str) else tuple(columns)
     if not wanted or not all(isinstance(each, str) for each in wanted):
         raise ParameterError("columns", f"{columns!r} is no list of names and patterns")
-    return (*wanted, OptionalColumn(label)) if isinstance(label, str) else wanted
+    return with_labels(wanted, label)
 
 
 def _open_all(data: Any, how: _How) -> Source:
@@ -255,12 +256,17 @@ def _open_all(data: Any, how: _How) -> Source:
         return _open_one(data, how)
     parts: list[Source] = []
     empty: list[str] = []
+    without_rows: list[Location] = []
     for place in expand(data):
         try:
             parts.append(_open_one(place, how))
         except EmptySelectionError as error:  # such as the years before the first that is selected
             empty.append(f"{place}: {error.message}")
+        except NoRowsError:  # such as the file of an empty partition
+            without_rows.append(place)
     name = several_name(data)
+    if without_rows and not parts and not empty:
+        raise NoRowsError(f"{name}: none of its {len(without_rows)} files has rows; there is nothing to fit")
     if not parts:
         raise EmptySelectionError(
             "select", f"{name}: nothing is selected of any of {len(empty)} files; {empty[-1]}"
@@ -280,7 +286,7 @@ def _first_place(data: Any) -> Any:
 
 def _open_one(data: Any, how: _How) -> Source:
     """Open one store: variables with their coordinates, or an array."""
-    if how.columns is not None:
+    if how.columns is not None and (_is_parquet_file(data) or not asks_for_all(how.columns)):
         return _open_table(data, how.columns, how)
     if is_anndata(data):
         return add_names(_open(matrix_of(data), how.array, how.sample_axis, how.allow_missing), data)
@@ -290,10 +296,16 @@ def _open_one(data: Any, how: _How) -> Source:
     return _open(data, how.array, how.sample_axis, how.allow_missing)
 
 
+def _is_parquet_file(data: Any) -> bool:
+    """Whether data is the path of a Parquet file."""
+    place = parse_location(data) if isinstance(data, str) else data
+    return isinstance(place, Path) and is_parquet(place) and not place.is_dir()
+
+
 def _open_table(data: Any, columns: Sequence[str], how: _How) -> Source:
     """Open columns of a table."""
     data = single_matrix(parse_location(data) if isinstance(data, str) else data)
-    if isinstance(data, Path) and is_parquet(data) and not data.is_dir():
+    if _is_parquet_file(data):
         require_exists(data, "path")
         return open_parquet(data, columns)
     if is_frame(data) or is_lazy_frame(data):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,26 @@ import pyarrow.parquet as pq
 
 from streamdr.core.blocks import Array, MatrixSpec, Span
 from streamdr.core.buffers import scratch
+from streamdr.data.file_formats import NoRowsError
 from streamdr.data.parquet_file import (
     READ_BUFFER,
     fill,
     index_columns,
     is_number,
+    is_text,
     opened,
     require_unique,
     stamp,
     wider,
 )
 from streamdr.data.snapshot import FileSnapshot
-from streamdr.data.source import SampleCoordinate, Source
+from streamdr.data.source import SampleColumns, SampleCoordinate, Source
 from streamdr.data.table_columns import chosen_columns
 from streamdr.errors import DataError
 
 _BATCH_BYTES = 4 * 2**20
+_TEXT_BYTES = 64
+"""About the bytes of a text."""
 _TIME_UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
@@ -42,7 +47,7 @@ class ParquetColumns(Source):
     ) -> None:
         lengths = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         if not sum(lengths):
-            raise DataError(f"{path}: has no rows; there is nothing to fit")
+            raise NoRowsError(f"{path}: has no rows; there is nothing to fit")
         self.name = str(path)
         self.spec = MatrixSpec(sum(lengths), len(names), dtype)
         # Row groups of other lengths are read as well: a block takes parts of two of them.
@@ -67,7 +72,15 @@ class ParquetColumns(Source):
     def _filled(self, values: Array, rows: Span, cols: Span) -> Array:
         """Read a region into memory, in batches of each row group."""
         names = self._columns[cols.slice]
-        batch_rows = max(1, _BATCH_BYTES // (len(names) * self.spec.dtype.itemsize))
+        for first, batch in self._batches(rows, names, len(names) * self.spec.dtype.itemsize):
+            self._fill(values[first - rows.start :][: batch.num_rows], batch, names)
+        return values
+
+    def _batches(
+        self, rows: Span, names: Sequence[str], row_bytes: int
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield batches of some columns, each with the number of its first row."""
+        batch_rows = max(1, _BATCH_BYTES // row_bytes)
         with opened(self._path, self._metadata) as file:
             self._require_unchanged(file)
             group = bisect_right(self._starts, rows.start) - 1
@@ -79,7 +92,7 @@ class ParquetColumns(Source):
                 ):
                     first, last = max(done - at, 0), min(rows.stop - at, batch.num_rows)
                     if first < last:
-                        self._fill(values[done - rows.start :][: last - first], batch[first:last], names)
+                        yield done, batch[first:last]
                         done += last - first
                     at += batch.num_rows
                     if done == rows.stop:
@@ -87,7 +100,6 @@ class ParquetColumns(Source):
                 group += 1
                 if done < min(rows.stop, self._starts[group]):
                     raise DataError(f"{self.name}: row group {group - 1} has fewer rows than the file says")
-        return values
 
     def _fill(self, target: Array, batch: pa.RecordBatch, names: Sequence[str]) -> None:
         fill(target, batch, names)
@@ -134,12 +146,52 @@ class ParquetSource(ParquetColumns):
             raise DataError(f"{path}: has no column of numbers besides its index; there is nothing to fit")
         super().__init__(path, metadata, names, wider([schema.field(name).type for name in names]))
         self.feature_names = tuple(names)
+        texts = tuple(name for name in schema.names if is_text(schema.field(name).type))
+        self.sample_columns = _TextColumns(path, texts) if texts else None
         times = [name for name in index if pa.types.is_temporal(schema.field(name).type)]
         if len(index) == 1 and times and (units := _units(schema.field(times[0]).type)) is not None:
             name = "time" if times[0].startswith("__index_level_") else times[0]
             self.sample_dims = (name,)
             attributes = {"units": f"{units} since 1970-01-01", "calendar": "proleptic_gregorian"}
             self.sample_coords = (SampleCoordinate(name, _Times(path, metadata, times, name), attributes),)
+
+
+@dataclass(frozen=True)
+class _TextColumns(SampleColumns):
+    """The columns of text of a file, each opened when labels or a condition name it."""
+
+    path: Path
+    texts: tuple[str, ...]
+
+    def names(self) -> Sequence[str]:
+        """Return the names of the columns, in their order."""
+        return self.texts
+
+    def open(self, name: str) -> Source:
+        """Open a column."""
+        with opened(self.path) as file:
+            return _Text(self.path, file.metadata, name)
+
+
+class _Text(ParquetColumns):
+    """A column of text, or of categories that are text. What is missing is read as empty text."""
+
+    private_buffers = False
+
+    def __init__(self, path: Path, metadata: pq.FileMetaData, name: str) -> None:
+        super().__init__(path, metadata, [name], np.dtype(np.str_))
+        self.name = f"{path}, column {name!r}"
+
+    def read(self, rows: Span, cols: Span) -> Array:
+        """Return the text of a range of rows."""
+        texts: list[str] = []
+        for _, batch in self._batches(rows, self._columns, _TEXT_BYTES):
+            texts += batch.column(0).cast(pa.large_string()).fill_null("").to_pylist()
+        return np.array(texts, np.str_)[:, None]
+
+    def read_scratch(self, rows: Span, cols: Span) -> Array:
+        """Return the text of a range of rows."""
+        return self.read(rows, cols)
 
 
 class _Times(ParquetColumns):

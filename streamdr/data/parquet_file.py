@@ -62,6 +62,13 @@ def is_number(kind: pa.DataType) -> bool:
     )
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type is text, or categories that are text."""
+    types = pa.types
+    values = kind.value_type if types.is_dictionary(kind) else kind
+    return bool(types.is_string(values) or types.is_large_string(values) or types.is_string_view(values))
+
+
 def fill(target: Array, batch: pa.RecordBatch, names: Sequence[str]) -> None:
     """Copy columns of numbers to a matrix. Values that are missing become NaN."""
     for i, name in enumerate(names):

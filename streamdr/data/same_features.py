@@ -43,6 +43,24 @@ def require_same_features(first: Source, other: Source) -> None:
         raise _differ(other, first, "shape of a row", other.sample_shape, first.sample_shape)
 
 
+def require_names_of_model(
+    source: Source, names: Sequence[str] | None, axes: FeatureAxes | None = None
+) -> None:
+    """Raise an error that names the first column that has another name than in a model, if both have names.
+
+    Columns in another order would be taken for each other. Features with axes are compared by these.
+    """
+    labelled = source.axes is not None and axes is not None
+    if source.feature_names is None or names is None or labelled:
+        return
+    for number, (wanted, found) in enumerate(zip_longest(names, source.feature_names)):
+        if wanted != found:
+            raise DataError(
+                f"{source.name}: column {number} is {_named(found)}, and {_named(wanted)} in the model; give "
+                "it the columns of the fit, in their order"
+            )
+
+
 def require_grid_of_model(source: Source, axes: FeatureAxes | None) -> None:
     """Raise an error that names the first dimension or coordinate that differs from those of a model.
 

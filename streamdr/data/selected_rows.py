@@ -141,8 +141,8 @@ class SelectedRows(Source):
         numbers = self._mask.numbers if before is None else _Selected(self._mask, before)
         return RowsTaken(self._whole.spec.n_rows if before is None else before.n_rows, numbers)
 
-    def stored_row(self, row: int) -> int:
-        """Return the number of a row in the data as it is stored."""
+    def stored_row(self, row: int) -> tuple[str, int]:
+        """Return the file or array of a row, and its number there."""
         return self._whole.stored_row(int(self._mask.numbers(Span(row, row + 1))[0]))
 
     def read(self, rows: Span, cols: Span) -> Array:
@@ -214,8 +214,9 @@ class SelectedRows(Source):
     def _snapshot(self) -> Snapshot:
         return _SelectedSnapshot(self._whole._snapshot(), self._mask)
 
-    def _column(self, column: int) -> str:
-        return self._whole._column(column)
+    def described_column(self, column: int) -> str:
+        """Return the number and name of a column in the whole, for a message."""
+        return self._whole.described_column(column)
 
     def _refuse(
         self, row: int, col: int, value: Any, count: int, region: str, *, allow_nan: bool

@@ -172,9 +172,9 @@ class Source(ABC):
         """The bytes that the source keeps in memory as long as it is open."""
         return sum(part.held_bytes for part in self._reads_from if part is not None)
 
-    def stored_row(self, row: int) -> int:
-        """Return the number of a row in the data as it is stored, for a message."""
-        return row
+    def stored_row(self, row: int) -> tuple[str, int]:
+        """Return the file or array of a row, and its number there, for a message."""
+        return self.name, row
 
     @property
     def rows_taken(self) -> RowsTaken | None:
@@ -428,7 +428,7 @@ class Source(ABC):
         self, row: int, col: int, value: Any, count: int, region: str, *, allow_nan: bool
     ) -> NoReturn:
         """Raise the error for a non-finite value, the first of `count` in a region."""
-        where = f"row {row}, {self._column(col)} ({count} such values in {region})"
+        where = f"row {row}, {self.described_column(col)} ({count} such values in {region})"
         message = f"{self.name}: {value} at {where}; "
         if np.isnan(value):
             raise MissingValuesError(f"{message}{_ADVICE}, {_PPCA_ADVICE}")
@@ -436,7 +436,7 @@ class Source(ABC):
             f"{message}{'make them NaN if they stand for missing values' if allow_nan else _ADVICE}"
         )
 
-    def _column(self, column: int) -> str:
+    def described_column(self, column: int) -> str:
         """Return the number and name of a column, for a message."""
         if self.feature_names is not None:
             return f"column {column} ({self.feature_names[column]!r})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -12,7 +12,7 @@ from streamdr.core import blocks
 from streamdr.core.blocks import SPARSE_PIECE, Array, Axis, Span, SparseRows, working_dtype
 from streamdr.core.buffers import scratch
 from streamdr.core.linalg import ignore_overflow
-from streamdr.core.mapping import columns_read, mapped_names, mapped_spec, mapping_digest
+from streamdr.core.mapping import columns_kept, columns_read, mapped_names, mapped_spec, mapping_digest
 from streamdr.core.method import MapsSparse, Model, SelectsColumns, UsesScratch
 from streamdr.data.column_subset import ColumnSubset
 from streamdr.data.snapshot import Snapshot
@@ -24,17 +24,18 @@ class TransformedSource(Source):
     """The rows of a source, mapped through a model, with their weights, labels and coordinates.
 
     Whole rows are read, a few chunks at a time, so that memory holds little more than the mapped rows. Of a
-    model that selects columns, only these are read. Rows stay sparse if the model keeps zeros.
+    model that selects columns, only these are read. Rows stay sparse if the model keeps zeros. `steps` are
+    the names of the steps that the model has, for errors.
     """
 
-    def __init__(self, whole: Source, model: Model) -> None:
+    def __init__(self, whole: Source, model: Model, steps: Sequence[str] = ()) -> None:
         self.name = whole.name
         self.spec = mapped_spec(whole.spec, model)
         self.feature_names = mapped_names(whole.feature_names, model)
         self.chunks = (whole.chunks[0], model.n_outputs)
         self.take_samples(whole)
         self.weights, self.labels = whole.weights, whole.labels
-        self._whole, self._whole_model = whole, model
+        self._whole, self._whole_model, self._steps = whole, model, tuple(steps)
         self._sparse = whole.spec.density is not None and isinstance(model, MapsSparse)
         self._model, self._reader = model, whole
         reads = columns_read(model)
@@ -138,7 +139,10 @@ class TransformedSource(Source):
                 return self._model.transform(blocks.widen(self._reader.read_scratch(piece, everything)))
         except RowError as error:
             self._check_whole(piece)  # a value that is not finite is the first cause
-            raise error.located(self.name, self.stored_row(piece.start + error.row)) from None
+            if len(self._steps) == 1:
+                error = error.in_chain(self._steps[0], error.column)
+            place = self.stored_row(piece.start + error.row)
+            raise error.located(*place, self._reader.described_column) from None
 
     def read_sparse(self, rows: Span) -> SparseRows:
         """Return whole rows, which are sparse if the model keeps zeros."""
@@ -203,8 +207,8 @@ class TransformedSource(Source):
         else:
             self._reader.check(rows, allow_nan=allow_nan)
 
-    def stored_row(self, row: int) -> int:
-        """Return the number of a row in the data as it is stored."""
+    def stored_row(self, row: int) -> tuple[str, int]:
+        """Return the file or array of a row, and its number there."""
         return self._whole.stored_row(row)
 
     def _refuse(
@@ -213,11 +217,19 @@ class TransformedSource(Source):
         """Raise the error for a non-finite value that is mapped from finite ones, or from missing ones."""
         if np.isnan(value) and self._model.allow_nan:  # missing values, which the model lets through
             super()._refuse(row, col, value, count, region, allow_nan=allow_nan)
-        where = f"row {self.stored_row(row)}"
+        name, number = self.stored_row(row)
+        after = " -> ".join(self._steps) or "the steps before this one"
         raise DataError(
-            f"{self.name}: {where} is finite, but {value} in {self._column(col)} after the steps before this "
-            f"one ({count} such values in {region}): its values are too large, or too small, for them"
+            f"{name}: row {number} is finite, but {value} in {self.described_column(col)} after {after} "
+            f"({count} such values in {region}): its values are too large, or too small, for that"
         )
+
+    def described_column(self, column: int) -> str:
+        """Return the number and name of a column in the data, for a message; at this step, if it is none."""
+        kept = columns_kept(self._whole_model)
+        if kept is None:
+            return f"{super().described_column(column)} at this step"
+        return self._whole.described_column(int(kept[column]))
 
     def validate(self, seen: Snapshot | None = None) -> None:
         """Validate the whole source."""

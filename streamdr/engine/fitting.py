@@ -23,7 +23,7 @@ from streamdr.core.method import Method, Model, Pass, Passes
 from streamdr.core.progress import PassStart, Progress, Silent
 from streamdr.core.row_outputs import EMBEDDING, RowOutput, RowView
 from streamdr.data.feature_subset import FeatureSubset
-from streamdr.data.same_features import require_grid_of_model
+from streamdr.data.same_features import require_grid_of_model, require_names_of_model
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
 from streamdr.engine.coordinates import row_frame, sample_shape
@@ -294,8 +294,10 @@ def first_rows(source: Source, rows: int) -> Span:
     return Span(0, min(rows, _SAMPLE_ROWS, max(1, BLOCK_BYTES // source.spec.line_bytes("rows"))))
 
 
-def require_features(model: Model, source: Source, axes: FeatureAxes | None = None) -> None:
-    """Refuse data with another number of features than that of the fit, or on another grid."""
+def require_features(
+    model: Model, source: Source, axes: FeatureAxes | None = None, names: Sequence[str] | None = None
+) -> None:
+    """Refuse data with other features than the fit: their number, their names, or their grid."""
     require_grid_of_model(source, axes)
     expected = model.n_features if axes is None else axes.n_features
     if source.spec.n_cols != expected:
@@ -303,6 +305,7 @@ def require_features(model: Model, source: Source, axes: FeatureAxes | None = No
             f"{source.name}: has {source.spec.n_cols} features, and the model takes {expected}: "
             "give it data with the columns that it was fitted to"
         )
+    require_names_of_model(source, names, axes)
 
 
 @contextmanager
@@ -435,7 +438,8 @@ def _map_block(view: RowView, source: Source, block: Block | SparseBlock, out: A
             )
     except RowError as error:
         block.locate_nonfinite()  # a value that is not finite is the first cause
-        raise error.located(source.name, source.stored_row(block.span.start + error.row)) from None
+        place = source.stored_row(block.span.start + error.row)
+        raise error.located(*place, source.described_column) from None
     sound = view.is_valid(out)
     if view.hides_bad_value(block.values) or not sound:
         block.locate_nonfinite()

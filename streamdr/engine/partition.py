@@ -12,8 +12,9 @@ from streamdr.core import blocks
 from streamdr.core.blocks import Axis, MatrixSpec, Span
 
 GROWTH = 16
-_COLUMNS_PER_VALUE, _VALUE_BYTES = 16, 12
-"""The nominal density of sparse rows, and the bytes of a value in double precision with its column."""
+_COLUMNS_PER_VALUE, _MOST_ROW_VALUES, _VALUE_BYTES = 16, 256, 12
+"""The nominal density of sparse rows, and the most values of one, since wide rows are emptier; and the bytes
+of a value in double precision with its column."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def partition(
 
 def _sparse_bytes(data: MatrixSpec) -> int:
     """Return the nominal bytes of a sparse row."""
-    return -(-data.n_cols // _COLUMNS_PER_VALUE) * _VALUE_BYTES
+    return min(-(-data.n_cols // _COLUMNS_PER_VALUE), _MOST_ROW_VALUES) * _VALUE_BYTES
 
 
 def _power_of_two(number: int) -> int:

@@ -55,6 +55,7 @@ _FLOPS = 6e10
 _READ = 0.65e9
 _STORED_BYTES = 12
 """The nominal bytes of a stored value of sparse rows, with its column."""
+_COLUMN_BYTES = 4
 _PREFER_EXACT = 2.0
 """How many times faster an iterative route must be to be preferred to an exact one."""
 
@@ -83,6 +84,16 @@ class Plan:
     def peak(self) -> int:
         """The peak memory of the process, in bytes."""
         return sum(self.parts.values())
+
+
+def block_bytes(chosen: Plan, data: MatrixSpec) -> int:
+    """Return the bytes of a block of the first phase: of its stored values, where rows stay sparse."""
+    lines = min(chosen.blocks.block, chosen.blocks.length)
+    first = next(iter(chosen.route.phases), None)
+    unmapped = first is not None and (first.through is None or keeps_sparse(data, first.through))
+    if data.density is None or first is None or not (first.takes_sparse and unmapped):
+        return lines * data.line_bytes(chosen.blocks.axis)
+    return round(data.density * lines * data.n_cols) * (data.working.itemsize + _COLUMN_BYTES)
 
 
 def plan(method: Method, source: Source, execution: Execution) -> Plan:

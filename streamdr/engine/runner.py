@@ -81,7 +81,8 @@ def _update(accumulator: Accumulator, source: Source, span: Span, axis: Axis) ->
         else:
             accumulator.update(source.scratch_block(span, axis, allow_nan=accumulator.allow_nan))
     except RowError as error:
-        raise error.located(source.name, source.stored_row(start + error.row)) from None
+        place = source.stored_row(start + error.row)
+        raise error.located(*place, source.described_column) from None
 
 
 def in_order(
@@ -238,7 +239,9 @@ class Runner:
         return source.spec.n_rows * source.stored_line_bytes("rows")
 
     def _source(self, request: Pass) -> Source:
-        mapped = self.source if request.through is None else TransformedSource(self.source, request.through)
+        mapped = self.source
+        if request.through is not None:
+            mapped = TransformedSource(self.source, request.through, request.steps)
         return mapped if request.part is None else RowSubset(mapped, request.part)
 
     def _restored(self, request: Pass, source: Source) -> tuple[MergeTree[Handle], PassCheckpoints]:

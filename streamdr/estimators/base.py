@@ -40,7 +40,7 @@ from streamdr.data.expanding import is_path_list
 from streamdr.data.features import for_model
 from streamdr.data.frames import is_frame, require_numbers, single_matrix, without_fill
 from streamdr.data.labelled.opening import UNLABELLED, Labelled
-from streamdr.data.same_features import require_grid_of_model
+from streamdr.data.same_features import require_grid_of_model, require_names_of_model
 from streamdr.data.sparse.scipy_matrices import by_rows, is_sparse, like
 from streamdr.engine import fitting
 from streamdr.errors import DataError, InputError, ParameterError
@@ -515,7 +515,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             rows = earlier or MappedRows(in_order_of(X, self._axes), self._how(X))
             with _arguments_named():
                 source = rows.source()
-            fitting.require_features(self.model_, source, self._axes)
+            fitting.require_features(self.model_, source, self._axes, vars(self).get("feature_names_in_"))
             made = rows.then(self.model_)
             found = mapped(
                 rows.data,
@@ -597,6 +597,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             )
         else:
             require_grid_of_model(source, self._axes)
+            require_names_of_model(source, vars(self).get("feature_names_in_"), self._axes)
         return source
 
 

@@ -14,7 +14,7 @@ from sklearn.utils._repr_html.estimator import _VisualBlock
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
-from streamdr.core.mapping import columns_kept, mapped_axes
+from streamdr.core.mapping import class_fills_missing, columns_kept, mapped_axes
 from streamdr.core.method import Supervised
 from streamdr.data.labelled.opening import UNLABELLED
 from streamdr.errors import ParameterError
@@ -46,12 +46,6 @@ def _of_last(function: Callable[..., Any], *needed: str) -> Any:
 
     operation.__qualname__ = f"Chain.{name}"
     return available_if(has)(operation)
-
-
-def _fills_missing(kind: type) -> bool:
-    """Whether models of a class leave no missing values, as far as that is known before there is one."""
-    columns_stay = getattr(kind, "outputs_are_features", False) is True or hasattr(kind, "narrowed")
-    return getattr(kind, "fills_missing", not columns_stay) is not False
 
 
 class Chain(Estimator):
@@ -366,7 +360,7 @@ class Chain(Estimator):
         for _, member in self.members:
             if not member._allows_nan:
                 return False
-            if _fills_missing(member._method_class.model):
+            if class_fills_missing(member._method_class.model):
                 break
         return True
 

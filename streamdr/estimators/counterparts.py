@@ -10,7 +10,16 @@ from sklearn.pipeline import Pipeline
 from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array
 from streamdr.core.method import Model
-from streamdr.core.scikit_learn import HasSklearnSteps, Step, fitted, moves_rows, shifting, taking, widening
+from streamdr.core.scikit_learn import (
+    HasSklearnSteps,
+    Step,
+    computes,
+    fitted,
+    moves_rows,
+    shifting,
+    taking,
+    widening,
+)
 from streamdr.errors import ParameterError
 
 
@@ -33,8 +42,9 @@ def counterpart(model: Model, method: str, axes: FeatureAxes | None, names: Arra
             "its rows have all features again, and the model leaves some out or weighs them, which no "
             "estimator of scikit-learn does: fit without min_observed and feature_weights",
         )
-    # A model that takes missing values leaves them to its own steps.
-    widen = [widening(model.n_features)] if moves_rows(own[0]) and not model.allow_nan else []
+    sparse = not any(map(moves_rows, own))
+    widen = widening(model.n_features, allow_nan=model.allow_nan, accept_sparse=sparse)
+    widen = widen if any(map(computes, own)) else []
     steps = [*_used_features(axes), *widen, *_weights(axes), *own]
     if names is not None:
         fitted(steps[0][1], feature_names_in_=names)

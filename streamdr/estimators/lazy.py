@@ -20,6 +20,7 @@ from streamdr.data.frames import is_lazy_frame, is_of, named_values, single_matr
 from streamdr.data.in_memory import ArraySource
 from streamdr.data.labelled.opening import UNLABELLED, Labelled
 from streamdr.data.sparse.dask_chunks import has_sparse_chunks
+from streamdr.data.sparse.scipy_matrices import as_scipy, is_sparse
 from streamdr.engine.executors.identity import identity, run_as
 from streamdr.engine.partition import partition
 from streamdr.errors import RowError
@@ -93,7 +94,8 @@ def _as_array(data: Any) -> Any:
 
 
 def _dense(chunk: Any) -> Array:
-    dense: Array = chunk.toarray()
+    chunk = as_scipy(chunk)
+    dense: Array = chunk.toarray() if is_sparse(chunk) else np.asarray(chunk)
     return dense
 
 
@@ -113,7 +115,7 @@ def _map_dask(
     def mapped_block(rows: Array, block_info: Any = None) -> Array:
         start = block_info[0]["array-location"][0][0]
         block = _BlockRows(rows, array_name, start, numbers)
-        with _located(array_name, lambda row: start + row):
+        with _located(lambda row: (array_name, start + row)):
             made: Array = run_as(expected, lambda: function(block.finite(allow_nan=allow_nan)))
         return made
 
@@ -123,12 +125,12 @@ def _map_dask(
 
 
 @contextmanager
-def _located(name: str, number: Callable[[int], int]) -> Iterator[None]:
-    """Name the data, and the number that a row has in it, in errors of rows that cannot be mapped."""
+def _located(place: Callable[[int], tuple[str, int]]) -> Iterator[None]:
+    """Name the data of a row, and its number there, in errors of rows that cannot be mapped."""
     try:
         yield
     except RowError as error:
-        raise error.located(name, number(error.row)) from None
+        raise error.located(*place(error.row)) from None
 
 
 class _BlockRows(ArraySource):
@@ -174,7 +176,7 @@ def _map_source(
 
     def mapped_block(block_info: Any = None) -> Any:
         (start, stop), _ = block_info[None]["array-location"]
-        with _located(source.name, lambda row: source.stored_row(start + row)):
+        with _located(lambda row: source.stored_row(start + row)):
             return run_as(
                 expected, lambda: function(source.block(Span(start, stop), allow_nan=allow_nan).values)
             )

@@ -65,8 +65,8 @@ class MappedRows:
 
 
 def _chain(models: Sequence[Model]) -> ChainModel:
-    """Return models as one. Nobody sees their names."""
-    return chain_model([f"model_{number}" for number in range(len(models))], models)
+    """Return models as one. They have no names here: errors have those of the methods."""
+    return chain_model([""] * len(models), models)
 
 
 def remember(data: Any, rows: MappedRows) -> None:

@@ -52,7 +52,7 @@ def sparse_in_pieces(
             with ignore_overflow():
                 parts.append(function(rows))
         except RowError as error:
-            raise RowError(piece.start + error.row, error.problem) from None
+            raise error.at_row(piece.start + error.row) from None
         _require_no_overflow(rows.data, parts[-1])
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts)
@@ -66,7 +66,7 @@ def _filled(n_rows: int, n_outputs: int, blocks: Iterator[tuple[Span, Array]], f
         try:
             mapped = function(values)
         except RowError as error:
-            raise RowError(span.start + error.row, error.problem) from None
+            raise error.at_row(span.start + error.row) from None
         if rows is None:
             rows = np.empty((n_rows, n_outputs), mapped.dtype)
         rows[span.slice] = mapped

@@ -50,6 +50,7 @@ class Selector(_Estimator):
         """
         check_is_fitted(self)
         support: Array = self.model_.support
+        support = support if self._axes is None else self._axes.expanded(support)
         return np.flatnonzero(support) if indices else support
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
@@ -90,16 +91,17 @@ class Selector(_Estimator):
         if not is_streamed(X) or isinstance(X, np.memmap) or mapped_rows_of(X) is not None:
             return super()._rows(X, function, names)
         rows = MappedRows(in_order_of(X, self._axes), self._how(X))
-        require_features(self.model_, rows.source(), self._axes)
-        reads = self.model_.reads
-        columns, labelled = columns_of(rows.data, reads, rows.labelled)
+        require_features(self.model_, rows.source(), self._axes, vars(self).get("feature_names_in_"))
+        kept = self.model_.reads if self._axes is None else self._axes.columns[self.model_.reads]
+        columns, labelled = columns_of(rows.data, kept, rows.labelled)
         found = mapped(
             columns,
             partial(finite_map, self.model_.narrowed().transform),
             names,
             allow_nan=self._allows_missing,
             labelled=labelled,
-            numbers=reads,
+            numbers=kept,
         )
-        remember(found, rows.then(self.model_))
+        if not self._selects:
+            remember(found, rows.then(self.model_))
         return found

@@ -13,7 +13,13 @@ from streamdr.core.linalg import column_squares, shift_near_mean, slabs
 from streamdr.statistics.centring import Centre, Shifted, shifted
 from streamdr.statistics.moments import Moments
 from streamdr.statistics.sparse_products import panel_bytes, products_of
-from streamdr.statistics.sparse_rows import ShiftedSparse, dense_blocks, is_mostly_filled, shifted_sparse
+from streamdr.statistics.sparse_rows import (
+    MOST_SUMMED,
+    ShiftedSparse,
+    dense_blocks,
+    is_mostly_filled,
+    shifted_sparse,
+)
 
 
 class JointMoments(Moments):
@@ -123,7 +129,7 @@ def _with_sparse_target(block: SparseBlock, *, double: bool) -> Iterator[tuple[S
     """The same for runs of sparse rows."""
     assert block.labels is not None  # methods that need labels are never run without them
     start = 0
-    for rows in shifted_sparse(block, double=double, most_values=SPARSE_PIECE):
+    for rows in shifted_sparse(block, double=double, most_values=SPARSE_PIECE, most_rows=MOST_SUMMED):
         here = slice(start, start + rows.values.shape[0])
         weights = None if block.weights is None else block.weights[here]
         yield rows, *_beside_target(rows.centre, block.labels[here], weights)

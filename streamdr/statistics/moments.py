@@ -12,7 +12,7 @@ from streamdr.core.buffers import scratch
 from streamdr.core.linalg import add_symmetric
 from streamdr.statistics.centring import Centre, shifted
 from streamdr.statistics.sparse_products import panel_bytes, products_of
-from streamdr.statistics.sparse_rows import dense_blocks, is_mostly_filled, shifted_sparse
+from streamdr.statistics.sparse_rows import MOST_SUMMED, dense_blocks, is_mostly_filled, shifted_sparse
 
 
 class Moments:
@@ -62,7 +62,9 @@ class Moments:
             for dense in dense_blocks(block, panel_bytes(self.n_cols)):
                 self.update(dense)
             return
-        for rows in shifted_sparse(block, double=self.double, most_values=SPARSE_PIECE):
+        for rows in shifted_sparse(
+            block, double=self.double, most_values=SPARSE_PIECE, most_rows=MOST_SUMMED
+        ):
             self._absorb(rows.centre, products_of(rows.values), about_origin=True)
 
     def merge(self, later: Self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from streamdr.core.blocks import AlignedArrays, Array, Block, SparseBlock, aligned
 from streamdr.core.linalg import column_squares
 from streamdr.statistics.centring import Centre, shifted
-from streamdr.statistics.sparse_rows import most_scores, shifted_sparse
+from streamdr.statistics.sparse_rows import shifted_sparse, thin_rows, thin_values
 
 
 class Products(AlignedArrays):
@@ -46,7 +46,8 @@ class Products(AlignedArrays):
 
     def update_sparse(self, block: SparseBlock) -> None:
         """Fold one block of sparse rows in."""
-        for rows in shifted_sparse(block, double=self.double, most_rows=most_scores(self.basis.shape[1])):
+        most_values, most_rows = thin_values(len(self.basis)), thin_rows(*self.basis.shape)
+        for rows in shifted_sparse(block, double=self.double, most_values=most_values, most_rows=most_rows):
             squares = None if self.squares is None else rows.centred_squares()
             self._absorb(rows.centre, rows.centred_images(self.basis), squares, about_origin=False)
 

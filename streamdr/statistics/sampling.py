@@ -46,8 +46,9 @@ def gather_phase(
         empty_bytes=0,
         total_accumulator_bytes=row * read,  # whatever the number of accumulators
         part=part,
-        # The new rows of a block, and these together with those of the blocks before it in its segment.
-        scratch_per_block=4 * 8 / data.working.itemsize,
+        # The new rows of a block, these together with those of the blocks before it in its segment, and what
+        # the heap keeps of such arrays that were smaller.
+        scratch_per_block=5 * 8 / data.working.itemsize,
         max_scratch_bytes=2 * kept + (2 << 20),
         gathered_bytes=kept,
         solve_bytes=solve_bytes,

@@ -49,15 +49,17 @@ class Division:
 
 
 def products_of(rows: SparseRows) -> Array | SparseRows:
-    """X'X of sparse rows, in their type: dense, in scratch memory, or sparse if few values are stored.
+    """X'X of sparse rows: dense, in their type and in scratch memory, or sparse if few values are stored.
 
+    Sparse products are taken in double precision, which costs little: scipy adds them one after another.
     Its memory is bounded by `product_scratch` of the number of columns, besides a copy of the rows.
     """
     counts = np.bincount(rows.indices, minlength=rows.shape[1])
     order = np.argsort(-counts, kind="stable")
     division = divided(counts[order], rows.shape[0])
     if not division.panels:
-        return SparseRows((rows.T @ rows).T.tocsr())
+        wide = rows.astype(np.float64, copy=False)
+        return SparseRows((wide.T @ wide).T.tocsr())
     if division.panels[0].stop == rows.shape[1]:  # one panel for all columns, in their order
         order = np.arange(rows.shape[1])
     rank = np.empty(len(order), rows.indices.dtype)
@@ -122,7 +124,8 @@ def _products_by_rank(rows: SparseRows, rank: Array, division: Division) -> Arra
         rest = after
     if rest.shape[1]:
         last = slice(n_cols - rest.shape[1], n_cols)
-        total[last, last] = (rest.T @ rest).toarray()
+        wide = rest.astype(np.float64, copy=False)
+        total[last, last] = (wide.T @ wide).toarray()
     return total
 
 
@@ -172,7 +175,7 @@ def _in_order(ranked: Array, rank: Array) -> Array:
 def product_scratch(n_cols: int, dtype: np.dtype[Any]) -> int:
     """The bytes that adding the products X'X of a piece of sparse rows takes, if they are of such a type."""
     # The product, in both orders, and that of a panel; or a sparse one of what is left, with a dense copy.
-    square = n_cols**2 * (4 * dtype.itemsize + 4)
+    square = n_cols**2 * (4 * dtype.itemsize + 8)
     return panel_bytes(n_cols) + square + shift_scratch(n_cols)
 
 

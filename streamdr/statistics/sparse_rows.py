@@ -39,6 +39,12 @@ _THIN_COST = 2.5
 and 1.5 in single precision."""
 _FEW_VALUES = SPARSE_PIECE // 4
 """The stored values that are shifted at a time, where there is little to do for each run of rows besides."""
+MOST_SUMMED = 1 << 14
+"""The most rows whose products are added up in their own type: scipy adds them one after another, so that
+rounding errors grow with their number."""
+_VALUES_PER_COLUMN = 16
+"""The stored values per column of a run, with which its products take longer than adding them up."""
+_TILE_COLUMNS = 512
 _BYTES_PER_VALUE = 120
 """What shifting takes at most for a stored value: shifted values may be twice as many, and with their columns
 they are copied once; then weights, and scores."""
@@ -76,8 +82,12 @@ class ShiftedSparse:
         level = (offset @ basis).astype(scores.dtype)
         scores -= level if self.roots is None else np.outer(self.roots.astype(scores.dtype), level)
         sums = scores.sum(axis=0, dtype=np.float64) if self.roots is None else self.roots @ scores
-        images: Array = (values.T @ scores).T.astype(np.float64)
-        images -= np.outer(sums, offset)
+        products = values.T @ scores
+        images = np.empty(basis.shape[::-1])
+        for columns in Span(0, len(basis)).split(_TILE_COLUMNS):  # so that what is transposed stays in cache
+            tile = images[:, columns.slice]
+            tile[...] = products[columns.slice].T
+            tile -= np.outer(sums, offset[columns.slice])
         return images
 
 
@@ -138,9 +148,14 @@ def is_mostly_filled(block: SparseBlock) -> bool:
     return bool(block.values.nnz > _MOSTLY * block.values.shape[0] * block.values.shape[1])
 
 
-def most_scores(n_vectors: int) -> int:
+def thin_values(n_cols: int) -> int:
+    """How many stored values to multiply by a few vectors at a time: more where the sums are large."""
+    return max(_FEW_VALUES, min(_VALUES_PER_COLUMN * n_cols, SPARSE_PIECE))
+
+
+def thin_rows(n_cols: int, n_vectors: int) -> int:
     """How many rows to multiply by `n_vectors` vectors at a time: their products are dense."""
-    return max(1, _FEW_VALUES // n_vectors)
+    return max(1, _FEW_VALUES // n_vectors, n_cols // 4)
 
 
 def dense_blocks(block: SparseBlock, most_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
@@ -207,7 +222,7 @@ def shift_scratch(n_cols: int) -> int:
 
 def thin_scratch(n_cols: int, n_vectors: int) -> int:
     """The bytes that adding products with a few vectors takes."""
-    return 3 * 8 * n_cols * n_vectors + _BYTES_PER_VALUE * max(_FEW_VALUES, n_cols)
+    return 3 * 8 * n_cols * n_vectors + _BYTES_PER_VALUE * max(thin_values(n_cols), n_cols)
 
 
 def thin_work(data: MatrixSpec) -> float:

@@ -123,6 +123,14 @@ def create_array(
     )
 
 
+def open_writable(path: Path) -> zarr.Array[Any]:
+    """Open an array to write its chunks: all of them, also those that hold nothing but the fill value.
+
+    `zarr.open_array` ignores its `config` where the array exists.
+    """
+    return zarr.open_array(path, mode="r+").with_config({"write_empty_chunks": True})
+
+
 def stored_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
     """Return attributes as xarray writes them in zarr v3, where the fill value of floats is base64.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from os.path import realpath
@@ -18,7 +19,7 @@ from streamdr.core.blocks import Array
 from streamdr.core.row_outputs import RowKind
 from streamdr.errors import StoreError
 from streamdr.store import ours, publish
-from streamdr.store.arrays import chunk_fault
+from streamdr.store.arrays import chunk_fault, open_writable
 from streamdr.store.backend import GROUP_MARKERS, Backend, SizeOf, bad_chunk, chunks_of, full_chunks
 from streamdr.store.compare_and_swap import CompareAndSwap, CompareAndSwapFile
 from streamdr.store.publish import Staging, require_replaceable, resolved, unwritable
@@ -92,12 +93,21 @@ class LocalBackend(Backend):
         path = resolved(self.place)
         try:
             require_replaceable(path, kind, overwrite)
-            parent = next(above for above in path.parents if above.exists())
-            if not parent.is_dir():
-                raise StoreError(f"{self}: cannot be written, since {parent} is a file; choose another path")
-            # Only writing shows whether permissions, mounts and quotas allow it. Where possible, the file has
-            # no name, so that a kill leaves nothing.
-            tempfile.TemporaryFile(dir=parent).close()
+        except OSError as error:
+            raise unwritable(self.place, error) from error
+        self.require_writable_folders([next(above for above in path.parents if above.exists())])
+
+    def require_writable_folders(self, folders: Sequence[Path]) -> None:
+        """Refuse folders in which no file can be made."""
+        try:
+            for folder in folders:
+                if not folder.is_dir():
+                    raise StoreError(
+                        f"{self}: cannot be written, since {folder} is a file; choose another path"
+                    )
+                # Only writing shows whether permissions, mounts and quotas allow it. Where possible, the file
+                # has no name, so that a kill leaves nothing.
+                tempfile.TemporaryFile(dir=folder).close()
         except OSError as error:
             raise unwritable(self.place, error) from error
 
@@ -187,4 +197,4 @@ def _writable_array(path: Path, kind: RowKind) -> zarr.Array[Any]:
 @lru_cache(maxsize=8)
 def _opened(array: Path, inode: int, modified: int) -> zarr.Array[Any]:
     # The last two arguments are part of the key of the cache: a staging directory may be created again.
-    return zarr.open_array(array, mode="r+", config={"write_empty_chunks": True})
+    return open_writable(array)

@@ -19,7 +19,7 @@ from streamdr.core.blocks import Array, Span
 from streamdr.core.row_outputs import RowKind
 from streamdr.errors import StoreError
 from streamdr.store import ours
-from streamdr.store.arrays import ArrayLayout, create_array, parse_layout, stored_attributes
+from streamdr.store.arrays import ArrayLayout, create_array, open_writable, parse_layout, stored_attributes
 from streamdr.store.record import (
     ROOT,
     arrays_in,
@@ -127,7 +127,7 @@ def coordinate_files(folder: Path, coordinate: RowCoordinate) -> Iterator[str]:
 
     Only one chunk is in memory at a time, however many rows there are.
     """
-    array = zarr.open_array(folder / coordinate.name, mode="r+", config={"write_empty_chunks": True})
+    array = open_writable(folder / coordinate.name)
     for key, region in coordinate.layout.files():
         if not region:  # a scalar
             array[...] = coordinate.read(Span(0, 1))

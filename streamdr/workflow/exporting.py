@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,7 +15,7 @@ import numpy as np
 from streamdr import __version__, store
 from streamdr.core.addresses import Location
 from streamdr.core.axes import FeatureAxes
-from streamdr.core.files import write_new
+from streamdr.core.files import NotRegularError, open_regular, write_new
 from streamdr.core.plain_maps import HasPlainClasses, HasPlainMaps, PlainMap, Scale, TakeColumns
 from streamdr.errors import ConfigError, ParameterError, StoreError
 from streamdr.store.publish import sync
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 Precision = Literal["float32", "float64"]
+_PRODUCER = b"\x12\x08streamdr"
+"""The name of the producer, which is at the beginning of a file of ONNX."""
+_START = 32
 PRECISIONS: tuple[Precision, ...] = ("float32", "float64")
 
 
@@ -35,7 +39,7 @@ def export_onnx(model: Location, out: Path, dtype: str = "float32") -> ExportRep
     model : Path or Address
         The model.
     out : Path
-        The file. One that exists is replaced, in one step.
+        The file. One that was exported before is replaced, in one step; any other is an error.
     dtype : "float32" or "float64"
         The type of the rows, of the arithmetic and of the results.
 
@@ -43,7 +47,10 @@ def export_onnx(model: Location, out: Path, dtype: str = "float32") -> ExportRep
     ------
     ParameterError
         If the model is not a sequence of linear maps and elementary steps.
+    StoreError
+        If there is no model, or the file cannot be written.
     """
+    _require_replaceable(out, model)
     saved = store.load_model(model)
     made = onnx_model(saved, dtype)
     data = made.SerializeToString()
@@ -119,6 +126,23 @@ def _metadata(saved: store.SavedModel) -> dict[str, str]:
     return found
 
 
+def _require_replaceable(path: Path, model: Location) -> None:
+    """Refuse a place in the model, and to replace a file that streamdr did not export."""
+    if isinstance(model, Path) and path.resolve().is_relative_to(model.resolve()):
+        raise StoreError(f"{path}: lies in the model {model}; choose a path outside it")
+    try:
+        with open_regular(path) as file:
+            ours = _PRODUCER in file.read(_START)
+    except FileNotFoundError:
+        return
+    except NotRegularError:
+        ours = False
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written ({error.strerror}); choose another path") from error
+    if not ours:
+        raise StoreError(f"{path}: exists, and streamdr did not export it; choose another path")
+
+
 def _replace(path: Path, data: bytes) -> None:
     """Write a file beside its place, and move it there."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
@@ -128,7 +152,8 @@ def _replace(path: Path, data: bytes) -> None:
         os.replace(beside, path)
         sync(path.parent)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
         raise StoreError(f"{path}: cannot be written ({error.strerror}); choose another path") from error
 
 

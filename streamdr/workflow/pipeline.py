@@ -26,7 +26,7 @@ from streamdr.engine.read_estimates import (
 from streamdr.errors import MemoryLimitError, ParameterError, StoreError
 from streamdr.methods.chain import parameters_of
 from streamdr.store import Fence, SavedModel
-from streamdr.workflow.annotated import with_contents
+from streamdr.workflow.annotated import require_observations, with_contents
 from streamdr.workflow.reporting import (
     fit_plan,
     fit_report,
@@ -90,12 +90,12 @@ def transform(context: RunContext) -> TransformReport:
     targets = list(context.rows.values()) or [context.embedding]  # raises the error that none is configured
     saved = _saved_model(context)
     opened = context.open_input(saved.model)
-    fitting.require_features(saved.model, opened.source, saved.axes)
+    fitting.require_features(saved.model, opened.source, saved.axes, saved.feature_names)
     states = _row_states(context, opened, saved)
     if all(state.fresh for state in states.values()):
         context.tidy(targets)
         return _up_to_date(context, opened, saved, states)
-    _check_outputs(context, states)
+    _check_outputs(context, opened, states)
     with context.leased(targets) as fence:
         saved = _saved_model(context)
         return _transform(context, saved, context.open_input(saved.model), fence, before)
@@ -122,7 +122,7 @@ def run_all(
     # What would stop the transform is refused before the fit.
     if not state.fresh:
         context.check_output(context.model, "model", state)
-    _check_outputs(context, states)
+    _check_outputs(context, opened, states)
     _transform_plans(context, opened, state, states)
     with context.leased(context.outputs) as fence:
         # Opened again: before the lease, another run may have written outputs from a longer input.
@@ -161,7 +161,7 @@ def dry_run(context: RunContext, allowed: RunContext | None = None) -> PlanRepor
     if not state.fresh:
         context.check_output(context.model, "model", state)
     states = _row_states(context, opened, state.saved, state)
-    _check_outputs(context, states)
+    _check_outputs(context, opened, states)
     transforms = _transform_plans(context, opened, state, states)
     with naming(opened.source):
         chosen = planner.plan(context.run.method, opened.features, context.execution())
@@ -294,11 +294,12 @@ def _transform_plans_within(
     return plans
 
 
-def _check_outputs(context: RunContext, states: Mapping[RowOutput, State]) -> None:
+def _check_outputs(context: RunContext, opened: OpenedInput, states: Mapping[RowOutput, State]) -> None:
     """Refuse stale outputs that cannot or may not be written."""
     for kind, state in states.items():
         if not state.fresh:
             context.check_output(context.rows[kind], kind.name, state, kind.key)
+            require_observations(context.rows[kind], opened.source)
 
 
 def _up_to_date(

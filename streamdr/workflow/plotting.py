@@ -16,6 +16,7 @@ from streamdr.core.pictures import Picture
 from streamdr.data import Source
 from streamdr.data.open import open_labels
 from streamdr.errors import ConfigError, DataError
+from streamdr.methods.chain import ChainModel
 from streamdr.plots import catalog
 from streamdr.plots.mapped import has_maps
 from streamdr.workflow.reports import PlotReport
@@ -199,6 +200,7 @@ def _checked_kind(name: str, request: PlotRequest) -> PlotKind:
         raise ConfigError(
             f"{request.model}: {name} needs a model with {kind.needs}, and this one ({request.saved.method}, "
             f"{model.n_features:,} to {model.n_outputs:,} columns) has not; it supports {able or 'nothing'}"
+            f"{_steps_with(kind, request)}"
         )
     for option in request.given():
         if option not in kind.takes:
@@ -206,6 +208,15 @@ def _checked_kind(name: str, request: PlotRequest) -> PlotKind:
     if request.labels is not None and not (request.data or request.embedding):
         raise ConfigError(f"--labels is given without its rows; give --{kind.takes[0]} as well")
     return kind
+
+
+def _steps_with(kind: PlotKind, request: PlotRequest) -> str:
+    """Return which models of a chain a kind fits, for a message: each is a model of its own in the store."""
+    if not isinstance(request.saved.model, ChainModel):
+        return ""
+    members = zip(request.saved.model.names, request.saved.members, strict=True)
+    found = [f"{request.model}/{name}" for name, member in members if kind.fits(member)]
+    return f"; give the model of a step: {', '.join(found)}" if found else ""
 
 
 def _require_outside_stores(request: PlotRequest) -> None:

@@ -73,7 +73,7 @@ def plan(fit: FitPlan, transforms: Mapping[str, OutputPlan] = MappingProxyType({
             ("blocks", f"{block} each, in {_count(fit.segments, 'segment')}"),
             ("memory", f"{format_bytes(fit.peak)} at the peak, limit {format_bytes(fit.limit)}"),
             *((f"  {name}", size) for name, size in parts),
-            *((name.replace("_", " "), _mapping(each)) for name, each in transforms.items()),
+            *((_output(name), _mapping(each)) for name, each in transforms.items()),
         ],
     )
 
@@ -128,9 +128,14 @@ def transformed(report: TransformReport) -> str:
     return "\n\n".join(_written(kind, each) for kind, each in report.outputs.items())
 
 
+def _output(key: str) -> str:
+    """Return the name of an output for people. A step keeps the name that it was given."""
+    return key if key.startswith("steps.") else key.replace("_", " ")
+
+
 def _written(kind: str, report: RowsReport) -> str:
     heading = f"{report.title} of {report.n_rows:,} rows, {_count(report.n_outputs, 'column')}"
-    text = _listing(heading, [*_effort(report), (kind.replace("_", " "), report.path)])
+    text = _listing(heading, [*_effort(report), (_output(kind), report.path)])
     if report.errors is None:
         return text
     return f"{text}\n\n{_errors(report.errors.of, report.errors.rms_error)}"
@@ -234,7 +239,10 @@ def _model(found: ModelInspection) -> str:
         *_parameters(found),
         ("maps", f"{found.n_features:,} features to {found.n_outputs:,}"),
         *_facts(found.facts),
-        ("input", f"{found.input}, {found.n_rows:,} rows"),
+        (
+            "input",
+            f"{found.n_rows:,} rows" if found.input is None else f"{found.input}, {found.n_rows:,} rows",
+        ),
         ("written", f"{found.created} by streamdr {found.version}, all digests verified"),
     ]
     return _listing(f"{found.path}: streamdr model", facts) + _tables(found.tables)

@@ -178,7 +178,7 @@ def fit_plan(source: Source, chosen: Plan) -> FitPlan:
         axis=partition.axis,
         block_rows=lines if by_rows else data.n_rows,
         block_columns=data.n_cols if by_rows else lines,
-        block_bytes=lines * data.line_bytes(partition.axis),
+        block_bytes=planner.block_bytes(chosen, data),
         segments=len(partition),
         peak=chosen.peak,
         limit=chosen.limit,

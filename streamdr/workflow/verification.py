@@ -58,7 +58,7 @@ def verify(context: RunContext) -> VerifyReport:
     _require_finite_model(context.model, saved.model)
     opened = context.open_input(saved.model)
     fingerprint = opened.fingerprint
-    fitting.require_features(saved.model, opened.source, saved.axes)
+    fitting.require_features(saved.model, opened.source, saved.axes, saved.feature_names)
     source = for_model(opened.source, saved.axes)
     checks = {"model": f"every file has its sha256; {opened.source.spec.n_cols:,} features, like the input"}
 

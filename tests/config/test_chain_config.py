@@ -120,7 +120,8 @@ def test_every_problem_of_a_list_is_reported_at_its_place(method, expected):
             "is where the embedding goes",
         ),
         ("imputed: a", "  - {name: log1p}\n  - {name: pca}", "pca does not impute"),
-        ("denoised: a", "  - {name: log1p}\n  - {name: pca}", "the steps cannot be undone"),
+        ("denoised: a", "  - {name: normalize_total}\n  - {name: pca}", "the steps cannot be undone"),
+        ("imputed_variance: a", "  - {name: log1p}\n  - {name: ppca}", "variances cannot be mapped back"),
     ],
 )
 def test_outputs_that_a_chain_does_not_have_are_refused(output, method, expected):

@@ -23,6 +23,7 @@ from streamdr.core.row_outputs import RowOutput
 from streamdr.estimators import ESTIMATORS
 from streamdr.methods import METHODS
 from streamdr.methods.chain import Chain
+from streamdr.store.anndata import open_anndata
 from streamdr.workflow import pipeline
 from streamdr.workflow.verification import verify
 
@@ -69,11 +70,20 @@ def context(case: Case, place: Path) -> pipeline.RunContext:
     return pipeline.RunContext(run, Heard(), threading.Event())
 
 
+def written(case: Case, kind: RowOutput, place: Path) -> Any:
+    """The rows of an output, opened as what it is: a group of its own, or scores in an AnnData store."""
+    path = place / f"out/{kind.key}.zarr"
+    if kind.name != "anndata":
+        return store.open_rows(path, kind.name)
+    last = case.method.steps[-1] if isinstance(case.method, Chain) else case.method
+    return open_anndata(path, last.name).open_rows(kind.name)
+
+
 def assert_written(case: Case, kind: RowOutput, place: Path, n_rows: int) -> None:
     """Check a stored row output against the model in memory, up to rounding of its type."""
     model = store.load_model(place / "out/model.zarr").model
     expected = np.asarray(kind.of(model).transform(case.rows(n_rows)))
-    found = store.open_rows(place / f"out/{kind.key}.zarr", kind.name)[...]
+    found = written(case, kind, place)[:n_rows]
     assert len(found) == n_rows
     atol = 1e-4 * np.nanmax(np.abs(expected))
     np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=0, atol=atol, err_msg=kind.key)
@@ -125,8 +135,7 @@ def test_a_run_over_appended_rows_leaves_a_model_and_outputs_of_all_rows(name, o
     assert report.fit.n_rows == MORE
     assert planned.least_bytes_to_read <= report.fit.bytes_read <= planned.bytes_to_read
     for kind in outputs_of(case.method):
-        found = store.open_rows(tmp_path / f"out/{kind.key}.zarr", kind.name)
-        assert found.shape[0] == MORE
+        assert written(case, kind, tmp_path).shape[0] == MORE
     verify(context(case, tmp_path))
     assert pipeline.run_all(context(case, tmp_path)).bytes_read == 0
 

@@ -91,7 +91,7 @@ def test_land_is_left_out_and_positions_are_those_of_the_whole(tmp_path):
     assert part.axes is not None
     np.testing.assert_array_equal(part.axes.kept, ~grid.land)
     assert (part.axes.n_kept, part.axes.n_left_out) == (8, 4)
-    assert part._column(0) == "column 1 (lat=-80.0, lon=-26.666666666666664)"
+    assert part.described_column(0) == "column 1 (lat=-80.0, lon=-26.666666666666664)"
 
 
 def test_data_that_is_all_observed_is_read_as_it_is():

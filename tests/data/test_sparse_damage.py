@@ -161,6 +161,42 @@ def test_the_name_of_the_column_is_in_the_message(tmp_path):
     require_refused(path, rf"nan at row {ROW}, column {column} \('GENE{column}'\)")
 
 
+ENCODINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "of another kind": (
+        {"encoding-type": "coo_matrix"},
+        "of encoding-type 'coo_matrix', where csr_matrix or",
+    ),
+    "of none": ({}, "arrays of a sparse matrix without encoding-type, where csr_matrix or csc_matrix"),
+    "of another version": (
+        {"encoding-type": "csr_matrix", "encoding-version": "9.1.0"},
+        r"encoding-version '9\.1\.0', and only 0\.1\.0 is known",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["x.zarr", "x.h5ad"])
+@pytest.mark.parametrize("array", [None, "X"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_an_encoding_that_is_not_known_is_refused(tmp_path, encoding, array, name):
+    attributes, message = ENCODINGS[encoding]
+    path = stores.write_arrays(tmp_path / name, stores.arrays_of(ROWS), {**attributes, "shape": [N, D]})
+    require_refused(path, f"/X: .*{message}", array)
+
+
+def test_a_row_that_claims_terabytes_is_not_read(tmp_path):
+    """Metadata may claim any length, and chunks that are left out need no space."""
+    huge = 10**13
+    arrays = changed("indptr", lambda p: np.where(np.arange(N + 1) > ROW, huge, p.astype("i8")))
+    path = stores.write_arrays(tmp_path / "x.zarr", arrays, {**stores.ATTRIBUTES, "shape": [N, D]})
+    for name in ("data", "indices"):
+        zarr.open_array(path / "X" / name, mode="r+").resize((huge,))
+    source = open_source(path, allow_missing_chunks=True)
+    with pytest.raises(
+        DataError, match=rf"row {ROW} has 9999999999\d+ values by indptr, more than there are"
+    ):
+        fit(PCA(2), source)
+
+
 def chunk_of(path: Path, name: str, number: int = 1) -> Path:
     return path / "X" / name / "c" / str(number)
 

@@ -12,12 +12,15 @@ import scanpy
 import scipy.sparse
 import sparse_stores as stores
 import zarr
+from fits import fit
 
 from streamdr.core.blocks import Span
 from streamdr.data import open_source
 from streamdr.data.sparse import pieces
 from streamdr.data.sparse import source as sparse_source
+from streamdr.data.sparse.kept_chunks import kept_chunks
 from streamdr.errors import DataError, InputError, MemoryLimitError, ParameterError
+from streamdr.methods.pca import PCA
 
 MATRICES = {"X": "X", "raw/X": "raw", "layers/counts": "counts", "layers/by columns": "by columns"}
 TYPES = ["f4", "f8", "i1", "u1", "u2", "i8", "?", "f2", ">f4"]
@@ -231,6 +234,50 @@ def test_counts_of_10x_are_what_scanpy_reads(tmp_path, shuffled):
     assert source.feature_names == tuple(wanted.var_names)
     (barcodes,) = source.sample_coords
     assert barcodes.values.read(Span(0, 60), Span(0, 1))[:, 0].tolist() == wanted.obs_names.tolist()
+
+
+def older_ten_x(path, matrices):
+    """Write counts as Cell Ranger 2 does: a group for each genome."""
+    with h5py.File(path, "w") as file:
+        for genome, rows in matrices.items():
+            n, d = rows.shape
+            group = file.create_group(genome)
+            group["data"], group["indices"] = rows.data.astype("i4"), rows.indices.astype("i8")
+            group["indptr"], group["shape"] = rows.indptr.astype("i8"), np.array([d, n], "i4")
+            group["barcodes"] = np.array([f"AAC{row}-1" for row in range(n)], "S")
+            group["genes"] = np.array([f"ENSG{column}" for column in range(d)], "S")
+            group["gene_names"] = np.array([f"GENE{column // 2}" for column in range(d)], "S")
+    return path
+
+
+def test_counts_of_older_10x_are_what_scanpy_reads(tmp_path):
+    path = older_ten_x(tmp_path / "filtered.h5", {"GRCh38": stores.counts(dtype="i4")})
+    with stores.plain_text():
+        wanted = scanpy.read_10x_h5(path)
+    for array in (None, "GRCh38"):
+        source = open_source(path, array=array)
+        require_equal(source, wanted.X.toarray().astype("i4"))
+        assert source.feature_names is not None
+        assert source.feature_names[:2] == ("GENE0_ENSG0", "GENE0_ENSG1")
+        (barcodes,) = source.sample_coords
+        assert barcodes.values.read(Span(0, 60), Span(0, 1))[:, 0].tolist() == wanted.obs_names.tolist()
+
+
+def test_one_of_several_genomes_is_named(tmp_path):
+    human, mouse = stores.counts(dtype="i4"), stores.counts(n=20, seed=3, dtype="i4")
+    path = older_ten_x(tmp_path / "x.h5", {"GRCh38": human, "mm10": mouse})
+    with pytest.raises(InputError, match="counts for the genomes GRCh38, mm10; say which with `array`"):
+        open_source(path)
+    require_equal(open_source(path, array="mm10"), mouse.toarray())
+
+
+def test_no_chunk_is_kept_after_a_pass(tmp_path):
+    path = stores.write_csr(tmp_path / "x.zarr", stores.counts(n=400), chunk=3000)
+    found = open_source(path)
+    fit(PCA(2), found, workers=2)
+    assert not kept_chunks._of
+    found.read_sparse(Span(5, 9))
+    assert kept_chunks._of
 
 
 def test_genes_of_one_name_are_told_apart_by_their_identifiers(tmp_path):

@@ -150,6 +150,23 @@ def test_a_file_with_other_columns_is_named(folder, names):
         open_source(folder, columns=["g_*"])
 
 
+def test_files_without_rows_are_left_out(folder):
+    before = open_source(folder, columns="g_*")
+    table(9, 1).iloc[:0].to_parquet(folder / "a.parquet")
+    after = open_source(folder, columns="g_*")
+    np.testing.assert_array_equal(everything(after), everything(before))
+    assert after.snapshot().digest(27) == before.snapshot().digest(27)
+    with pytest.raises(DataError, match=r"none of its 1 files has rows; there is nothing to fit"):
+        open_source(f"{folder}/*.parquet", columns="g_*")
+
+
+def test_a_pattern_may_match_folders_of_tables(folder):
+    found = open_source(f"{folder}/year=*", columns="g_*")
+    np.testing.assert_array_equal(everything(found), everything(open_source(folder, columns="g_*")))
+    with pytest.raises(InputError, match="no column 'year': values in names of folders are not columns"):
+        open_source(folder, columns=["g_*", "year"])
+
+
 def test_a_folder_without_tables_is_no_table(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty"):

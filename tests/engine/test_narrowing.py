@@ -297,5 +297,5 @@ def test_first_rows_that_do_not_fit_are_not_read(tmp_path):
         lambda: fit(PCA(2, solver="krylov"), source, memory_limit=1 << 30),
         lambda: narrowed(PCA(2), source, Execution(memory_limit=1 << 30)),
     ):
-        with pytest.raises(MemoryLimitError, match=r"x\.zarr: reading the first rows takes 3\d\.\d+ GiB"):
+        with pytest.raises(MemoryLimitError, match=r"x\.zarr: reading the first rows takes 3\d(\.\d+)? GiB"):
             attempt()

@@ -29,6 +29,22 @@ def test_large_accumulators_get_larger_blocks_and_longer_segments():
     assert small.block < large.block
 
 
+def test_blocks_of_wide_sparse_rows_have_many_rows():
+    """In short blocks of wide and empty rows, adding to a large accumulator would take most of the time."""
+
+    def block(n_cols):
+        spec = MatrixSpec(10**6, n_cols, np.dtype("f4"), density=0.01)
+        return partition(spec, (1, n_cols), "rows", 8 * 60 * n_cols, sparse=True).block
+
+    assert [block(n_cols) for n_cols in (200, 2_000, 4_096, 30_000, 200_000)] == [
+        65536,
+        8192,
+        4096,
+        4096,
+        16384,
+    ]
+
+
 @pytest.mark.parametrize("rows", [1, 4095, 4096, 8192, 100_001])
 @pytest.mark.parametrize("chunk", [4096, 100])
 def test_segments_cover_every_row_once(rows, chunk):

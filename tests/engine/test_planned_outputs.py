@@ -95,4 +95,4 @@ def test_an_unknown_number_of_classes_limits_only_the_plan_for_probabilities():
         else:
             with pytest.raises(MemoryLimitError, match="or set max_classes to the number of classes"):
                 planner.foresee_transform(LDA(), source, execution, kind, None)
-    assert peaks.keys() == {"embedding", "predicted", "probabilities"}
+    assert peaks.keys() == {"embedding", "predicted", "probabilities", "anndata"}

@@ -11,7 +11,7 @@ from sparse_rows import SparseArray, counts, hostile
 from streamdr.core.execution import Execution
 from streamdr.data.in_memory import ArraySource
 from streamdr.engine import fitting
-from streamdr.engine.planner import plan
+from streamdr.engine.planner import block_bytes, plan
 from streamdr.errors import Interrupted
 from streamdr.methods.pca import PCA
 
@@ -84,3 +84,11 @@ def test_wide_sparse_rows_are_iterated_where_dense_rows_are_not():
         return plan(PCA(10), source, Execution(workers=2, memory_limit=1 << 35)).route.name
 
     assert (chosen(0.05), chosen(None)) == ("krylov", "covariance")
+
+
+def test_the_block_of_a_plan_has_the_bytes_of_stored_values():
+    source = SparseArray(counts(np.random.default_rng(5), 300, 20))
+    dense, sparse = (plan(PCA(2, solver=name), source, Execution()) for name in ("gram", "covariance"))
+    rows, columns = sparse.blocks.block, dense.blocks.block
+    assert block_bytes(sparse, source.spec) == pytest.approx(source.rows.nnz * rows / 300 * 12, abs=12)
+    assert block_bytes(dense, source.spec) == 300 * columns * 8

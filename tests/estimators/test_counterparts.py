@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 import xarray as xr
 
 import streamdr
@@ -118,6 +119,46 @@ def test_rows_of_any_type_keep_their_digits(name, dtype):
     agree(unpickled(ours).transform(values), ours.transform(values.astype(np.float64)), 1e-9)
 
 
+STEPS = {
+    "log1p": streamdr.Log1p(),
+    "totals": streamdr.NormalizeTotal(target_sum=1e4),
+    "norms": streamdr.UnitNorm(),
+    "standardise": streamdr.Standardise(max_value=1.5),
+    "scale": streamdr.Standardise(with_mean=False),
+    "clip": streamdr.Clip(max=1.3),
+    "genotypes": streamdr.Chain([streamdr.ScaleGenotypes(ploidy=1000), streamdr.PCA(2)]),
+    "columns": streamdr.Chain([streamdr.SelectColumns("1:5"), streamdr.PCA(3)]),
+    "counts": streamdr.Chain([streamdr.NormalizeTotal(), streamdr.Log1p(), streamdr.PCA(3)]),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
+def test_steps_keep_the_digits_of_rows_of_any_type(name, dtype):
+    values = (np.abs(rows(100.0)[0]) % 251 + 1).astype(dtype)
+    ours = STEPS[name].fit(values.astype(np.float64))
+    agree(unpickled(ours).transform(values), ours.transform(values.astype(np.float64)), 1e-9)
+
+
+@pytest.mark.parametrize("name", ["log1p", "totals", "norms", "scale"])
+def test_steps_keep_sparse_rows_sparse(name):
+    counts = np.random.default_rng(2).poisson(0.7, (N, D)).astype(np.uint8)
+    counts[counts.sum(axis=1) == 0, 0] = 1
+    ours = STEPS[name].fit(counts)
+    found = unpickled(ours).transform(sp.csr_array(counts))
+    assert sp.issparse(found)
+    agree(found.toarray(), ours.transform(counts.astype(np.float64)))
+
+
+def test_missing_values_stay_missing_in_steps_that_take_them():
+    values = rows()[0]
+    values[::5, 2] = np.nan
+    for ours in (streamdr.Standardise(), streamdr.Log1p(), streamdr.Clip(max=1.0)):
+        found = ours.fit(np.abs(values)).transform(np.abs(values))
+        agree(np.nan_to_num(unpickled(ours).transform(np.abs(values))), np.nan_to_num(found))
+        assert np.isnan(found).sum() == np.isnan(values).sum()
+
+
 def test_whitening_of_tiny_rows():
     values = rows()[0] * 1e-30
     ours = streamdr.PCA(2, whiten="pca").fit(values)
@@ -150,6 +191,16 @@ def test_names_of_features_are_checked_and_kept():
     agree(theirs.transform(frame), ours.transform(frame))
     with pytest.raises(ValueError, match="feature names"):
         unpickled(streamdr.PCA(2).fit(frame)).transform(frame[list("fedcba")])
+
+
+def test_names_go_through_steps():
+    frame = pd.DataFrame(np.abs(rows()[0]), columns=list("abcdef"))
+    steps = [streamdr.Log1p(), streamdr.Standardise(max_value=2), streamdr.SelectColumns(["b", "e"])]
+    ours = streamdr.Chain([*steps, streamdr.SelectFScore(1)]).fit(frame, rows()[1])
+    theirs = unpickled(ours)
+    assert list(theirs.get_feature_names_out()) == list(ours.get_feature_names_out())
+    with pytest.raises(ValueError, match="feature names"):
+        theirs.transform(frame[list("fedcba")])
 
 
 @pytest.mark.parametrize(

@@ -177,3 +177,15 @@ def test_a_fit_to_plain_columns_forgets_the_features_of_an_earlier_one(grid, pca
     assert pca.n_features_in_ == 8
     assert pca.components_.shape == (3, 8)
     assert pca.partial_fit(grid.sea).n_samples_seen_ == 2 * 83
+
+
+def test_a_selection_by_variance_has_the_numbers_of_all_features(grid, tmp_path):
+    chosen = streamdr.SelectVariance(5).fit(labelled(grid.values, (3, 4)))
+    kept = np.sort(np.argsort(np.where(grid.land, -1.0, grid.values.var(axis=0)))[-5:])
+    np.testing.assert_array_equal(chosen.get_support(indices=True), kept)
+    np.testing.assert_array_equal(np.flatnonzero(chosen.support_), kept)
+    assert len(chosen.get_feature_names_out(np.arange(12).astype(str))) == 5
+    expected = grid.values[:, kept]
+    store = stored(tmp_path / "x.zarr", grid.values, (10, 5))
+    for rows in (grid.values, da.from_array(grid.values, chunks=(20, 6)), store):
+        np.testing.assert_array_equal(np.asarray(chosen.transform(rows)), expected)

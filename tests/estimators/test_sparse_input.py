@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from fits import suited
 from sklearn import decomposition
 
 import streamdr
@@ -17,6 +18,7 @@ from streamdr import LDA, PCA, PPCA, Clip, Log1p, NormalizeTotal, SelectFScore, 
 from streamdr.data.sparse.source import CsrSource
 from streamdr.errors import DataError
 from streamdr.estimators.registry import ESTIMATORS
+from streamdr.methods import METHODS
 
 N, D = 90, 8
 
@@ -55,12 +57,8 @@ HELD: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_estimator_takes_sparse_rows(name, dense, labels):
-    small = {
-        "som": {"height": 2, "width": 2},
-        "nonmetric_mds": {"n_init": 1},
-        "scale_genotypes": {"ploidy": 99},
-    }
-    parameters = small.get(name, {})
+    parameters = {"som": {"height": 2, "width": 2}, "nonmetric_mds": {"n_init": 1}}.get(name, {})
+    dense = suited(METHODS[name](**parameters), dense)
     expected = ESTIMATORS[name](**parameters).fit(dense, labels).transform(dense)
     found = ESTIMATORS[name](**parameters).fit(sp.csr_array(dense), labels).transform(sp.csr_matrix(dense))
     if sp.issparse(found):

@@ -376,7 +376,8 @@ def test_laws_with_a_numeric_target(kind_of_data):
 def test_laws_of_a_stored_kernel(kind_of_data):
     data = hostile_data(kind_of_data, N, N)
     few = np.array([0, 3, 30])
-    check_accumulator(KernelMoments(StoredColumns(few), [data[:, few].mean(axis=0, dtype=float)]), data)
+    moments = KernelMoments(StoredColumns(few), [data[:, few].mean(axis=0, dtype=float)])
+    check_accumulator(moments, data, zeros_amplification=zeros_amplification(moments, data))
 
 
 def distance_accumulators(data: np.ndarray, *, allow_nan: bool) -> list[Accumulator]:

@@ -33,6 +33,8 @@ def _no_warnings():
 
 
 def estimator(name):
+    if name == "Chain":
+        return streamdr.Chain([streamdr.Standardise(), streamdr.PCA(2)])
     return getattr(streamdr, name)() if name == "LDA" or name in STEPS else getattr(streamdr, name)(2)
 
 

@@ -222,5 +222,26 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
     streamdr.PCA(2).fit(rows("float64")).save(tmp_path / "model")
-    with pytest.raises(StreamdrError, match="cannot be written"):
-        export_onnx(parse_location(str(tmp_path / "model")), tmp_path / "no" / "a.onnx")
+    (tmp_path / "file").write_text("mine")
+    for name in ("no/a.onnx", "file/a.onnx"):
+        with pytest.raises(StreamdrError, match=f"{name}: cannot be written"):
+            export_onnx(parse_location(str(tmp_path / "model")), tmp_path / name)
+
+
+def test_only_files_that_were_exported_are_replaced(tmp_path):
+    model = parse_location(str(tmp_path / "model"))
+    streamdr.PCA(2).fit(rows("float64")).save(tmp_path / "model")
+    export_onnx(model, tmp_path / "a.onnx")
+    before = (tmp_path / "a.onnx").read_bytes()
+    export_onnx(model, tmp_path / "a.onnx", "float64")
+    assert (tmp_path / "a.onnx").read_bytes() != before
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    for name in ("file", "folder"):
+        with pytest.raises(StreamdrError, match=f"{name}: exists, and streamdr did not export it"):
+            export_onnx(model, tmp_path / name)
+    for name in ("zarr.json", "new.onnx"):
+        with pytest.raises(StreamdrError, match=f"{name}: lies in the model"):
+            export_onnx(model, tmp_path / "model" / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "file", "folder", "model"]
+    load_model(tmp_path / "model")

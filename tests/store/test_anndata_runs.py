@@ -223,6 +223,33 @@ def test_scores_are_added_to_another_store_of_the_same_cells(tmp_path):
     assert anndata.read_h5ad("other.h5ad").obsm["X_pca"].shape == (N, 2)
 
 
+NAMES = {
+    "numbers": pd.Index(7 * np.arange(N)),
+    "categories": pd.CategoricalIndex(pd.Index([f"cell {i}" for i in range(N)], dtype=object)),
+    "empty": pd.Index([""] * N, dtype=object),
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("target", ["new.zarr", "new.h5ad", "other.zarr", "other.h5ad"])
+def test_names_of_any_encoding_come_along(tmp_path, kind, target):
+    made = cells()
+    made.obs.index = NAMES[kind]
+    if kind != "empty":
+        made.var.index = NAMES[kind][:D]
+    made.write_h5ad("cells.h5ad")
+    made.write_h5ad("other.h5ad")
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        made.write_zarr("other.zarr")
+    output = {"model": "model", "embedding": "embedding", "anndata": target}
+    run(write_config(tmp_path, input={"path": "cells.h5ad"}, method={"name": "pca"}, output=output))
+    found = anndata.read_h5ad(target) if target.endswith("h5ad") else anndata.read_zarr(target)
+    assert list(found.obs_names) == list(map(str, NAMES[kind]))
+    assert list(found.var_names) == list(map(str, made.var_names))
+    np.testing.assert_array_equal(found.obsm["X_pca"], scores(tmp_path))
+    assert "PCs" in found.varm
+
+
 def test_a_store_of_other_cells_is_refused(tmp_path):
     write(tmp_path)
     cells(30).write_h5ad("other.h5ad")
@@ -230,6 +257,7 @@ def test_a_store_of_other_cells_is_refused(tmp_path):
     said = refusal(configured(tmp_path, "other.h5ad"))
     assert "other.h5ad: has 30 observations where the input has 60 rows" in said
     assert Path("other.h5ad").read_bytes() == content
+    assert not Path("model").exists()  # it is refused before the fit
 
 
 @pytest.mark.parametrize("target", ["other.h5ad", "other.zarr"])
@@ -239,6 +267,7 @@ def test_cells_in_another_order_and_other_genes_are_noticed(tmp_path, target):
     save(cells()[::-1].copy(), target)
     said = refusal(configured(tmp_path, target))
     assert f"{target}: observation 0 is 'cell {N - 1}', and row 0 of the input is 'cell 0'" in said
+    assert not Path("model").exists()
     save(cells()[:, ::-1].copy(), target)
     run(configured(tmp_path, target))
     found = anndata.read_h5ad(target) if target.endswith("h5ad") else anndata.read_zarr(target)
@@ -252,7 +281,9 @@ def test_cells_in_another_order_and_other_genes_are_noticed(tmp_path, target):
     [
         ("cells.h5ad", "is the input. An .h5ad file is replaced as a whole"),
         ("plain.zarr", "is a zarr group, but not an AnnData store"),
-        ("text.h5ad", "is not an HDF5 file"),
+        ("text.h5ad", "text.h5ad: is not an HDF5 file"),
+        ("pipe.h5ad", "pipe.h5ad: is not an HDF5 file"),
+        ("text.h5ad/below.zarr", "text.h5ad/below.zarr: cannot be written, since"),
         ("s3://bucket/cells.zarr", "write output.embedding to the object store"),
         ("cells.h5ad/below", "lies inside the input"),
     ],
@@ -261,6 +292,7 @@ def test_impossible_targets_are_refused_before_anything_is_read(tmp_path, target
     cells().write_h5ad("cells.h5ad")
     zarr.create_group("plain.zarr")
     Path("text.h5ad").write_text("no HDF5")
+    os.mkfifo("pipe.h5ad")
     output = {"model": "model", "anndata": target}
     config = write_config(tmp_path, input={"path": "cells.h5ad"}, method={"name": "pca"}, output=output)
     assert message in refusal(config)

@@ -345,11 +345,13 @@ def test_rows_may_have_more_dimensions_than_one(output):
     assert np.array_equal(output.open_rows("imputed")[:], cube)
 
 
-def test_rows_of_zeros_are_written_too(output):
-    begin(output)
-    fill(output, np.zeros_like(ROWS))
+@pytest.mark.parametrize(("dtype", "value"), [("f8", 0), ("f8", math.nan), ("i8", 0)])
+def test_rows_of_one_value_are_written_too(output, dtype, value):
+    rows = np.full_like(ROWS, value, dtype)  # such as the predictions for rows of the first class
+    begin(output, dtype=dtype)
+    fill(output, rows)
     output.finish()
-    assert not output.open_embedding()[:].any()
+    assert np.array_equal(output.open_embedding()[:], rows, equal_nan=True)
 
 
 def test_several_chunks_may_be_written_at_once_and_twice(output):
@@ -614,6 +616,14 @@ def test_coordinates_have_the_same_bytes_in_every_backend(home, output, tmp_path
     for name, path in names.items():
         if name != "zarr.json":  # it contains the time of writing
             assert home.contents()[f"out/result.zarr/{name}"] == path.read_bytes(), name
+
+
+@pytest.mark.parametrize("value", ["", 0, math.nan])
+def test_coordinates_of_one_value_are_written_too(output, value):
+    values = np.full(N_ROWS, value)
+    embed_labelled(output, [coordinate("one", values)])
+    (read,) = output.open_coordinates("embedding").values()
+    assert np.array_equal(np.asarray(read[:]).astype(values.dtype), values, equal_nan=bool(value))
 
 
 def test_only_a_chunk_of_a_coordinate_is_read_at_a_time(output):

@@ -173,6 +173,27 @@ def test_reports_and_pictures_show_the_steps_and_the_last_model(lab, tmp_path):
     assert lab.saved.last.feature_names == tuple(f"g{number}" for number in range(COLUMNS))
     for kind in ("explained_variance", "maps"):
         assert draw(PlotRequest(Path(lab.path("m.zarr")), tmp_path / f"{kind}.png", kind)).bytes > 0
+    member = inspect(Path(lab.path("m.zarr/log1p")))
+    assert "None" not in report_text.inspected(member)
+
+
+def test_a_plot_of_a_step_is_drawn_of_its_model_in_the_group_of_the_chain(lab, tmp_path):
+    lab.method[2:3] = [{"name": "select_variance", "as": "chosen_ones", "n_features": 3}]
+    lab.output["steps"] = {"chosen_ones": lab.path("chosen.zarr")}
+    text = report_text.ran(lab.run())
+    assert "steps.chosen_ones" in text
+    model, picture = Path(lab.path("m.zarr")), tmp_path / "chosen.png"
+    with pytest.raises(ConfigError, match=r"; give the model of a step: .*m.zarr/chosen_ones$"):
+        draw(PlotRequest(model, picture, "selected_variance"))
+    assert draw(PlotRequest(model / "chosen_ones", picture, "selected_variance")).bytes > 0
+
+
+def test_the_plan_names_the_routes_that_there_are_to_choose_from(lab):
+    assert pipeline.plan(lab.context()).fit.reason == "covariance: the only way for these parameters"
+    lab.method[-1] = {"name": "pca", "n_components": 2}
+    reason = pipeline.plan(lab.context()).fit.reason
+    assert reason.startswith("covariance: ")
+    assert "; krylov takes" in reason
 
 
 # What is read again, and why
@@ -377,7 +398,56 @@ def test_negative_counts_before_a_logarithm_name_the_file_the_row_and_the_step(l
     rows[123, 2] = -1
     lab.write(rows)
     lab.method = [CHAIN[1], CHAIN[3]]
-    refused(lab, DataError, r"x.zarr/x: row 123: log1p: the value -1 in column 2 is negative")
+    refused(lab, DataError, r"x.zarr/x: row 123: log1p: the value -1 in column 2 \('g2'\) is negative")
+
+
+def test_errors_name_the_step_by_its_own_name_and_the_column_of_the_data(lab):
+    rows = counts(ROWS)
+    rows[123, 4] = -3
+    lab.write(rows)
+    first, last = {"name": "log1p", "as": "first"}, {"name": "log1p", "as": "second"}
+    for before in ([], [{"name": "clip", "max": 1e3}], [{"name": "select_columns", "columns": ["g1", "g4"]}]):
+        lab.method = [*before, first, last, CHAIN[3]]
+        refused(lab, DataError, r"x.zarr/x: row 123: first: the value -3 in column 4 \('g4'\) is negative")
+    lab.method = [{"name": "pca", "n_components": 3}, first, CHAIN[3]]
+    refused(
+        lab, DataError, r"x.zarr/x: row \d+: first: the value -[\d.]+ in column \d at this step is negative"
+    )
+
+
+def test_errors_of_several_files_name_the_one_with_the_row(lab):
+    rows = counts(ROWS)
+    rows[123, 2] = -1
+    for number, span in enumerate((slice(0, 100), slice(100, ROWS))):
+        zarr.create_array(lab.path(f"part{number}.zarr"), data=rows[span], chunks=(50, COLUMNS))
+    lab.input = {"path": lab.path("part*.zarr")}
+    lab.method = [{"name": "clip", "max": 1e3}, CHAIN[1], CHAIN[3]]
+    with pytest.raises(DataError, match=r"/part1.zarr: row 23: log1p: the value -1 in column 2 is negative"):
+        lab.run()
+    with pytest.raises(DataError, match=r"/part1.zarr: row 23: log1p: the value -1 in column 2 is negative"):
+        lab.method = CHAIN[1]
+        lab.run()
+
+
+def test_values_that_are_missing_are_refused_by_a_step_with_a_name(lab):
+    rows = counts(ROWS)
+    rows[77, 3] = np.nan
+    lab.write(rows)
+    lab.method = [{"name": "clip", "max": 1e3}, {"name": "unit_norm", "as": "unit"}, CHAIN[3]]
+    refused(lab, DataError, r"x.zarr/x: nan at row 77, .*\(unit takes none\)")
+    lab.method = [SCALED[2], CHAIN[3]]
+    refused(lab, DataError, r"x.zarr/x: nan at row 77, .*\(pca takes none\)")
+
+
+def test_what_a_step_cannot_learn_names_the_step(lab):
+    lab.method = [{"name": "clip", "min": 0.0, "max": 0.0}, {"name": "pca", "as": "components"}]
+    refused(lab, DataError, r"x.zarr/x: components: every column is constant")
+    lab.method = [{"name": "select_variance", "min_variance": 1e9}, CHAIN[3]]
+    refused(lab, DataError, r"x.zarr/x: select_variance: none of the 6 columns has a variance above")
+    lab.write(counts(ROWS) * 1000)
+    lab.method = [CHAIN[3] | {"n_components": 3}, {"name": "select_variance", "as": "chosen"}, CHAIN[3]]
+    lab.method[1]["flavor"] = "seurat"
+    refused(lab, DataError, r"x.zarr/x: chosen: .*exponentials of the values overflow")
 
 
 def test_a_total_of_zero_names_the_file_the_row_and_the_step(lab):

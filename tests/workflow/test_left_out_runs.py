@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import xarray as xr
 import yaml
+from narrowing import checked
 
 from streamdr import config
 from streamdr.core.addresses import parse_location
 from streamdr.core.progress import Silent
-from streamdr.errors import DataError
+from streamdr.errors import DataError, ParameterError
+from streamdr.methods.chain import ChainModel
 from streamdr.store import load_model
 from streamdr.workflow import pipeline, report_text
 from streamdr.workflow.inspection import inspect
@@ -50,13 +52,18 @@ def written(folder: Path, data: xr.Dataset) -> None:
 def context(folder: Path, method: dict[str, Any], **given: Any) -> RunContext:
     """Return a run over the store of a folder."""
     of_features = "imputed" if method["name"] == "ppca" else "denoised"
+    return configured(folder, method, [of_features], **given)
+
+
+def configured(folder: Path, method: Any, of_features: list[str], **given: Any) -> RunContext:
+    """Return a run of a method or of a chain, with an output of features."""
     document = {
         "input": {"path": str(folder / "x.zarr"), "feature_weights": "coslat", **given},
         "method": method,
         "output": {
             "model": str(folder / "model.zarr"),
             "embedding": str(folder / "scores.zarr"),
-            of_features: str(folder / "features.zarr"),
+            **{name: str(folder / "features.zarr") for name in of_features},
         },
     }
     path = folder / "config.yaml"
@@ -137,4 +144,78 @@ def test_all_cells_missing(tmp_path):
     written(tmp_path, dataset() * np.nan)
     run = context(tmp_path, COVARIANCE, variable="sst", allow_missing_chunks=True)
     with pytest.raises(DataError, match="all 24 features are missing in the first rows"):
+        pipeline.run_all(run)
+
+
+def flat(folder: Path, name: str) -> np.ndarray:
+    """The rows of an output of features."""
+    rows: np.ndarray = xr.open_zarr(folder / "features.zarr", consolidated=False)[name].values
+    return rows.reshape(len(rows), -1)
+
+
+@pytest.mark.parametrize("solver", ["covariance", "gram", "krylov"])
+@pytest.mark.parametrize("asked", ["coslat", None])
+def test_a_chain_leaves_out_land_and_weighs_what_its_steps_make(solver, asked, tmp_path):
+    data = dataset()
+    written(tmp_path, data)
+    chain = [{"name": "standardise"}, COVARIANCE | {"solver": solver, "tol": 1e-12, "max_passes": 30}]
+    run = configured(tmp_path, chain, ["denoised"], variable="sst", feature_weights=asked)
+    assert "20 of 24, 4 left out" in report_text.planned(pipeline.plan(run))
+    pipeline.run_all(run)
+    assert "except those of 4 features that were never observed" in verify(run).checks["denoised"]
+    assert pipeline.run_all(run).reused
+    values = data.sst.values.reshape(ROWS, -1)
+    sea = ~np.isnan(values[0])
+    mean, scale = values[:, sea].mean(axis=0), values[:, sea].std(axis=0)
+    weights = np.sqrt(np.cos(np.deg2rad(np.repeat(data.lat.values, LON))))[sea] if asked else 1.0
+    left, sizes, right = np.linalg.svd((values[:, sea] - mean) / scale * weights, full_matrices=False)
+    scores = xr.open_zarr(tmp_path / "scores.zarr", consolidated=False)["embedding"].values
+    np.testing.assert_allclose(np.abs(scores), np.abs(left * sizes)[:, :3], rtol=0, atol=1e-8 * sizes[0])
+    expected = np.full(values.shape, np.nan)
+    expected[:, sea] = (left * sizes)[:, :3] @ right[:3] / weights * scale + mean
+    np.testing.assert_allclose(flat(tmp_path, "denoised"), expected, rtol=1e-8)
+
+
+def test_a_chain_that_selects_columns_on_a_grid_is_opened_with_all_its_places(tmp_path):
+    data = dataset()
+    written(tmp_path, data)
+    chain = [{"name": "select_variance", "n_features": 9}, COVARIANCE]
+    run = configured(tmp_path, chain, [], variable="sst", min_observed=0.5)
+    pipeline.run_all(run)
+    verify(run)
+    variances = np.where(np.isnan(data.sst[0]), -1.0, data.sst.var("time")).reshape(-1)
+    chosen = xr.open_zarr(tmp_path / "model.zarr" / "select_variance", consolidated=False)["support"]
+    assert (chosen.dims, chosen.dtype) == (("lat", "lon"), np.bool_)
+    assert set(np.flatnonzero(chosen)) == set(np.argsort(variances)[-9:])
+    maps = xr.open_zarr(tmp_path / "model.zarr" / "pca", consolidated=False)["components"]
+    np.testing.assert_array_equal(~np.isnan(maps[0]), chosen)
+
+
+def test_appended_rows_of_a_chain_on_a_grid_give_the_bits_of_all_rows(tmp_path):
+    folders = {rows: tmp_path / str(rows) for rows in (ROWS, 400)}
+    chain = [{"name": "clip", "max": 290.0}, COVARIANCE]
+    saved = {}
+    for rows, folder in folders.items():
+        folder.mkdir()
+        written(folder, dataset(rows))
+        run = configured(folder, chain, [], variable="sst")
+        pipeline.run_all(run)
+        if rows == ROWS:
+            more = dataset(400).isel(time=slice(ROWS, None))
+            more.to_zarr(folder / "x.zarr", append_dim="time", consolidated=False)
+            done = pipeline.run_all(run)
+            assert done.fit.bytes_read == more.sst.nbytes
+        saved[rows] = checked(ChainModel, load_model(parse_location(run.run.output.model)).model)
+    np.testing.assert_array_equal(*(model.last.components for model in saved.values()))
+
+
+def test_weights_that_no_method_would_apply_after_a_step_are_refused(tmp_path):
+    written(tmp_path, dataset())
+    chain = [{"name": "standardise"}, {"name": "ppca", "n_components": 3}]
+    run = configured(tmp_path, chain, [], variable="sst")
+    with pytest.raises(ParameterError, match=r"feature_weights: ppca does not weigh what standardise makes"):
+        pipeline.run_all(run)
+    chain = [{"name": "select_columns", "columns": "0:5"}, COVARIANCE]
+    run = configured(tmp_path, chain, [], variable="sst")
+    with pytest.raises(ParameterError, match="feature_weights: select_columns cannot leave out or weigh"):
         pipeline.run_all(run)

@@ -154,7 +154,10 @@ def ensure(path: Path, example: Example) -> None:
     record = draft(path)
     recipe = None if record is None or record.get("kind") != "example" else record.get("recipe")
     if not isinstance(recipe, dict) or {**_ADDED, **recipe} != asdict(example):
-        raise DataError(f"{path}: exists, but is not this example; delete it, or choose another path")
+        raise DataError(
+            f"{path}: exists, but is not this example; remove input.example to read it, or "
+            "choose another path for the example"
+        )
 
 
 def filling_errors(example: Example, filled: Array) -> Filling:

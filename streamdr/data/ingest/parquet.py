@@ -15,7 +15,7 @@ from streamdr.core.blocks import Array
 from streamdr.data.ingest.columns import Columns, choose_columns, leading_unnamed
 from streamdr.data.ingest.table import Batch, Options, Stream
 from streamdr.data.ordering import natural_order
-from streamdr.data.parquet_file import fill, index_columns, is_number, opened, require_unique
+from streamdr.data.parquet_file import fill, index_columns, is_number, is_text, opened, require_unique
 from streamdr.errors import DataError
 from streamdr.store.labels import LabelKind, as_labels
 
@@ -118,9 +118,9 @@ def _chosen_columns(path: Path, file: pq.ParquetFile, schema: pa.Schema, options
 def _label_kind(part: Path, schema: pa.Schema, name: str) -> LabelKind:
     """Return the type of labels in a column."""
     kind = schema.field(name).type
-    values = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if pa.types.is_string(values) or pa.types.is_large_string(values) or pa.types.is_string_view(values):
+    if is_text(kind):
         return "text"
+    values = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_integer(values) or pa.types.is_boolean(values):
         return "int64"
     if pa.types.is_floating(values):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from streamdr.data.source import SampleCoordinate, Source
-from streamdr.data.sparse.columns import TableColumns, named, open_column
+from streamdr.data.sparse.columns import TableColumns, TextOfIntegers, named, open_column
 from streamdr.data.sparse.groups import StoredGroup, readable
-from streamdr.data.sparse.matrix import open_sparse, sparse_format
+from streamdr.data.sparse.matrix import is_sparse_matrix, open_sparse
 from streamdr.data.sparse.tenx import open_tenx
 
 _MATRIX, RAW = "X", "raw"
@@ -33,13 +33,13 @@ def open_matrix(group: StoredGroup, array: str | None, sample_axis: int | str) -
 
 
 def _open_matrix(group: StoredGroup, array: str | None, sample_axis: int | str) -> Source | None:
-    if array is None and sparse_format(group.attributes) is not None:
-        return open_sparse(group, sample_axis=sample_axis)
-    if array is None and (cells := open_tenx(group, sample_axis)) is not None:
+    if (cells := open_tenx(group, array, sample_axis)) is not None:
         return cells
+    if array is None and is_sparse_matrix(group):
+        return open_sparse(group, sample_axis=sample_axis)
     path = _MATRIX if array is None else array.strip("/")
     matrix = group.group(path) if path and ".." not in path.split("/") else None
-    if matrix is not None and sparse_format(matrix.attributes) is not None:
+    if matrix is not None and is_sparse_matrix(matrix):
         source = open_sparse(matrix, sample_axis=sample_axis)
     elif is_anndata(group) and group.has_array(path):
         source = group.numbers(path, sample_axis=sample_axis)
@@ -60,7 +60,8 @@ def is_anndata(group: StoredGroup) -> bool:
 def index_of(table: StoredGroup | None) -> Source | None:
     """Return the names of the rows of a table, if it has any."""
     name = None if table is None else table.attributes.get(_INDEX)
-    return open_column(table, name) if table is not None and isinstance(name, str) else None
+    found = open_column(table, name) if table is not None and isinstance(name, str) else None
+    return TextOfIntegers(found) if found is not None and found.spec.dtype.kind in "iu" else found
 
 
 def _add_names(source: Source, group: StoredGroup, path: str) -> None:

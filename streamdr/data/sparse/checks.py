@@ -10,10 +10,13 @@ from streamdr.errors import DataError
 _WRITE_AGAIN = "the matrix is damaged; restore it from a copy or write it again"
 
 
-def require_pointers(pointers: Array, first_row: int, n_values: int, name: str, *, line: str = "row") -> None:
+def require_pointers(
+    pointers: Array, first_row: int, n_values: int, most: int, name: str, *, line: str = "row"
+) -> None:
     """Raise an error unless the ends of rows ascend, from 0 on, within the values.
 
-    `pointers` are those of the rows from `first_row` on, and where the last of these ends.
+    `pointers` are those of the rows from `first_row` on, and where the last of these ends. A row of more than
+    `most` values is not read at all: it would take any amount of memory.
     """
     if first_row == 0 and pointers[0] != 0:
         raise DataError(
@@ -31,6 +34,13 @@ def require_pointers(pointers: Array, first_row: int, n_values: int, name: str, 
         raise DataError(
             f"{name}: {line} {first_row + at} ends at value {pointers[at + 1]}, beyond the {n_values} that "
             f"are stored; {_WRITE_AGAIN}"
+        )
+    longer = np.diff(pointers) > most
+    if longer.any():
+        at = int(np.argmax(longer))
+        raise DataError(
+            f"{name}: {line} {first_row + at} has {pointers[at + 1] - pointers[at]} values by indptr, more "
+            f"than there are places; {_WRITE_AGAIN}"
         )
 
 

@@ -188,6 +188,32 @@ class NullableColumn(_Column):
         return JoinedSnapshot(self._stored.snapshot(), None, self._mask.snapshot())
 
 
+class TextOfIntegers(_Column):
+    """A column of integers as text: names are text, also where they are stored as numbers."""
+
+    def __init__(self, numbers: Source) -> None:
+        super().__init__(numbers.name, MatrixSpec(numbers.spec.n_rows, 1, np.dtype(np.str_)), numbers)
+        self._numbers = numbers
+
+    @property
+    def _reads_from(self) -> tuple[Source | None, ...]:
+        return (*super()._reads_from, self._numbers)
+
+    def _values(self, rows: Span) -> Array:
+        return self._numbers.read(rows, Span(0, 1))[:, 0].astype(np.str_)
+
+    def overhead(self, n_rows: int, n_cols: int) -> int:
+        """Return the bytes of the numbers."""
+        return super().overhead(n_rows, n_cols) + self._numbers.overhead(n_rows, 1) + 8 * n_rows
+
+    def _require_chunks(self) -> None:
+        super()._require_chunks()
+        self._numbers._require_chunks()
+
+    def _snapshot(self) -> Snapshot:
+        return self._numbers.snapshot()
+
+
 def named(source: Source, names: Source) -> tuple[str, ...] | None:
     """Return the names of the columns of a matrix; None if they are not text, or not as many."""
     n = source.spec.n_cols

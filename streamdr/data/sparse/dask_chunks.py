@@ -1,4 +1,4 @@
-"""Dask arrays whose chunks are sparse matrices of scipy."""
+"""Dask arrays whose chunks are sparse matrices of scipy, or arrays of the package sparse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy import sparse
 
 from streamdr.core.blocks import LARGEST_BLOCK_BYTES, Array, Span, SparseRows
 from streamdr.data.lazy_arrays import DaskSource
-from streamdr.data.sparse.scipy_matrices import by_rows, is_sparse
+from streamdr.data.sparse.scipy_matrices import as_scipy, by_rows, is_sparse
 
 _DENSITY = 0.1
 """A guess: how many values are stored is known only when they are computed."""
@@ -21,8 +21,8 @@ _per_thread = threading.local()
 
 
 def has_sparse_chunks(array: Any) -> bool:
-    """Whether the chunks of a dask array are sparse matrices of scipy, as far as dask knows."""
-    return array.ndim == 2 and is_sparse(array._meta)
+    """Whether the chunks of a dask array are sparse, as far as dask knows."""
+    return array.ndim == 2 and is_sparse(as_scipy(array._meta))
 
 
 class SparseDaskSource(DaskSource):

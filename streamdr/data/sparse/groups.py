@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -33,6 +33,10 @@ class StoredGroup(ABC):
     @abstractmethod
     def group(self, path: str) -> StoredGroup | None:
         """Return the group at a path in this one; None if there is none."""
+
+    def groups(self) -> Sequence[str]:
+        """Return the names of the groups in this one, where they are known without listing a store."""
+        return ()
 
     @abstractmethod
     def has_array(self, path: str) -> bool:

@@ -48,6 +48,12 @@ class Hdf5Groups(StoredGroup):
         there = any(name.startswith(f"{key}/") for name in self._file.names())
         return Hdf5Groups(self._file, self._path, key) if there else None
 
+    def groups(self) -> list[str]:
+        """Return the names of the groups in this one."""
+        start = self._key("")
+        inside = (name.removeprefix(start) for name in self._file.names() if name.startswith(start))
+        return sorted({name.partition("/")[0] for name in inside if "/" in name})
+
     def has_array(self, path: str) -> bool:
         """Whether there is an array at a path in this group."""
         return self._key(path) in self._file.names()

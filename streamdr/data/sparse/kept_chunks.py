@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from streamdr.core.blocks import Array
+from streamdr.core.buffers import released_with
 
 MOST = 2
 """How many chunks of an array a thread keeps: one at each end of the rows that it reads."""
@@ -52,5 +53,11 @@ class KeptChunks:
                 del chunks[other]
         return values
 
+    def clear(self) -> None:
+        """Forget all chunks, after a pass: threads that have ended leave theirs behind."""
+        with self._lock:
+            self._of.clear()
+
 
 kept_chunks = KeptChunks()
+released_with(kept_chunks.clear)

@@ -18,6 +18,8 @@ from streamdr.errors import DataError, ParameterError
 ARRAYS = ("data", "indices", "indptr")
 """The arrays of a sparse matrix: its values, their columns, and where rows begin and end."""
 _FORMATS = {"csr_matrix": "csr", "csc_matrix": "csc"}
+_VERSION = "0.1.0"
+"""The version of both formats, which anndata has not changed so far."""
 _RESTORE = "restore it from a copy or write it again"
 
 
@@ -28,6 +30,26 @@ def sparse_format(attributes: Mapping[str, Any]) -> str | None:
         return _FORMATS[encoding]
     older = attributes.get("h5sparse_format")
     return older if older in _FORMATS.values() else None
+
+
+def is_sparse_matrix(group: StoredGroup) -> bool:
+    """Whether a group is a sparse matrix. One in a format that is not known is an error."""
+    if sparse_format(group.attributes) is not None:
+        version = group.attributes.get("encoding-version", _VERSION)
+        if version != _VERSION:
+            raise DataError(
+                f"{group.name}: is a sparse matrix of encoding-version {str(version)!r}, and only {_VERSION} "
+                "is known; write it again with an anndata of the time of this streamdr"
+            )
+        return True
+    if not all(group.has_array(name) for name in ARRAYS):
+        return False
+    encoding = group.attributes.get("encoding-type")
+    problem = "without encoding-type" if encoding is None else f"of encoding-type {str(encoding)!r}"
+    raise DataError(
+        f"{group.name}: has the arrays of a sparse matrix {problem}, where csr_matrix or csc_matrix is "
+        "needed; write it again with anndata, or set this attribute"
+    )
 
 
 def open_sparse(group: StoredGroup, *, sample_axis: int | str = 0) -> Source:

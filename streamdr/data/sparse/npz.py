@@ -68,6 +68,9 @@ def open_npz(path: Path, *, sample_axis: int | str = 0) -> CsrSource:
             raise DataError(f"{path}: a sparse matrix of format {kind!r}; save it as csr, as in tocsr()")
         found = {name: _member(archive, path, name) for name in _ARRAYS[kind]}
         require_numeric(found["data"].dtype, str(path))
+        for name in _ARRAYS[kind]:
+            if name != "data" and found[name].dtype.kind not in "iu":
+                raise DataError(f"{path}: {name} is of type {found[name].dtype}; write it as integers")
         _require_memory(path, found.values(), copies=1 if kind == "csr" else 3)
         if kind == "csr":
             return _rows(path, shape, found)

@@ -208,7 +208,8 @@ class CsrSource(Source):
             bounds = self._pointers.read(rows.start, rows.stop + 1).astype(np.int64, copy=False)
         except DataError as error:
             raise self._unreadable(rows, error) from error
-        require_pointers(bounds, rows.start, self.n_stored, self.name, line=self.line_name)
+        most = max(self.spec.n_cols, SPARSE_PIECE)
+        require_pointers(bounds, rows.start, self.n_stored, most, self.name, line=self.line_name)
         return bounds
 
     def _unreadable(self, rows: Span, error: DataError) -> DataError:

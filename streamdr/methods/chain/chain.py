@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, cast
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.function_digest import UnidentifiedError
-from streamdr.core.mapping import mapped_spec, mapping_digest
+from streamdr.core.mapping import class_fills_missing, mapped_spec, mapping_digest
 from streamdr.core.method import (
     ConditionalOutputs,
     HasOutlines,
@@ -25,7 +25,7 @@ from streamdr.core.method import (
 )
 from streamdr.errors import MissingValuesError, ParameterError
 from streamdr.methods.chain.model import ChainModel, chain_model, chain_model_class
-from streamdr.methods.chain.routes import chain_route, chain_routes, largest_models, with_name
+from streamdr.methods.chain.routes import chain_route, chain_routes, largest_models, route_names, with_name
 
 
 @dataclass
@@ -51,11 +51,13 @@ class Chain:
     def __post_init__(self) -> None:
         self.names = self.names or member_names(self.steps, [None] * len(self.steps))
         own = vars(self)  # in the instance, since they depend on the members
+        seeing = self.seeing
         own["tags"] = Tags(
             incremental=False,
             sample_weight=all(step.tags.sample_weight for step in self.steps),
             inexact_on=tuple(sorted({kind for step in self.steps for kind in step.tags.inexact_on})),
-            feature_subset=self.steps[0].tags.feature_subset,
+            feature_subset=all(step.tags.feature_subset for step in seeing),
+            weighs_features=seeing[-1].tags.weighs_features,
             step=self.steps[-1].tags.step,
             nonnegative=any(step.tags.nonnegative for step in self.steps),
         )
@@ -73,10 +75,21 @@ class Chain:
         return [cls((PCA(4), PCA(2))), cls((PCA(3, solver="krylov"), LDA()))]
 
     @property
+    def seeing(self) -> tuple[Method, ...]:
+        """The members that see the features of the data: the first ones, up to one that is not a step."""
+        number = next((number for number, step in enumerate(self.steps) if not step.tags.step), None)
+        return self.steps if number is None else self.steps[: number + 1]
+
+    @property
     def allows_nan(self) -> bool:
-        """Whether every member takes missing values, or lets them through."""
-        kinds = [cast(Any, step.model) for step in self.steps]
-        return all(bool(kind.allow_nan) for kind in kinds)
+        """Whether every member takes missing values, up to the first that leaves none."""
+        for step in self.steps:
+            kind = cast(Any, step.model)
+            if not kind.allow_nan:
+                return False
+            if class_fills_missing(kind):
+                return True
+        return True
 
     def check(self) -> None:
         """Refuse impossible parameter values of a member, and a chain that ends in a step."""
@@ -92,10 +105,11 @@ class Chain:
     def routes(self, data: MatrixSpec) -> Sequence[Route]:
         """Every combination of routes of the members."""
         self.check()
-        found = chain_routes(self.names, self.steps, data)
+        found = list(chain_routes(self.names, self.steps, data))
+        names = route_names(found)
         return [
-            chain_route(replace(self, steps=tuple(route.method for route in routes)), routes, data)
-            for routes in found
+            chain_route(replace(self, steps=tuple(route.method for route in routes)), name, routes, data)
+            for name, routes in zip(names, found, strict=True)
         ]
 
     def using(self, route: str) -> Self:
@@ -131,7 +145,7 @@ class Chain:
         last = number == len(self.steps) - 1
         begin = _start_of_last(start, self.names, models) if last else None
         passes = self.steps[number].passes(data, begin)
-        return (yield from _through(self.names[number], passes, _joined(self.names, models)))
+        return (yield from _through(self.names[: number + 1], passes, models))
 
     def member_routes(self, data: MatrixSpec) -> Sequence[Route]:
         """The routes of the members, if this is the method of a route, so that each has one."""
@@ -145,24 +159,37 @@ def _joined(names: Sequence[str], models: Sequence[Model]) -> Model | None:
     return chain_model(names[: len(models)], models)
 
 
-def _through(name: str, passes: Passes, before: Model | None) -> Generator[Pass, Accumulator, Model]:
+def _through(
+    names: Sequence[str], passes: Passes, models: Sequence[Model]
+) -> Generator[Pass, Accumulator, Model]:
     """Run the passes of a member on the rows as the models before it leave them, and return its model.
 
-    An error of its parameters has its name.
+    `names` are those of the models, and of the member. An error has the name of the member.
     """
+    *steps, name = names
+    before = _joined(names, models)
     try:
         request = with_name(name, partial(next, passes))
         while True:
             mapped = before is not None and request.in_memory is None
             try:
-                full = yield replace(request, through=before) if mapped else request
+                full = yield replace(request, through=before, steps=tuple(steps)) if mapped else request
             except MissingValuesError as missing:
-                request = with_name(name, partial(passes.throw, missing))
+                refusing = [step for step, model in zip(steps, models, strict=True) if not model.allow_nan]
+                request = _continued(passes, missing, next(iter(refusing), name))
             else:
                 request = with_name(name, partial(passes.send, full))
     except StopIteration as finished:
         model: Model = finished.value
         return model
+
+
+def _continued(passes: Passes, missing: MissingValuesError, refusing: str) -> Pass:
+    """Return the next pass of a member that continues without missing values, or say which one does not."""
+    try:
+        return passes.throw(missing)
+    except MissingValuesError as error:
+        raise MissingValuesError(f"{error} ({refusing} takes none)") from None
 
 
 def _start_of_last(start: Model | None, names: Sequence[str], models: Sequence[Model]) -> Model | None:

@@ -99,13 +99,7 @@ class ChainModel:
     @property
     def columns_kept(self) -> Array | None:
         """The feature that each output stands for; None if a model makes something else of them."""
-        found = np.arange(self.n_features)
-        for model in self.models:
-            kept = columns_kept(model)
-            if kept is None:
-                return None
-            found = found[kept]
-        return found
+        return self._kept_before(len(self.models))
 
     def narrowed(self) -> ChainModel:
         """The same chain for rows that hold these columns only."""
@@ -140,16 +134,17 @@ class ChainModel:
 
     def transform(self, values: Array) -> Array:
         """Map rows through all models."""
-        return self._apply(self.models, values)
+        return self._apply(range(len(self.models)), values)
 
     def transform_sparse(self, rows: SparseRows) -> SparseRows | Array:
         """Map sparse rows, which stay sparse as long as the models keep zeros."""
+        end = len(self.models)
         for number, model in enumerate(self.models):
             if not (isinstance(model, MapsSparse) and model.keeps_zeros):
-                return self._apply(self.models[number:], rows)
-            mapped = model.transform_sparse(rows)
+                return self._apply(range(number, end), rows)
+            mapped = self._mapped(number, rows)
             if isinstance(mapped, np.ndarray):
-                return self._apply(self.models[number + 1 :], mapped) if self.models[number + 1 :] else mapped
+                return self._apply(range(number + 1, end), mapped) if number + 1 < end else mapped
             rows = mapped
         return rows
 
@@ -177,7 +172,7 @@ class ChainModel:
 
     def through(self, number: int, values: Array) -> Array:
         """Map rows through the first models."""
-        return self._apply(self.models[:number], values) if number else values
+        return self._apply(range(number), values) if number else values
 
     def plain_maps(self) -> tuple[PlainMap, ...]:
         """`transform` as elementary maps. A ParameterError names a model that has none."""
@@ -191,11 +186,44 @@ class ChainModel:
         """Map rows through all models but the last."""
         return self.through(len(self.models) - 1, values)
 
-    def _apply(self, models: Sequence[Model], rows: Array | SparseRows) -> Array:
-        """Map rows through some models, slab by slab, to dense rows."""
+    def _apply(self, numbers: range, rows: Array | SparseRows) -> Array:
+        """Map rows through the models of some numbers, slab by slab, to dense rows."""
         if not rows.shape[0]:
-            return _empty(models, rows)
-        return self._by_slabs(rows, lambda slab: _through(models, slab))
+            return np.empty((0, self.models[numbers[-1]].n_outputs), rows.dtype)
+        return self._by_slabs(rows, lambda slab: self._through(numbers, slab))
+
+    def _through(self, numbers: range, mapped: Array | SparseRows) -> Array:
+        """Map a slab of rows through the models of some numbers."""
+        for number in numbers:
+            mapped = self._mapped(number, mapped)
+        return mapped if isinstance(mapped, np.ndarray) else mapped.toarray()
+
+    def _mapped(self, number: int, rows: Array | SparseRows) -> Array | SparseRows:
+        """Map rows through one of the models. An error has its name there, and the column of the chain."""
+        model = self.models[number]
+        try:
+            if isinstance(rows, np.ndarray):
+                return model.transform(rows)
+            if isinstance(model, MapsSparse):
+                return model.transform_sparse(rows)
+            return model.transform(rows.toarray())
+        except RowError as error:
+            raise error.in_chain(self.names[number], self._feature(number, error.column)) from None
+
+    def _feature(self, number: int, column: int | None) -> int | None:
+        """Return the feature of the chain that a column of one of the models stands for, if it is one."""
+        kept = None if column is None else self._kept_before(number)
+        return None if kept is None else int(kept[column])
+
+    def _kept_before(self, number: int) -> Array | None:
+        """Return the feature of the chain that each column of a model stands for; None if none is one."""
+        found = np.arange(self.n_features)
+        for model in self.models[:number]:
+            kept = columns_kept(model)
+            if kept is None:
+                return None
+            found = found[kept]
+        return found
 
     def _by_slabs(self, rows: Array | SparseRows, operation: Callable[[Any], Array]) -> Array:
         """Apply an operation slab by slab. An error names the row among all of them."""
@@ -204,29 +232,13 @@ class ChainModel:
             try:
                 part = operation(rows[slab])
             except RowError as error:
-                raise RowError(slab.start + error.row, error.problem) from None
+                raise error.at_row(slab.start + error.row) from None
             if len(part) == n_rows:
                 return part
             if found is None:
                 found = np.empty((n_rows, *part.shape[1:]), part.dtype)
             found[slab] = part
         return operation(rows) if found is None else found
-
-
-def _through(models: Sequence[Model], mapped: Array | SparseRows) -> Array:
-    """Map a slab of rows."""
-    for model in models:
-        if isinstance(mapped, np.ndarray):
-            mapped = model.transform(mapped)
-        elif isinstance(model, MapsSparse):
-            mapped = model.transform_sparse(mapped)
-        else:
-            mapped = model.transform(mapped.toarray())
-    return mapped if isinstance(mapped, np.ndarray) else mapped.toarray()
-
-
-def _empty(models: Sequence[Model], rows: Array | SparseRows) -> Array:
-    return np.empty((0, models[-1].n_outputs), rows.dtype)
 
 
 def chain_model(names: Sequence[str], models: Sequence[Model]) -> ChainModel:

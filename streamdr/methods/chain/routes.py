@@ -12,7 +12,7 @@ import numpy as np
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.mapping import columns_kept, mapped_spec
 from streamdr.core.method import HasOutlines, Method, Model, Phase, Route
-from streamdr.errors import ParameterError
+from streamdr.errors import DataError, ParameterError
 from streamdr.methods.chain.model import ChainModel, chain_model
 from streamdr.methods.steps.base import WithoutPasses
 
@@ -20,13 +20,17 @@ T = TypeVar("T")
 
 
 def with_name(name: str, call: Callable[[], T]) -> T:
-    """Call a function of a member. An error of its parameters has the name of the member."""
+    """Call a function of a member. An error of its parameters, or of what it learned, has its name."""
     try:
         return call()
     except ParameterError as error:
         if "." in error.parameter:
             raise
         raise type(error)(f"{name}.{error.parameter}", error.message) from error
+    except DataError as error:
+        if type(error) is not DataError or str(error).startswith(f"{name}: "):
+            raise
+        raise DataError(f"{name}: {error}") from error
 
 
 def chain_routes(
@@ -42,7 +46,14 @@ def chain_routes(
     return product(*found)
 
 
-def chain_route(chain: Method, routes: Sequence[Route], data: MatrixSpec) -> Route:
+def route_names(found: Sequence[Sequence[Route]]) -> list[str]:
+    """Return a name for each combination of routes: that of the members with several, or of the last."""
+    members = list(zip(*found, strict=True))
+    differing = [each for each in members if len({route.name for route in each}) > 1] or members[-1:]
+    return [", ".join(route.name for route in routes) for routes in zip(*differing, strict=True)]
+
+
+def chain_route(chain: Method, name: str, routes: Sequence[Route], data: MatrixSpec) -> Route:
     """Return the route of a chain whose members take these routes."""
     names = tuple(getattr(chain, "names"))  # noqa: B009
     reading = [route for route in routes if route.passes]
@@ -53,7 +64,7 @@ def chain_route(chain: Method, routes: Sequence[Route], data: MatrixSpec) -> Rou
     continuing = passes - last.passes + last.continuing_passes if last.continuing_passes else 0
     return Route(
         method=chain,
-        name=", ".join(route.name for route in reading) or routes[-1].name,
+        name=name,
         exact=all(route.exact for route in routes),
         passes=passes,
         flops=sum(route.flops for route in routes),

@@ -150,7 +150,7 @@ class EigenvalueFloor(NamedTuple):
     def least(self, kernel: Array, largest: float) -> float:
         """The smallest eigenvalue that is kept."""
         centred = _centred_norm(kernel) if self.centred else 0.0
-        rounded = self.rounded * largest**2 / (len(kernel) * centred) if centred > 0 else 0.0
+        rounded = self.rounded * (largest * largest) / (len(kernel) * centred) if centred > 0 else 0.0
         return max(self.overall * largest, self.centred * centred, rounded)
 
 

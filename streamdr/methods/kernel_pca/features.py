@@ -71,7 +71,9 @@ class KernelColumns(AlignedArrays):
         if products is None:
             spread = np.mean((self.landmarks - self.origin) ** 2, axis=0)
             moved = np.ascontiguousarray(right.moved.T)
-            products = SparseAffine.of(self.origin, moved, spread, rows.dtype)
+            # Distances need products about the very origin that lengths are about: rounded to the rows' type.
+            origin = self.origin.astype(rows.dtype).astype(np.float64)
+            products = SparseAffine.of(origin, moved, spread, rows.dtype)
             self._sparse_products[rows.dtype] = products
         fill_sparse(self.kernels, SparseSide(rows, self.origin, products.far), right, products, outs)
 

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from streamdr.methods.pca.pca import PCA
 
 
+_LAPACK_BYTES = 40 << 20
+"""What OpenBLAS and LAPACK allocate for the factors of tall matrices, besides the matrices."""
+
+
 def covariance(pca: PCA, data: MatrixSpec) -> Route:
     """One pass, a d x d accumulator, exact."""
     n, d = data.n_rows, data.n_cols
@@ -101,7 +105,7 @@ def krylov(pca: PCA, data: MatrixSpec) -> Route:
                 scratch_per_block=_copies(pca, data) + width / d,
                 # Basis and images, old and new; then their sum, factor, copy and singular vectors.
                 held_bytes=2 * whole,
-                solve_bytes=5 * whole + 6 * block + _rotation_bytes(pca, data),
+                solve_bytes=5 * whole + 7 * block + _LAPACK_BYTES + _rotation_bytes(pca, data),
                 takes_sparse=True,
                 sparse_scratch_bytes=thin_scratch(d, width),
             ),

@@ -107,8 +107,10 @@ def outside(row: int, column: int, value: Any, ploidy: int) -> RowError:
     """The error for a value that is no number of alleles."""
     return RowError(
         row,
-        f"scale_genotypes: the value {value:g} in column {column} is not between 0 and {ploidy}, the ploidy; "
-        "name the number that marks missing genotypes in input.missing_value",
+        f"the value {value:g} in {{column}} is not between 0 and {ploidy}, the ploidy; name the number that "
+        "marks missing genotypes in input.missing_value",
+        "scale_genotypes",
+        column,
     )
 
 

@@ -248,6 +248,8 @@ def refuse_negative_sparse(step: str, rows: SparseRows) -> None:
 def _negative(step: str, row: int, column: int, value: Any) -> RowError:
     return RowError(
         row,
-        f"{step}: the value {value:g} in column {column} is negative; {step} takes counts: is the input raw, "
-        "and is the step in its place?",
+        f"the value {value:g} in {{column}} is negative; {step} takes counts: is the input raw, and is the "
+        "step in its place?",
+        step,
+        column,
     )

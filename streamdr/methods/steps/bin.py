@@ -92,7 +92,7 @@ class Bin(StepMethod):
 
     name: ClassVar[str] = "bin"
     model: ClassVar[type] = BinModel
-    tags: ClassVar[Tags] = Tags(incremental=False, step=True)
+    tags: ClassVar[Tags] = Tags(incremental=False, step=True, feature_subset=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     n_bins: int = 5
@@ -129,12 +129,14 @@ class Bin(StepMethod):
         if not len(sample.rows):
             raise no_weight()
         edges = np.full((self.n_bins - 1, data.n_cols), np.nan)
+        any_observed = False
         for column, values in enumerate(sample.rows.T):
             observed = ~np.isnan(values)
             if observed.any():
+                any_observed = True
                 found = self._edges(values[observed], sample.weights[observed])
                 edges[: len(found), column] = found
-        if np.isnan(sample.rows).all():
+        if not any_observed:
             raise no_values()
         return BinModel(data.n_cols, edges)
 

@@ -88,7 +88,7 @@ class Clip(WithoutPasses):
 
     name: ClassVar[str] = "clip"
     model: ClassVar[type] = ClipModel
-    tags: ClassVar[Tags] = Tags(incremental=False, step=True)
+    tags: ClassVar[Tags] = Tags(incremental=False, step=True, feature_subset=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     min: float | None = None

@@ -69,7 +69,7 @@ class Log1p(WithoutPasses):
 
     name: ClassVar[str] = "log1p"
     model: ClassVar[type] = Log1pModel
-    tags: ClassVar[Tags] = Tags(incremental=False, step=True, nonnegative=True)
+    tags: ClassVar[Tags] = Tags(incremental=False, step=True, feature_subset=True, nonnegative=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     @classmethod

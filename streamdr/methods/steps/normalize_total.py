@@ -76,7 +76,7 @@ class NormalizeTotalModel(StepModel):
                 advice = "leave out rows without counts, or set empty_rows to keep"
             elif totals[row] > 0:
                 advice = "rescale the data"
-            raise RowError(row, f"{NormalizeTotal.name}: the total is {totals[row]:g}; {advice}")
+            raise RowError(row, f"the total is {totals[row]:g}; {advice}", NormalizeTotal.name)
         return totals
 
     def _divisors(self, totals: Array, kind: np.dtype[Any]) -> tuple[Array, Array]:
@@ -119,7 +119,7 @@ class NormalizeTotal(StepMethod):
 
     name: ClassVar[str] = "normalize_total"
     model: ClassVar[type] = NormalizeTotalModel
-    tags: ClassVar[Tags] = Tags(incremental=False, step=True, nonnegative=True)
+    tags: ClassVar[Tags] = Tags(incremental=False, step=True, feature_subset=True, nonnegative=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     target_sum: float | None = None

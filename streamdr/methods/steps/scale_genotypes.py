@@ -169,7 +169,7 @@ class ScaleGenotypes(StepMethod):
 
     name: ClassVar[str] = "scale_genotypes"
     model: ClassVar[type] = ScaleGenotypesModel
-    tags: ClassVar[Tags] = Tags(step=True, nonnegative=True)
+    tags: ClassVar[Tags] = Tags(step=True, feature_subset=True, nonnegative=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     min_maf: float = 0.0

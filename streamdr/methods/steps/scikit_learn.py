@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 def log1p_steps(model: Log1pModel) -> list[Step]:
     """Return the function."""
-    return [("log1p", fitted(FunctionTransformer(np.log1p), n_features_in_=model.n_features))]
+    logarithm = FunctionTransformer(np.log1p, feature_names_out="one-to-one")
+    return [("log1p", fitted(logarithm, n_features_in_=model.n_features))]
 
 
 def clip_steps(model: ClipModel) -> list[Step]:
@@ -68,4 +69,5 @@ def genotypes_steps(model: ScaleGenotypesModel) -> list[Step]:
 
 def _clipping(n_features: int, least: float | None, most: float | None) -> Step:
     limits = {"a_min": least, "a_max": most}
-    return "clip", fitted(FunctionTransformer(np.clip, kw_args=limits), n_features_in_=n_features)
+    clipping = FunctionTransformer(np.clip, kw_args=limits, feature_names_out="one-to-one")
+    return "clip", fitted(clipping, n_features_in_=n_features)

@@ -115,7 +115,7 @@ class SelectVariance(StepMethod):
 
     name: ClassVar[str] = "select_variance"
     model: ClassVar[type] = SelectVarianceModel
-    tags: ClassVar[Tags] = Tags(step=True)
+    tags: ClassVar[Tags] = Tags(step=True, feature_subset=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     n_features: int | None = None

@@ -134,7 +134,7 @@ class Standardise(StepMethod):
 
     name: ClassVar[str] = "standardise"
     model: ClassVar[type] = StandardiseModel
-    tags: ClassVar[Tags] = Tags(step=True)
+    tags: ClassVar[Tags] = Tags(step=True, feature_subset=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     with_mean: bool = True

@@ -108,7 +108,7 @@ class UnitNorm(WithoutPasses):
 
     name: ClassVar[str] = "unit_norm"
     model: ClassVar[type] = UnitNormModel
-    tags: ClassVar[Tags] = Tags(incremental=False, step=True)
+    tags: ClassVar[Tags] = Tags(incremental=False, step=True, feature_subset=True)
     gallery: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     norm: Norm = "l2"

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamdr.core.blocks import SPARSE_PIECE, Array, SparseBlock, SparseRows, working_dtype
 from streamdr.statistics.group_centring import Centres
-from streamdr.statistics.sparse_rows import MOST_FILL, rows_of
+from streamdr.statistics.sparse_rows import MOST_FILL, MOST_SUMMED, rows_of
 
 _MOST_PICKED = 8
 """The rows of a group from which its shifts are computed, at most: a power of two."""
@@ -42,8 +42,12 @@ def grouped_sparse(
 ) -> Iterator[SparseGrouped]:
     """Group the rows of a block; rows whose code is `n_groups` are ignored.
 
-    Halves of the block are grouped by themselves where rows would have far more values once they are shifted.
+    Halves of the block are grouped by themselves where rows are many, or would have far more values once they
+    are shifted.
     """
+    if block.values.shape[0] > MOST_SUMMED:
+        yield from _halves(block, codes, n_groups, double=double)
+        return
     order = np.argsort(codes, kind="stable")
     order = order[: np.count_nonzero(codes < n_groups)]
     if not len(order):
@@ -65,9 +69,7 @@ def grouped_sparse(
     if len(order) > 1 and float(counts @ np.count_nonzero(filled, axis=1)) > max(
         SPARSE_PIECE, 2 * values.nnz
     ):
-        middle = block.values.shape[0] // 2
-        for half in (slice(0, middle), slice(middle, block.values.shape[0])):
-            yield from grouped_sparse(rows_of(block, half), codes[half], n_groups, double=double)
+        yield from _halves(block, codes, n_groups, double=double)
         return
     origins = np.zeros(shape)
     if filled.any():
@@ -87,6 +89,13 @@ def grouped_sparse(
     stops = np.cumsum(counts)
     spans = [slice(stop - count, stop) for stop, count in zip(stops, counts, strict=True)]
     yield SparseGrouped(groups, centres, values, spans)
+
+
+def _halves(block: SparseBlock, codes: Array, n_groups: int, *, double: bool) -> Iterator[SparseGrouped]:
+    """Group each half of the rows of a block."""
+    middle = block.values.shape[0] // 2
+    for half in (slice(0, middle), slice(middle, block.values.shape[0])):
+        yield from grouped_sparse(rows_of(block, half), codes[half], n_groups, double=double)
 
 
 def _cells(values: SparseRows, of_rows: Array) -> Array:

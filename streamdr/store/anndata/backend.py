@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 
 from streamdr import __version__
 from streamdr.core.addresses import Location
-from streamdr.core.blocks import Span
+from streamdr.core.blocks import Array, Span
 from streamdr.core.digests import json_digest
 from streamdr.core.row_outputs import RowKind
 from streamdr.errors import StoreError
@@ -38,12 +38,12 @@ from streamdr.store.anndata.elements import (
     DICT,
     OURS,
     TABLES,
+    Names,
     Reader,
     Writer,
     encoding,
     names_as_rows,
     numbered,
-    read_text,
     stored_digest,
     write_element,
     write_table,
@@ -54,6 +54,10 @@ from streamdr.store.publish import Fence, Staging, resolved
 from streamdr.store.record import SCHEMA, Group, OutputKind, from_json, to_json
 
 _NAMES_AT_ONCE = 1 << 16
+_NAME_BYTES = 64
+"""About the bytes of a name, with its place in HDF5."""
+_METADATA_BYTES = 1 << 16
+"""About the bytes of attributes, groups and what the format needs."""
 _MADE = "annotated"
 """The kind in the root of a store that streamdr has made."""
 
@@ -211,14 +215,25 @@ class AnnDataBackend(LocalBackend):
 
     def require_writable(self, kind: OutputKind, overwrite: bool) -> None:
         """Refuse a path that cannot be written, or entries that must not be replaced."""
-        LocalBackend(self._beside).require_writable(kind, overwrite)
+        above = next(above for above in resolved(self.place).parents if above.exists())
+        self.require_writable_folders([above, *self.folders()])
         self.require_free(overwrite)
 
-    @property
-    def _beside(self) -> Path:
-        """A path beside the store, where nothing is."""
-        path = resolved(self.place)
-        return path.with_name(f".{path.name}.staged")
+    def folders(self) -> Sequence[Path]:
+        """Return the folders in the store that entries are moved into."""
+        return ()
+
+    def require_observations(self, contents: AnnDataContents, n_rows: int, names: Iterable[Array]) -> None:
+        """Refuse a store that exists and whose observations are not the rows of the input.
+
+        `names` are those of the rows, in pieces; none if rows have no names. What streamdr has made itself
+        is replaced, and may have others.
+        """
+        if not os.path.lexists(self.place):
+            return
+        with closing(self.reader()) as reader:
+            if not self.is_ours_alone(reader):
+                self._require_same_names(Names(reader, "obs"), contents, n_rows, names)
 
     def require_free(self, overwrite: bool) -> None:
         """Refuse to replace entries of others, and scores of another run without `overwrite`."""
@@ -242,7 +257,7 @@ class AnnDataBackend(LocalBackend):
 
     def require_space(self, nbytes: int) -> None:
         """Refuse to write `nbytes`, staged and then in the format of the store, where there is no space."""
-        LocalBackend(self._beside).require_space(2 * nbytes)
+        super().require_space(2 * nbytes)
 
     def stage(
         self, *, kind: OutputKind, overwrite: bool, key: str | None = None, fence: Fence | None = None
@@ -257,18 +272,24 @@ class AnnDataBackend(LocalBackend):
 
     # Publishing.
 
+    def require_room(self, nbytes: int) -> None:
+        """Refuse to write so many bytes, if a disk that becomes full could not be reported otherwise."""
+
     def publish(self, staged: Path, fence: Fence) -> None:
         """Copy staged scores into the format of the store, and move them and the entries into it."""
         contents = self._contents or AnnDataContents()
         scores = StagedScores(staged, contents)
         with Hidden(resolved(self.place)) as hidden, ExitStack() as opened:
             there = os.path.lexists(self.place)
+            self.require_room(_expected_bytes(scores, contents))
             reader = opened.enter_context(closing(self.reader())) if there else None
             if reader is None or self.is_ours_alone(reader):
                 self.create(hidden, lambda writer: self._write_store(writer, scores, contents), fence)
                 return
-            observations = _length(reader, "obs")
-            self._require_same_names(reader, scores, observations)
+            found = Names(reader, "obs")
+            names = scores.names()
+            self._require_same_names(found, contents, scores.n_rows, () if names is None else names.pieces)
+            observations = len(found)
             added = entries(contents, of_variables=_has_variables(reader, contents))
             columns = [path.removeprefix("var/") for path in added if path.startswith("var/")]
 
@@ -285,13 +306,16 @@ class AnnDataBackend(LocalBackend):
 
             self.add(hidden, paths, columns, write, fence)
 
-    def _require_same_names(self, reader: Reader, scores: StagedScores, observations: int) -> None:
-        """Refuse a store whose observations have other names than the rows, or another order."""
-        names, placed, start = scores.names(), scores.placed(observations, self), 0
-        for piece in () if names is None else names.pieces:
-            numbers = placed.numbers(Span(start, start + len(piece)))
+    def _require_same_names(
+        self, found: Names, contents: AnnDataContents, n_rows: int, names: Iterable[Array]
+    ) -> None:
+        """Refuse observations of other names than the rows, in another order, or in another number."""
+        row_numbers, start = contents.placement(n_rows, len(found), self), 0
+        for piece in names:
+            rows = Span(start, start + len(piece))
+            numbers = np.arange(rows.start, rows.stop) if row_numbers is None else row_numbers(rows)
             first = int(numbers[0])
-            there = np.array(read_text(_index(reader, "obs"), slice(first, int(numbers[-1]) + 1)))
+            there = np.array(found[first : int(numbers[-1]) + 1])
             differ = np.flatnonzero(there[numbers - first] != piece)
             if len(differ):
                 row = int(differ[0])
@@ -384,6 +408,14 @@ class _Written:
             )
 
 
+def _expected_bytes(scores: StagedScores, contents: AnnDataContents) -> int:
+    """Return about how many bytes the scores, the names and the other entries take."""
+    known = contents.annotations
+    arrays = [*known.varm.values(), *known.var.values()]
+    names = _NAME_BYTES * (scores.n_rows + contents.n_variables)
+    return scores.nbytes + names + sum(array.nbytes for array in arrays) + _METADATA_BYTES
+
+
 def require_written(reader: Reader, scores: str, place: object) -> None:
     """Read back what was written, before it is published."""
     record = _parsed(reader.attributes(scores)) or {}
@@ -411,21 +443,9 @@ def is_made(reader: Reader) -> bool:
     return isinstance(found, dict) and found.get("kind") == _MADE
 
 
-def _index(reader: Reader, table: str) -> Any:
-    """Return the array with the names of the rows of a table; None if there is none."""
-    name = (reader.attributes(table) or {}).get("_index", "_index")
-    return reader.array(f"{table}/{name}")
-
-
-def _length(reader: Reader, table: str) -> int:
-    """Return the number of rows of a table."""
-    index = _index(reader, table)
-    return 0 if index is None else int(index.shape[0])
-
-
 def _has_variables(reader: Reader, contents: AnnDataContents) -> bool:
     """Return whether a store has the variables of the input, with the same names if they have some."""
-    if _length(reader, "var") != contents.n_variables:
+    found, names = Names(reader, "var"), contents.feature_names
+    if len(found) != contents.n_variables:
         return False
-    names = contents.feature_names
-    return names is None or read_text(_index(reader, "var"), slice(None)) == list(map(str, names))
+    return names is None or found[:] == list(map(str, names))

@@ -38,6 +38,17 @@ class AnnDataContents:
     row_numbers: Callable[[Span], Array] | None = None
     """Returns the numbers of selected rows in the input; None if all rows are selected."""
 
+    def placement(self, n_rows: int, n_observations: int, place: object) -> Callable[[Span], Array] | None:
+        """Return which of so many observations the rows are; None if they are all of them, in their order."""
+        if n_observations == n_rows:
+            return None
+        if n_observations == self.n_stored_rows and self.row_numbers is not None:
+            return self.row_numbers
+        raise StoreError(
+            f"{place}: has {n_observations:,} observations where the input has {n_rows:,} rows; choose the "
+            "store of these rows, or a new one"
+        )
+
 
 class StagedScores:
     """The scores that a run has staged, with the names of their rows."""
@@ -54,16 +65,15 @@ class StagedScores:
         """The number of rows."""
         return len(self._rows)
 
+    @property
+    def nbytes(self) -> int:
+        """The size of the scores, in bytes."""
+        return self._rows.nbytes
+
     def placed(self, n_observations: int, place: object) -> PlacedScores:
         """Return the scores for a store with so many observations: NaN where a row was not selected."""
-        if n_observations == self.n_rows:
-            return PlacedScores(self._rows, self.n_rows, None)
-        if n_observations == self._contents.n_stored_rows and self._contents.row_numbers is not None:
-            return PlacedScores(self._rows, n_observations, self._contents.row_numbers)
-        raise StoreError(
-            f"{place}: has {n_observations:,} observations where the input has {self.n_rows:,} rows; choose "
-            "the store of these rows, or a new one"
-        )
+        numbers = self._contents.placement(self.n_rows, n_observations, place)
+        return PlacedScores(self._rows, n_observations, numbers)
 
     def names(self) -> Rows | None:
         """Return the names of the rows, if they have some."""
@@ -109,10 +119,6 @@ class PlacedScores:
         if first < stop:
             piece[self.row_numbers(Span(first, stop)) - span.start] = self.values[first:stop]
         return piece
-
-    def numbers(self, rows: Span) -> Array:
-        """Return the observations that a span of the scores belongs to."""
-        return np.arange(rows.start, rows.stop) if self.row_numbers is None else self.row_numbers(rows)
 
     def _first(self, row: int) -> int:
         """Return which selected row is the first that is not before a row."""

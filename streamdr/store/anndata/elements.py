@@ -143,6 +143,34 @@ def read_text(array: Any, rows: slice) -> list[str]:
     return [value.decode() if isinstance(value, bytes) else str(value) for value in values]
 
 
+class Names:
+    """The names of the rows of a table, whatever their encoding: text, categories, or values and a mask.
+
+    Parameters
+    ----------
+    reader : Reader
+        The store.
+    table : str
+        The table, such as `obs`.
+    """
+
+    def __init__(self, reader: Reader, table: str) -> None:
+        path = f"{table}/{(reader.attributes(table) or {}).get('_index', '_index')}"
+        codes, categories = reader.array(f"{path}/codes"), reader.array(f"{path}/categories")
+        self._categories = None if categories is None else read_text(categories, slice(None))
+        self._values = codes if self._categories is not None else reader.array(f"{path}/values")
+        self._values = reader.array(path) if self._values is None else self._values
+
+    def __len__(self) -> int:
+        return 0 if self._values is None else int(self._values.shape[0])
+
+    def __getitem__(self, rows: slice) -> list[str]:
+        if self._categories is None:
+            return read_text(self._values, rows)
+        codes = np.asarray(self._values[rows]).tolist()
+        return [self._categories[code] if code >= 0 else "" for code in codes]
+
+
 def _encoded(text: Any) -> bytes:
     return text if isinstance(text, bytes) else str(text).encode()
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from streamdr.core.addresses import Location
 from streamdr.core.blocks import Array
+from streamdr.core.files import require_regular
 from streamdr.errors import OverlapError, StoreError
 from streamdr.store.anndata.backend import AnnDataBackend, is_made, require_written
 from streamdr.store.anndata.elements import OURS, Reader, Rows, Writer
 from streamdr.store.anndata.hidden import Hidden
-from streamdr.store.local import LocalBackend
 from streamdr.store.locking import locked
 from streamdr.store.publish import Fence, resolved, sync
 from streamdr.store.record import OutputKind
@@ -96,6 +96,7 @@ class Hdf5AnnData(AnnDataBackend):
     def reader(self) -> Hdf5Reader:
         """Open the file for reading."""
         try:
+            require_regular(self.place)
             found = Hdf5Reader(self.place)
         except OSError as error:
             raise StoreError(f"{self}: is not an HDF5 file ({error}); choose another path") from error
@@ -131,8 +132,16 @@ class Hdf5AnnData(AnnDataBackend):
 
     def require_space(self, nbytes: int) -> None:
         """Refuse to write where there is no space for the rows and for a copy of the file."""
-        there = self.place.stat().st_size if self.place.is_file() else 0
-        LocalBackend(self._beside).require_space(2 * nbytes + there)
+        super().require_space(nbytes + self._copied_bytes // 2)  # which is doubled
+
+    def require_room(self, nbytes: int) -> None:
+        """Refuse to write where there is no space: libhdf5 crashes when the disk becomes full."""
+        super().require_space((nbytes + self._copied_bytes) // 2)  # which is doubled
+
+    @property
+    def _copied_bytes(self) -> int:
+        """The size of the file that is copied, if there is one."""
+        return self.place.stat().st_size if self.place.is_file() else 0
 
     def create(self, hidden: Hidden, write: Callable[[Writer], None], fence: Fence) -> None:
         """Make a new file, and make it the target in one step."""

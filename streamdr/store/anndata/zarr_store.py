@@ -9,7 +9,7 @@ from typing import Any
 
 from streamdr.errors import StoreError
 from streamdr.store.anndata.backend import AnnDataBackend, is_made, require_written
-from streamdr.store.anndata.elements import Reader, Writer
+from streamdr.store.anndata.elements import TABLES, Reader, Writer
 from streamdr.store.anndata.hidden import Hidden
 from streamdr.store.anndata.zarr_nodes import (
     Metadata,
@@ -39,6 +39,12 @@ class ZarrAnnData(AnnDataBackend):
                 f"{self}: is a zarr group, but not an AnnData store with obs and var; choose another path"
             )
         return found
+
+    def folders(self) -> Sequence[Path]:
+        """Return the store, and its tables."""
+        place = resolved(self.place)
+        inside = (place / table for table in ("", "var", *TABLES))
+        return [folder for folder in inside if folder.is_dir()]
 
     def require_visible(self) -> None:
         """Refuse a store whose consolidated metadata, which readers use, does not have the scores."""
