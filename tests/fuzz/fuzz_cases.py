@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from fuzz_steps import STEPS, Rng, choice
 
-Rng = np.random.Generator
 DTYPES = ("f8", "f8", "f4", "f4", "f2", "i8", "i2", "u1", "?")
 
 
@@ -26,10 +26,6 @@ class Data:
     @property
     def has_missing(self) -> bool:
         return self.rows.dtype.kind == "f" and bool(np.isnan(self.rows).any())
-
-
-def choice(rng: Rng, *options: Any) -> Any:
-    return options[int(rng.integers(len(options)))]
 
 
 def random_data(rng: Rng, *, allow_nan: bool, small: bool = False) -> Data:
@@ -235,5 +231,6 @@ PARAMETERS: dict[str, Callable[[Rng, Data], dict[str, Any]]] = {
     "metric_mds": stress,
     "nonmetric_mds": stress,
     "som": som,
+    **STEPS,
 }
 SMALL = ("metric_mds", "nonmetric_mds", "ppca_mixture", "ppca")

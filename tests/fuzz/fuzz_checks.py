@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import zarr
 from fuzz_cases import PARAMETERS, SMALL, Data, random_data
 from fuzz_references import REFERENCES
 from fuzz_scores import check_scores
+from fuzz_step_checks import check_step
+from fuzz_steps import suit
 
 from streamdr import store
 from streamdr.core.execution import Execution
@@ -21,9 +25,12 @@ from streamdr.engine.fitting import arithmetic, fit, one_blas_thread
 from streamdr.errors import StreamdrError
 from streamdr.estimators.registry import ESTIMATORS
 from streamdr.methods import METHODS
+from streamdr.methods.chain import ChainModel
 
 OF_FEATURES = ("mean", "means")
 """Fields that are NaN for features that were never observed."""
+MAY_BE_NAN = ("edges", "dispersions", "dispersions_norm")
+"""Fields that are NaN where a column has fewer edges, or no variance."""
 OURS = r"streamdr\."
 
 
@@ -36,22 +43,28 @@ def check_case(name: str, seed: int, number: int, folder: Path) -> str:
     rng = np.random.default_rng([seed, number, *name.encode()])
     data = random_data(rng, allow_nan=allows_nan(name) or rng.uniform() < 0.03, small=name in SMALL)
     parameters = PARAMETERS[name](rng, data)
+    if METHODS[name].tags.step:
+        data = suit(rng, METHODS[name](**parameters), data)
     case = f"{name} {parameters} of {', '.join(data.words)}"
+    with running(f"seed {seed}, case {number}: {case}", f"{name}:{seed}:{number}"):
+        return _check(name, parameters, data, bool(rng.uniform() < 0.25), folder)
+
+
+@contextmanager
+def running(case: str, again: str) -> Iterator[None]:
+    """Turn warnings and all errors into a `BrokenError` that says how to repeat the case."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.filterwarnings("ignore", category=UserWarning, module=OURS)  # raised on purpose
-            return _check(name, parameters, data, bool(rng.uniform() < 0.25), folder)
-    except BrokenError as error:
-        problem: BaseException = error
+            yield
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        problem = error
-    raise BrokenError(
-        f"seed {seed}, case {number}: {case}: {type(problem).__name__}: {problem}\n"
-        f"again with: STREAMDR_FUZZ_CASE={name}:{seed}:{number} pytest -m fuzz tests/fuzz"
-    ) from problem
+        raise BrokenError(
+            f"{case}: {type(error).__name__}: {error}\n"
+            f"again with: STREAMDR_FUZZ_CASE={again} pytest -m fuzz tests/fuzz"
+        ) from error
 
 
 def _check(name: str, parameters: dict[str, Any], data: Data, stored: bool, folder: Path) -> str:
@@ -60,6 +73,8 @@ def _check(name: str, parameters: dict[str, Any], data: Data, stored: bool, fold
     if isinstance(method, Supervised):
         labels = data.classes if method.target == "classes" or len(data.rows) % 2 else data.numbers
     weights = None if name.endswith("_mds") else data.weights
+    if method.tags.step:
+        return _check_step(name, parameters, data, stored, folder)
     try:
         source = open_source(data.rows, weights=weights, labels=labels)
         fitted = fit(method, source, Execution(workers=1))
@@ -80,8 +95,22 @@ def _check(name: str, parameters: dict[str, Any], data: Data, stored: bool, fold
             REFERENCES[name](method, model, data, weights, labels)
     if stored:
         _check_estimator(name, parameters, data, weights, labels, mapped)
-        _check_stored(method, data, weights, labels, folder)
-        _check_saved(name, parameters, model, mapped, data, folder)
+        check_stored(method, data, weights, labels, folder)
+        check_saved(name, parameters, model, mapped, data, folder)
+    return "fitted"
+
+
+def _check_step(name: str, parameters: dict[str, Any], data: Data, stored: bool, folder: Path) -> str:
+    method = METHODS[name](**parameters)
+    found = check_step(name, method, data, data.weights)
+    if found is None:
+        return "refused"
+    model, mapped = found
+    _require_finite(name, model, data)
+    if stored:
+        _check_estimator(name, parameters, data, data.weights, None, mapped)
+        check_stored(method, data, data.weights, None, folder)
+        check_saved(name, parameters, model, mapped, data, folder)
     return "fitted"
 
 
@@ -124,6 +153,8 @@ def _require_finite(name: str, model: Any, data: Data) -> None:
         sound = np.isfinite(value)
         if field in OF_FEATURES and allows_nan(name):
             sound |= ~observed(data)
+        if field in MAY_BE_NAN:
+            sound |= np.isnan(value)
         if not sound.all():
             raise BrokenError(f"{field} has values that are not finite")
     for number in (model.n_outputs, model.n_features):
@@ -133,7 +164,8 @@ def _require_finite(name: str, model: Any, data: Data) -> None:
 
 
 def allows_nan(name: str) -> bool:
-    return name in ("ppca", "ppca_mixture")
+    model: Any = METHODS[name].model
+    return model.allow_nan is True
 
 
 def observed(data: Data) -> np.ndarray:
@@ -174,7 +206,7 @@ def _check_estimator(
         raise BrokenError("the estimator transforms rows differently from the fitted model")
 
 
-def _check_stored(method: Any, data: Data, weights: Any, labels: Any, folder: Path) -> None:
+def check_stored(method: Any, data: Data, weights: Any, labels: Any, folder: Path) -> None:
     """Check that a zarr store gives the same bits with one worker, with two, and twice with a ledger."""
     array = zarr.create_array(
         folder / "rows.zarr",
@@ -193,12 +225,12 @@ def _check_stored(method: Any, data: Data, weights: Any, labels: Any, folder: Pa
             models.append(fit(method, source, execution).model)
         except StreamdrError as error:
             models.append(str(error))
-    _require_same(models[0], models[1], "one worker and two workers differ")
-    _require_same(models[0], models[2], "a fit with a ledger differs")
-    _require_same(models[0], models[3], "a fit from the entries of a ledger differs")
+    require_same(models[0], models[1], "one worker and two workers differ")
+    require_same(models[0], models[2], "a fit with a ledger differs")
+    require_same(models[0], models[3], "a fit from the entries of a ledger differs")
 
 
-def _check_saved(
+def check_saved(
     name: str, parameters: dict[str, Any], model: Any, mapped: np.ndarray, data: Data, folder: Path
 ) -> None:
     place = folder / "model.zarr"
@@ -213,16 +245,20 @@ def _check_saved(
         overwrite=True,
     )
     loaded = store.load_model(place).model
-    _require_same(model, loaded, "a model that was saved and loaded differs")
-    with arithmetic():
+    require_same(model, loaded, "a model that was saved and loaded differs")
+    with arithmetic(), ignore_overflow():
         if not np.array_equal(loaded.transform(data.rows), mapped, equal_nan=True):
             raise BrokenError("a model that was saved and loaded transforms rows differently")
 
 
-def _require_same(one: Any, other: Any, what: str) -> None:
+def require_same(one: Any, other: Any, what: str) -> None:
     if isinstance(one, str) or isinstance(other, str):
         if one != other:
             raise BrokenError(f"{what}: {one!r:.200} and {other!r:.200}")
+        return
+    if isinstance(one, ChainModel):
+        for name, first, second in zip(one.names, one.models, other.models, strict=True):
+            require_same(first, second, f"{what} in {name}")
         return
     for field in one.__dataclass_fields__:
         a, b = getattr(one, field), getattr(other, field)

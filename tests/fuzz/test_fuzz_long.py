@@ -10,9 +10,11 @@ import os
 import sys
 import time
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 import pytest
+from fuzz_chains import check_chain
 from fuzz_checks import BrokenError, check_case
 
 from streamdr.methods import METHODS
@@ -21,24 +23,33 @@ SECONDS = float(os.environ.get("STREAMDR_FUZZ_SECONDS", "3600"))
 SEED = int(os.environ.get("STREAMDR_FUZZ_SEED", np.random.SeedSequence().generate_state(1)[0]))
 ONE = os.environ.get("STREAMDR_FUZZ_CASE", "")
 MOST_FAILURES = 20
+CHAIN = "chain"
+NAMES = (*METHODS, CHAIN)
+
+
+def check(name: str, seed: int, number: int, folder: Path) -> str:
+    """Run one case of a method, or of random chains."""
+    if name == CHAIN:
+        return check_chain(seed, number, folder)
+    return check_case(name, seed, number, folder)
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", NAMES)
 def test_new_cases_until_the_time_limit(name, tmp_path, capsys):
     if ONE:
         method, seed, case = ONE.split(":")
         if method == name:
-            check_case(name, int(seed), int(case), tmp_path)
+            check(name, int(seed), int(case), tmp_path)
         return
-    deadline = time.monotonic() + SECONDS / len(METHODS)
+    deadline = time.monotonic() + SECONDS / len(NAMES)
     outcomes: dict[str, int] = {}
     broken: list[str] = []
     for number in count():
         if time.monotonic() > deadline or len(broken) >= MOST_FAILURES:
             break
         try:
-            outcome = check_case(name, SEED, number, tmp_path)
+            outcome = check(name, SEED, number, tmp_path)
         except BrokenError as error:
             outcome = "broken"
             broken.append(str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from fuzz_chains import check_chain
 from fuzz_checks import check_case
 
 from streamdr.methods import METHODS
@@ -15,6 +16,11 @@ CASES = 12
 def test_random_cases_of_another_seed(name, tmp_path):
     for number in range(CASES):
         check_case(name, SEED, number, tmp_path)
+
+
+def test_random_chains_of_another_seed(tmp_path):
+    for number in range(2 * CASES):
+        check_chain(SEED, number, tmp_path)
 
 
 @pytest.mark.parametrize(

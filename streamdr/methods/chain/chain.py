@@ -140,6 +140,8 @@ class Chain:
         """The passes of one member, given the models of those before it. It returns the model of its own."""
         for model in models:
             data = mapped_spec(data, model)
+        if models:  # the plan was made for the most columns that the members before may keep
+            with_name(self.names[number], partial(self.steps[number].routes, data))
         last = number == len(self.steps) - 1
         begin = _start_of_last(start, self.names, models) if last else None
         passes = self.steps[number].passes(data, begin)

@@ -56,9 +56,15 @@ def dispersions_of(mean: Array, variance: Array, flavor: DispersionFlavor, n_bin
         dispersions, compared = (
             np.log(each, out=np.full_like(means, np.nan), where=each > 0) for each in (dispersions, compared)
         )
-        means, levels = np.log1p(means), np.log1p(levels)
+        with np.errstate(
+            divide="ignore", invalid="ignore"
+        ):  # of -1, the mean of exp(x) - 1 for very negative x
+            means, levels = np.log1p(means), np.log1p(levels)
     if not np.isfinite(means).all():
-        raise DataError("the means of columns overflow: the flavors of dispersions take logged counts")
+        raise DataError(
+            "select_variance: the means of columns overflow, or are not those of counts: the flavors of "
+            "dispersions take logged counts: put log1p before it"
+        )
     edges = _equal_edges(levels, n_bins) if flavor == "seurat" else np.percentile(levels, _PERCENTILES)
     bins = np.searchsorted(edges + ROUNDING * np.abs(edges), levels, side="left")
     normalized = np.full_like(means, np.nan)

@@ -22,6 +22,7 @@ from streamdr.data import open_source
 from streamdr.errors import DataError, ParameterError
 from streamdr.methods.chain import chain_of
 from streamdr.methods.pca import PCA
+from streamdr.methods.ppca import PPCA
 from streamdr.methods.steps import Log1p, NormalizeTotal, SelectVariance
 
 FLAVORS = ("seurat", "cell_ranger")
@@ -223,3 +224,20 @@ def test_the_picture_has_a_point_for_every_column_that_varies(flavor):
     assert drawn["selected"] == found.get_support().sum()
     varying = np.count_nonzero(found.variances_ > 0)
     assert varying <= sum(drawn.values()) <= 300
+
+
+@pytest.mark.parametrize("flavor", FLAVORS)
+def test_values_that_are_no_logged_counts_are_refused_without_a_warning(flavor):
+    rows = np.full((4, 3), -1000.0)
+    rows[:, 1:] = [[-900.0, -800.0]]
+    with warnings.catch_warnings(), pytest.raises(DataError, match=r"log1p|none of the 3 columns"):
+        warnings.simplefilter("error")
+        streamdr.SelectVariance(2, flavor=flavor).fit(rows)
+
+
+def test_more_components_than_the_columns_that_are_left_are_refused():
+    """How many are left is known only after the pass of the step."""
+    rows = np.random.default_rng(5).normal(size=(20, 6)) * [3, 3, 3, 1e-3, 1e-3, 1e-3]
+    steps = chain_of([SelectVariance(min_variance=1.0), PPCA(3, method="closed_form")])
+    with pytest.raises(ParameterError, match=r"ppca\.n_components"):
+        fit(steps, open_source(rows))
