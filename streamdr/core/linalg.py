@@ -132,8 +132,8 @@ def orthonormal(columns: Array, against: Array | None = None) -> Array:
 def nystrom_eigh(subspace: list[Array], k: int, rounding: float) -> tuple[Array, Array]:
     """The top k eigenpairs of a positive semidefinite S from an orthonormal basis Q and S Q.
 
-    `subspace` is [Q, S Q]. Both are overwritten, and the list is emptied, so that their memory is free for what
-    is made of them.
+    `subspace` is [Q, S Q]. The list is emptied, and S Q overwritten, so that their memory is free for what is
+    made of them.
 
     The single-pass Nystrom approximation with the stabilising shift of Tropp, Yurtsever, Udell and
     Cevher (2017, algorithm 3). It uses S Q itself, not only its projection on Q, and so is worth one
