@@ -24,6 +24,8 @@ PACKAGES = (
     "ppca_rs",
     "minisom",
     "xeofs",
+    "scanpy",
+    "anndata",
     "xarray",
     "streamdr",
 )
