@@ -41,10 +41,11 @@ def run(settings: Settings) -> Iterator[Report]:
     def judge(found: Solution) -> dict[str, float | str]:
         return {"variance not captured": float(1 - captured(store, found.embedding) / best)}
 
-    own, peer = "streamdr", "PCAone"
+    own, larger, peer = "streamdr", "streamdr, within 1.25 GiB", "PCAone"
     outcomes = race(
         [
             Contender(own, streamdr, store, {"memory_limit": "1GiB"}),
+            Contender(larger, streamdr, store, {"memory_limit": "1280MiB"}),
             Contender(f"{peer}, in memory", pcaone, bed, {}),
             Contender(f"{peer}, out of core", pcaone, bed, {"memory": 0.5}),
         ],
@@ -54,7 +55,7 @@ def run(settings: Settings) -> Iterator[Report]:
     targets = [
         Target("variance not captured", verdict(outcomes, own, "variance not captured"), 1e-4),
         Target("peak in GiB", figure(outcomes, own, lambda outcome: peak(outcome) / 2**30), 1.0),
-        Target("streamdr / fastest PCAone", ratio_to_best(outcomes, own, not_peers=[]), 1.0),
+        Target("streamdr / fastest PCAone", ratio_to_best(outcomes, own, not_peers=[larger]), 1.0),
     ]
     yield Report(f"Genotypes: {rows:,} x {cols:,} int8, 1% missing, k={K}", outcomes, targets, [own])
 

@@ -70,7 +70,9 @@ def run(settings: Settings) -> Iterator[Report]:
     outcomes += race([Contender(part, ours.threads, dense, common)], settings, lambda found: {})
     larger = "streamdr, twice the rows"
     twice = sparse_stores.counts_store(settings.data, 2 * rows, COLS)
-    outcomes += race([Contender(larger, ours.threads, twice, common)], settings, lambda found: {})
+    # A little more, so that its plan has two workers too, and the same solver.
+    roomy = common | {"memory_limit": "1200MiB"}
+    outcomes += race([Contender(larger, ours.threads, twice, roomy)], settings, lambda found: {})
     slower = ratio(outcomes, part, "streamdr")
     fastest = ratio_to_best(outcomes, "streamdr", not_peers=[part, larger, *FLOORS])
     targets = [
