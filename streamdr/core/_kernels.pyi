@@ -1,0 +1,7 @@
+from streamdr.core.blocks import Array
+
+VERSION: int
+
+def invert(
+    packed: Array, vectors: Array, solved: Array, diagonal: Array, quadratic: Array, with_outer: bool, /
+) -> None: ...
