@@ -52,18 +52,19 @@ typedef struct {
     ptrdiff_t rows, columns, down, across; /* the distances of rows and of columns, in bytes */
 } Matrix;
 
-/* Take a matrix of doubles of a shape, or raise. A negative number of columns is any. */
+/* Take a matrix of a shape whose type is one of `types` (d: double, f: float), or raise. -1 is any length. */
 static int
-take(PyObject *from, Matrix *into, ptrdiff_t rows, ptrdiff_t columns, int flags)
+take(PyObject *from, Matrix *into, const char *types, ptrdiff_t rows, ptrdiff_t columns, int flags)
 {
     Py_buffer *view = &into->view;
     if (PyObject_GetBuffer(from, view, PyBUF_STRIDES | PyBUF_FORMAT | flags) < 0) {
         return -1;
     }
-    if (view->ndim != 2 || view->format == NULL || strcmp(view->format, "d") != 0 ||
-        view->shape[0] != rows || (columns >= 0 && view->shape[1] != columns)) {
+    if (view->ndim != 2 || view->format == NULL || strlen(view->format) != 1 ||
+        strchr(types, view->format[0]) == NULL || (rows >= 0 && view->shape[0] != rows) ||
+        (columns >= 0 && view->shape[1] != columns)) {
         PyBuffer_Release(view);
-        PyErr_SetString(PyExc_ValueError, "not a matrix of doubles of the shape that is needed");
+        PyErr_SetString(PyExc_ValueError, "not a matrix of the type and shape that is needed");
         return -1;
     }
     into->data = view->buf;
@@ -100,6 +101,71 @@ scatter(const Matrix *into, ptrdiff_t row, ptrdiff_t start, const lanes *from, p
     for (ptrdiff_t l = 0; l < count; l++) {
         memcpy(first + l * into->across, (const double *)from + l, sizeof(double));
     }
+}
+
+/* -- Rows with missing values: `methods/ppca/posterior.py` --------------------------------------------------- */
+
+#define OBSERVE(NAME, TYPE)                                                                                   \
+    ON_EVERY_PROCESSOR static void NAME(const TYPE *restrict values, const double *restrict centre,           \
+                                        double *restrict residual, double *restrict mask, ptrdiff_t columns)  \
+    {                                                                                                         \
+        for (ptrdiff_t j = 0; j < columns; j++) {                                                             \
+            const double value = values[j], moved = value - centre[j];                                        \
+            residual[j] = value == value ? moved : 0.0;                                                       \
+            mask[j] = value == value ? 1.0 : 0.0;                                                             \
+        }                                                                                                     \
+    }
+
+OBSERVE(observe_doubles, double)
+OBSERVE(observe_floats, float)
+
+static PyObject *
+observe(PyObject *module, PyObject *arguments)
+{
+    PyObject *from[4], *found = NULL;
+    int taken = 0;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "OOOO", &from[0], &from[1], &from[2], &from[3])) {
+        return NULL;
+    }
+    Matrix matrices[4];
+    const char *types[4] = {"fd", "d", "d", "d"};
+    ptrdiff_t rows = -1, columns = -1;
+    for (; taken < 4; taken++) {
+        if (take(from[taken], &matrices[taken], types[taken], taken == 1 ? 1 : rows, columns,
+                 taken < 2 ? 0 : PyBUF_WRITABLE) < 0) {
+            goto release;
+        }
+        if (matrices[taken].columns > 1 && matrices[taken].across != matrices[taken].view.itemsize) {
+            PyErr_SetString(PyExc_ValueError, "rows are not contiguous");
+            taken++;
+            goto release;
+        }
+        rows = matrices[0].rows;
+        columns = matrices[0].columns;
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    const int doubles = matrices[0].view.itemsize == sizeof(double);
+    const double *centre = (const double *)matrices[1].data;
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        const char *values = matrices[0].data + i * matrices[0].down;
+        double *residual = (double *)(matrices[2].data + i * matrices[2].down);
+        double *mask = (double *)(matrices[3].data + i * matrices[3].down);
+        if (doubles) {
+            observe_doubles((const double *)values, centre, residual, mask, columns);
+        }
+        else {
+            observe_floats((const float *)values, centre, residual, mask, columns);
+        }
+    }
+    Py_END_ALLOW_THREADS;
+    found = Py_None;
+    Py_INCREF(found);
+release:
+    while (taken > 0) {
+        PyBuffer_Release(&matrices[--taken].view);
+    }
+    return found;
 }
 
 /* -- Inverses of many small matrices: `methods/ppca/small_matrices.py` -------------------------------------- */
@@ -273,7 +339,8 @@ invert(PyObject *module, PyObject *arguments)
     }
     const ptrdiff_t lengths[5] = {row_of(order), order, order, order, 1};
     for (; taken < 5; taken++) {
-        if (take(from[taken], &matrices[taken], lengths[taken], number, taken == 1 ? 0 : PyBUF_WRITABLE) < 0) {
+        if (take(from[taken], &matrices[taken], "d", lengths[taken], number,
+                 taken == 1 ? 0 : PyBUF_WRITABLE) < 0) {
             goto release;
         }
         number = matrices[taken].columns;
@@ -302,6 +369,7 @@ release:
 /* -- The module -------------------------------------------------------------------------------------------- */
 
 static PyMethodDef METHODS[] = {
+    {"observe", observe, METH_VARARGS, "Centre observed values; the GIL is released."},
     {"invert", invert, METH_VARARGS, "Invert many small matrices; the GIL is released."},
     {NULL, NULL, 0, NULL},
 };

@@ -71,18 +71,18 @@ def unpacked(packed: Array, order: int) -> Array:
     return full
 
 
-def invert(packed: Array, vectors: Array, *, with_outer: bool = False) -> tuple[Array, Array, Array]:
-    """Replace positive semidefinite A by B = (I + A)^-1; return x = B v, v'B v and ln det (I + A) for each.
+def invert(packed: Array, vectors: Array, solved: Array, *, with_outer: bool = False) -> tuple[Array, Array]:
+    """Replace positive semidefinite A by B = (I + A)^-1 and write x = B v; return v'B v and ln det (I + A).
 
-    `with_outer` replaces them by B + x x' instead.
+    `with_outer` replaces A by B + x x' instead.
     """
-    solved, diagonal = np.empty(vectors.shape), np.empty(vectors.shape)
+    diagonal = scratch("diagonal", vectors.shape, _DOUBLE)
     quadratic = np.empty((1, vectors.shape[1]))
     invert_all = invert_with_numpy if kernels.compiled is None else kernels.compiled.invert
     invert_all(packed, vectors, solved, diagonal, quadratic, with_outer)
     with np.errstate(invalid="ignore", divide="ignore"):
-        log_determinant = -2.0 * np.log(diagonal).sum(axis=0)
-    return solved, quadratic[0], log_determinant
+        log_determinant = -2.0 * np.log(diagonal, out=diagonal).sum(axis=0)
+    return quadratic[0], log_determinant
 
 
 def invert_with_numpy(
