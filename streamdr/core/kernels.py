@@ -12,7 +12,7 @@ VERSION = 1
 """The version of `_kernels.c` that this code calls. What was compiled from another version is ignored."""
 
 
-def _load() -> ModuleType | None:
+def load() -> ModuleType | None:
     """The compiled module; None where it was not built, or from another version of its source."""
     try:
         from streamdr.core import _kernels
@@ -21,5 +21,5 @@ def _load() -> ModuleType | None:
     return _kernels if _kernels.VERSION == VERSION else None
 
 
-compiled = _load()
+compiled = load()
 """The compiled kernels; None where numpy takes their place."""

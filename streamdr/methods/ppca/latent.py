@@ -15,6 +15,10 @@ from streamdr.methods.ppca.posterior import Factors, ObservedRows, Posterior, ex
 from streamdr.methods.ppca.small_matrices import packed_length
 
 
+_ORDER_OF_SUMS = 2
+"""Part of the ledger's key. A change of the last bits raises it, so that statistics of two kinds never mix."""
+
+
 class Statistics(NamedTuple):
     """The expected sufficient statistics of one component, rows weighted by its responsibilities.
 
@@ -172,6 +176,7 @@ class Latent:
             "noise": np.array([one.noise for one in self.factors]),
             "shares": self.shares,
             "holdout": None if self.holdout is None else self.holdout.parameters(),
+            "sums": _ORDER_OF_SUMS,
         }
 
     def value(self) -> dict[str, Array]:
