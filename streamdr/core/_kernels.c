@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#define VERSION 1 /* that of kernels.py; a change of any kernel raises both */
+#define VERSION 2 /* that of kernels.py; a change of any kernel raises both */
 
 #if !defined(FLT_EVAL_METHOD) || FLT_EVAL_METHOD != 0
 #error "expressions are not evaluated in their own type"
@@ -52,6 +52,17 @@ typedef struct {
     ptrdiff_t rows, columns, down, across; /* the distances of rows and of columns, in bytes */
 } Matrix;
 
+/* The type of a buffer in the processor's own byte order; 0 for any other. */
+static char
+type_of(const Py_buffer *view)
+{
+    const char *format = view->format == NULL ? "B" : view->format;
+    if (*format == '@' || *format == '=' || *format == (PY_LITTLE_ENDIAN ? '<' : '>')) {
+        format++;
+    }
+    return strlen(format) == 1 ? *format : 0;
+}
+
 /* Take a matrix of a shape whose type is one of `types` (d: double, f: float), or raise. -1 is any length. */
 static int
 take(PyObject *from, Matrix *into, const char *types, ptrdiff_t rows, ptrdiff_t columns, int flags)
@@ -60,8 +71,8 @@ take(PyObject *from, Matrix *into, const char *types, ptrdiff_t rows, ptrdiff_t 
     if (PyObject_GetBuffer(from, view, PyBUF_STRIDES | PyBUF_FORMAT | flags) < 0) {
         return -1;
     }
-    if (view->ndim != 2 || view->format == NULL || strlen(view->format) != 1 ||
-        strchr(types, view->format[0]) == NULL || (rows >= 0 && view->shape[0] != rows) ||
+    const char type = type_of(view);
+    if (view->ndim != 2 || type == 0 || strchr(types, type) == NULL || (rows >= 0 && view->shape[0] != rows) ||
         (columns >= 0 && view->shape[1] != columns)) {
         PyBuffer_Release(view);
         PyErr_SetString(PyExc_ValueError, "not a matrix of the type and shape that is needed");

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-VERSION = 1
+VERSION = 2
 """The version of `_kernels.c` that this code calls. What was compiled from another version is ignored."""
 
 

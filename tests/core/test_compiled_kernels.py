@@ -17,7 +17,7 @@ from streamdr.core import kernels
 from streamdr.core.blocks import Array
 from streamdr.core.method import in_memory
 from streamdr.methods.ppca import PPCA, PPCAMixture
-from streamdr.methods.ppca.posterior import observe_with_numpy
+from streamdr.methods.ppca.posterior import Factors, observe, observe_with_numpy
 from streamdr.methods.ppca.small_matrices import invert_with_numpy
 
 ROOT = Path(__file__).parents[2]
@@ -128,14 +128,38 @@ def test_centred_values_have_the_same_bits(built, dtype):
         values[rng.random(shape) < 0.1] = np.inf
         centre = rng.normal(size=(1, shape[1]))
         results = []
-        for observe in (built.observe, observe_with_numpy):
+        for kernel in (built.observe, observe_with_numpy):
             residual, mask = np.empty(shape), np.empty(shape)
-            observe(values, centre, residual, mask)
+            kernel(values, centre, residual, mask)
             results.append([residual, mask])
         assert_same_bits(*results)
         expected = np.where(np.isnan(values), 0.0, values - centre)
         np.testing.assert_array_equal(results[0][0], expected)
         np.testing.assert_array_equal(results[0][1], ~np.isnan(values))
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        np.asfortranarray,
+        lambda values: (
+            np.frombuffer(b"x" + values.tobytes(), np.uint8)[1:].view(values.dtype).reshape(values.shape)
+        ),
+        lambda values: values.astype(">f8"),
+        lambda values: values.view(values.dtype.newbyteorder("<")),
+        lambda values: values.astype(np.longdouble),
+        lambda values: values[::-1].copy()[::-1],
+    ],
+    ids=["columns first", "unaligned", "big-endian", "little-endian", "long double", "backwards"],
+)
+def test_values_may_be_stored_in_any_way(built, stored, monkeypatch):
+    monkeypatch.setattr(kernels, "compiled", built)
+    values = np.random.default_rng(5).normal(size=(9, 6))
+    values[values > 1.0] = np.nan
+    factors = Factors(np.arange(6.0), np.ones((6, 2)), 1.0)
+    found = observe(stored(values), factors)
+    np.testing.assert_array_equal(found.residual, np.where(np.isnan(values), 0.0, values - np.arange(6.0)))
+    np.testing.assert_array_equal(found.mask, ~np.isnan(values))
 
 
 def test_other_shapes_and_types_are_refused(built):

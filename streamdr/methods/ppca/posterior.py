@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamdr.core import kernels
-from streamdr.core.blocks import AlignedArrays, Array, widen
+from streamdr.core.blocks import AlignedArrays, Array, aligned, widen
 from streamdr.core.buffers import scratch
 from streamdr.methods.ppca.small_matrices import invert, matrices_per_slab, outer, packed_length, unpacked
 
@@ -132,7 +132,7 @@ def observe(values: Array, factors: Factors, held_out: Array | None = None) -> O
     residual = scratch("residual", values.shape, _DOUBLE)
     mask = scratch("mask", values.shape, _DOUBLE)
     centre_observed = observe_with_numpy if kernels.compiled is None else kernels.compiled.observe
-    centre_observed(np.ascontiguousarray(widen(values)), factors.centre[None], residual, mask)
+    centre_observed(aligned(widen(values)), factors.centre[None], residual, mask)
     if factors.observed_features is not None:
         residual[:, ~factors.observed_features] = mask[:, ~factors.observed_features] = 0.0
     if held_out is not None:
