@@ -8,6 +8,7 @@ from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -199,7 +200,7 @@ def test_a_fit_and_its_outputs_have_the_same_bits_without_kernels(built, method,
     results = []
     for module in (built, None):
         monkeypatch.setattr(kernels, "compiled", module)
-        model = in_memory(method, values)
+        model: Any = in_memory(method, values)
         outputs = (model.transform, model.impute, model.impute_variance, model.score_samples)
         results.append(
             [model.components, *(output(values) for output in outputs), model.transform(values[:1])]
