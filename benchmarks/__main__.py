@@ -37,6 +37,7 @@ NAMES = (
     "sparse",
     "chain",
     "genotypes",
+    "larger_than_memory",
 )
 
 
