@@ -230,4 +230,4 @@ def with_zeros(folder: Path, rows: int, cols: int, share: float) -> Path:
         return values
 
     path = folder / f"zeros-{rows}x{cols}-{share:g}.zarr"
-    return build(path, (rows, cols), (16384, cols), fill)
+    return build(path, (rows, cols), (32768, cols), fill)

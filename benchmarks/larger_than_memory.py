@@ -28,7 +28,7 @@ from benchmarks.contender import CORES, Contender, Fit, Solution
 from benchmarks.harness import Outcome, Settings, race
 from benchmarks.report import Report, Target, figure, note, peak, ratio
 
-ROWS, COLS, K = 31_250_000, 256, 20
+ROWS, COLS, K = 62_500_000, 128, 20
 MISSING_SHARE = 0.2
 MEMORY_LIMIT = "1GiB"
 DISK = "bare reading"
@@ -43,7 +43,7 @@ _BUFFER_BYTES = 16 << 20
 
 def run(settings: Settings) -> Iterator[Report]:
     """Race the methods, the disk and two peers, each from a cold page cache; draw their memory over time."""
-    rows = max(int(ROWS * settings.scale), 200_000)
+    rows = max(int(ROWS * settings.scale), 400_000)
     store = data.with_zeros(settings.data, rows, COLS, MISSING_SHARE)
     fits: dict[str, Mapping[str, Any]] = {
         COVARIANCE: {"name": "PCA", "n_components": K, "solver": "covariance"},

@@ -80,6 +80,10 @@ class ObjectNode:
         data = self.objects.get(self._key(key), limit)
         return None if data is None else np.frombuffer(data, np.uint8)
 
+    def read_soon(self, key: str) -> bool:
+        """Return False: only files are read ahead."""
+        return False
+
     @contextmanager
     def parts(self, key: str) -> Iterator[ReadPart | None]:
         """Return a function that reads parts of an object, or None if there is none."""
