@@ -67,6 +67,11 @@ def takes_sparse(accumulator: object, data: MatrixSpec, axis: Axis) -> bool:
     return data.density is not None and axis == "rows" and able
 
 
+def takes_stored(accumulator: object) -> bool:
+    """Whether an accumulator widens blocks itself, a little at a time, from the type that is stored."""
+    return bool(getattr(accumulator, "takes_stored", False))
+
+
 A = TypeVar("A", bound=Accumulator)
 
 

@@ -233,6 +233,8 @@ class Phase:
     """Whether its accumulator is `UpdatesSparse`."""
     sparse_scratch_bytes: int = 0
     """Bytes that one `update_sparse` allocates besides the accumulator."""
+    takes_stored: bool = False
+    """Whether its accumulator takes blocks in the type in which they are stored."""
 
 
 @dataclass(frozen=True)
@@ -249,6 +251,8 @@ class Route:
     """Arithmetic of all passes and the solve: `auto` compares these."""
     phases: tuple[Phase, ...]
     """The phases, in order."""
+    note: str = ""
+    """How it reads, where that follows from the layout of the data; part of the plan's reason."""
     advice: str = ""
     """What to try where this route does not fit into memory."""
     usual_passes: int = 0

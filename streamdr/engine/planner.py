@@ -405,7 +405,9 @@ def _phase(
 def _dense_reading(phase: Phase, source: Source, lines: int) -> tuple[int, int]:
     """Return the bytes of a dense block with those to read it, and those that an update with it allocates."""
     data = source.spec
-    block = lines * data.line_bytes(phase.axis)
+    # The overhead of a source counts the values as they are stored, if that is another type.
+    as_stored = phase.takes_stored and data.dtype != data.working
+    block = 0 if as_stored else lines * data.line_bytes(phase.axis)
     shape = (lines, data.n_cols) if phase.axis == "rows" else (data.n_rows, lines)
     scratch = round(phase.scratch_per_block * block) + phase.scratch_bytes
     if phase.max_scratch_bytes is not None:
@@ -454,8 +456,9 @@ def _own_phases(route: Route) -> list[Phase]:
 
 def _reason(best: Plan, drafts: list[Plan]) -> str:
     others = [draft for draft in drafts if draft.route is not best.route]
+    chosen = f"{best.route.name} {best.route.note}".rstrip()
     if not others:
-        return f"{best.route.name}: the only way for these parameters"
+        return f"{chosen}: the only way for these parameters"
     verdicts = []
     for draft in others:
         if draft.peak > draft.limit:
@@ -463,7 +466,7 @@ def _reason(best: Plan, drafts: list[Plan]) -> str:
         else:
             iterative = "" if draft.route.exact else ", iterative"
             verdicts.append(f"{draft.route.name} takes {format_seconds(draft.usual_seconds)}{iterative}")
-    return f"{best.route.name}: {format_seconds(best.usual_seconds)}, where {'; '.join(verdicts)}"
+    return f"{chosen}: {format_seconds(best.usual_seconds)}, where {'; '.join(verdicts)}"
 
 
 def _refusal(drafts: list[Plan], source: Source, limit: int) -> MemoryLimitError:

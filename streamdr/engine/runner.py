@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, cast
 
-from streamdr.core.accumulator import Accumulator, UpdatesSparse, copied, takes_sparse
+from streamdr.core.accumulator import Accumulator, UpdatesSparse, copied, takes_sparse, takes_stored
 from streamdr.core.blocks import Axis, Block, Span
 from streamdr.core.buffers import release
 from streamdr.core.function_digest import UnidentifiedError
@@ -79,7 +79,8 @@ def _update(accumulator: Accumulator, source: Source, span: Span, axis: Axis) ->
                 start = piece.span.start
                 cast(UpdatesSparse, accumulator).update_sparse(piece)
         else:
-            accumulator.update(source.scratch_block(span, axis, allow_nan=accumulator.allow_nan))
+            read = source.stored_block if takes_stored(accumulator) else source.scratch_block
+            accumulator.update(read(span, axis, allow_nan=accumulator.allow_nan))
     except RowError as error:
         place = source.stored_row(start + error.row)
         raise error.located(*place, source.described_column) from None

@@ -234,7 +234,7 @@ class PCA:
         if self.solver == "gram":
             return solvers.gram(self, data)
         if self.solver == "krylov":
-            return solvers.with_bootstrap(self, data, solvers.krylov(self, data))
+            return solvers.krylov(self, data)
         raise ParameterError("solver", "'auto' is not a route: choose one with `using` first")
 
     @property
