@@ -325,6 +325,14 @@ class Source(ABC):
         values = widen(stored.values)
         return replace(stored, values=values, disposable=stored.disposable or values is not stored.values)
 
+    def scratch_tile(self, span: Span, cols: Span, *, allow_nan: bool = False) -> Block:
+        """Return some columns of rows like `scratch_block`."""
+        stored = self.read_scratch(span, cols)
+        values = widen(stored)
+        disposable = self.private_buffers or values is not stored
+        locate_nonfinite = partial(self.check, span, allow_nan=allow_nan)
+        return Block(span, values, self._labels(span), self._weights(span), disposable, locate_nonfinite)
+
     def stored_block(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> Block:
         """Return a block like `scratch_block`, in the type in which its values are stored."""
         rows, cols = self._area(span, axis)

@@ -199,6 +199,7 @@ class ScaleGenotypes(StepMethod):
             held,
             scratch_bytes=scratch,
             solve_bytes=64 * data.n_cols,
+            takes_tiles=True,
             takes_sparse=True,
             sparse_scratch_bytes=scratch + 48 * most_stored(data),
         )
