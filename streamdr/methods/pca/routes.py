@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from streamdr.core.blocks import LARGEST_BLOCK_BYTES, MatrixSpec
+from streamdr.core import blocks
+from streamdr.core.blocks import MatrixSpec
 from streamdr.core.method import Phase, Route
 from streamdr.errors import ParameterError
 from streamdr.methods.pca.bootstrap import block_phase
@@ -97,7 +98,7 @@ def iterates_over_columns(pca: PCA, data: MatrixSpec) -> bool:
         min(size, length) for size, length in zip(data.chunks, (data.n_rows, data.n_cols), strict=True)
     )
     of_rows, of_columns = rows * data.line_bytes("rows"), cols * data.line_bytes("columns")
-    return of_rows > LARGEST_BLOCK_BYTES and of_columns < of_rows
+    return of_rows > blocks.LARGEST_BLOCK_BYTES and of_columns < of_rows
 
 
 def krylov(pca: PCA, data: MatrixSpec) -> Route:
