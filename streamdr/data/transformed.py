@@ -191,7 +191,7 @@ class TransformedSource(Source):
 
     def _map_dense(self, piece: Span, part: _Part, target: Array) -> None:
         """Read rows, and map them to `target`, a slab at a time: no other copy of all of them is made."""
-        with self._located(piece):
+        with self._located(piece, part.reader):
             values = part.reader.read_scratch(piece, part.columns)
             for slab in Span(0, len(piece)).split(part.slab):
                 try:
@@ -204,13 +204,13 @@ class TransformedSource(Source):
 
     def _mapped_sparse(self, piece: Span) -> Array | SparseRows:
         """Read sparse rows and map them."""
-        with self._located(piece):
+        with self._located(piece, self._reader):
             stored = self._reader.read_sparse(piece)
             model = cast(MapsSparse, self._model)
             return model.transform_sparse(stored.astype(working_dtype(stored.dtype), copy=False))
 
     @contextmanager
-    def _located(self, piece: Span) -> Iterator[None]:
+    def _located(self, piece: Span, reader: Source) -> Iterator[None]:
         """Let an error name the file and the row, of rows that are mapped."""
         try:
             with ignore_overflow():
@@ -220,7 +220,7 @@ class TransformedSource(Source):
             if len(self._steps) == 1:
                 error = error.in_chain(self._steps[0], error.column)
             place = self.stored_row(piece.start + error.row)
-            raise error.located(*place, self._reader.described_column) from None
+            raise error.located(*place, reader.described_column) from None
 
     def read_sparse(self, rows: Span) -> SparseRows:
         """Return whole rows, which are sparse if the model keeps zeros."""

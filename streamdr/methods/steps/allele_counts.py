@@ -118,14 +118,14 @@ def outside(row: int, column: int, value: Any, ploidy: int) -> RowError:
     )
 
 
-def require_counts(rows: Array, ploidy: int, start: int, numbers: Array) -> None:
+def require_counts(rows: Array, ploidy: int, start: int) -> None:
     """Refuse rows with a value that is no number of alleles. Missing values are left to the caller.
 
-    `start` is the number of the first row, and `numbers` are those of the columns, for the message.
+    `start` is the number of the first row, for the message.
     """
     if not _within(rows, ploidy) and (place := _first_outside(rows, ploidy)) is not None:
         row, column = divmod(place, rows.shape[1])
-        raise outside(start + row, int(numbers[column]), rows[row, column], ploidy)
+        raise outside(start + row, column, rows[row, column], ploidy)
 
 
 def _within(values: Array, ploidy: int) -> bool:

@@ -70,7 +70,7 @@ def test_it_is_the_decomposition(tmp_path, dtype, options):
     assert "over columns" in fitted.plan.reason
     check(fitted.model, decomposed(rows, **options))
     mean = rows.mean(axis=0, dtype=np.float64)
-    np.testing.assert_allclose(fitted.model.mean, mean if options.get("center", True) else 0 * mean, atol=1e-5)
+    np.testing.assert_allclose(fitted.model.mean, mean if options.get("center", True) else 0 * mean, atol=1e-4)
     np.testing.assert_allclose(fitted.model.var, rows.var(axis=0, dtype=np.float64), rtol=1e-5)
 
 
@@ -133,7 +133,7 @@ def test_residuals_bound_the_errors(tmp_path, decay):
     errors = np.linalg.norm(images - model.components.T * model.explained_variance, axis=0)
     assert (errors <= model.residuals + 1e-12).all()
     variances = decomposed(rows)[0]
-    assert (model.explained_variance <= variances[:20] * (1 + 1e-12)).all()
+    assert (model.explained_variance <= variances[:20] + 1e-12 * variances[0]).all()
 
 
 def test_bits_do_not_depend_on_workers_or_interruptions(tmp_path):
