@@ -13,7 +13,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, cast
 
-from streamdr.core.accumulator import Accumulator, UpdatesSparse, UpdatesTiles, copied, takes_sparse, takes_stored
+from streamdr.core.accumulator import (
+    Accumulator,
+    UpdatesSparse,
+    UpdatesTiles,
+    copied,
+    takes_sparse,
+    takes_stored,
+)
 from streamdr.core.blocks import Axis, Block, Span
 from streamdr.core.buffers import release
 from streamdr.core.function_digest import UnidentifiedError

@@ -204,5 +204,10 @@ def _map_labelled(
     if data.chunks is None:
         values = data.values.reshape(n_rows, n_cols)
         block = _BlockRows(values, data.name or "DataArray", numbers=numbers)
-        return function(block.finite(allow_nan=allow_nan))
+        try:
+            return function(block.finite(allow_nan=allow_nan))
+        except RowError as error:
+            if numbers is None or error.column is None:
+                raise
+            raise error.in_chain(error.step, int(numbers[error.column])) from None
     return _map_dask(data.data.reshape(n_rows, n_cols), function, n_outputs, allow_nan, dtype, numbers)

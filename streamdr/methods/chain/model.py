@@ -10,8 +10,8 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from streamdr.core.annotations import Annotations, annotated_by, composed
 from streamdr.core.accumulator import Accumulator
+from streamdr.core.annotations import Annotations, annotated_by, composed
 from streamdr.core.blocks import Array, Span, SparseRows
 from streamdr.core.facts import Fact, Table
 from streamdr.core.mapping import columns_kept, columns_read, fills_missing, maps_apart

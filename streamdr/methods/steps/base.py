@@ -72,7 +72,11 @@ class ApartModel(StepModel):
 
 def feature_fields(model: Any, columns: Array | slice) -> dict[str, Any]:
     """The fields of a model that have a value for each feature, for some of the features."""
-    found = {field.name: getattr(model, field.name) for field in fields(model) if field.metadata.get("dims") == ("feature",)}
+    found = {
+        field.name: getattr(model, field.name)
+        for field in fields(model)
+        if field.metadata.get("dims") == ("feature",)
+    }
     return {name: values[columns] for name, values in found.items() if values is not None}
 
 

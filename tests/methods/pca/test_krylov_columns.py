@@ -70,14 +70,18 @@ def test_it_is_the_decomposition(tmp_path, dtype, options):
     assert "over columns" in fitted.plan.reason
     check(fitted.model, decomposed(rows, **options))
     mean = rows.mean(axis=0, dtype=np.float64)
-    np.testing.assert_allclose(fitted.model.mean, mean if options.get("center", True) else 0 * mean, atol=1e-4)
+    np.testing.assert_allclose(
+        fitted.model.mean, mean if options.get("center", True) else 0 * mean, atol=1e-4
+    )
     np.testing.assert_allclose(fitted.model.var, rows.var(axis=0, dtype=np.float64), rtol=1e-5)
 
 
 def test_rows_have_weights(tmp_path):
     rows = data()
     weights = np.random.default_rng(0).integers(0, 3, len(rows)).astype(float)
-    source = open_source(stored(tmp_path / "x.zarr", rows, TALL), weights=stored(tmp_path / "w.zarr", weights, (20,)))
+    source = open_source(
+        stored(tmp_path / "x.zarr", rows, TALL), weights=stored(tmp_path / "w.zarr", weights, (20,))
+    )
     check(fit(krylov(), source).model, decomposed(rows, weights))
     check(fit(krylov(), source).model, decomposed(np.repeat(rows, weights.astype(int), axis=0)))
 
@@ -88,7 +92,9 @@ def test_features_have_weights(tmp_path):
     for options in ({}, {"scale": True}):
         model = fit(krylov(**options), open_source(path, feature_weights=factors)).model
         check(model, decomposed(rows, factors=factors, **options))
-        np.testing.assert_allclose(model.scale * factors, rows.std(axis=0, ddof=1) if options else 1.0, rtol=1e-5)
+        np.testing.assert_allclose(
+            model.scale * factors, rows.std(axis=0, ddof=1) if options else 1.0, rtol=1e-5
+        )
 
 
 def test_a_mean_of_ten_thousand_deviations_does_not_cancel(tmp_path):
@@ -223,7 +229,10 @@ def test_chains_of_steps_that_map_columns_apart_are_read_by_columns(tmp_path, st
 
 def test_an_error_in_a_column_that_is_read_alone_names_it(tmp_path):
     rows = genotypes()
-    fitted = fit(chain_of([ScaleGenotypes(), krylov(4)]), open_source(stored(tmp_path / "x.zarr", rows, TALL), missing_value=-1))
+    fitted = fit(
+        chain_of([ScaleGenotypes(), krylov(4)]),
+        open_source(stored(tmp_path / "x.zarr", rows, TALL), missing_value=-1),
+    )
     rows[140, 201] = 3
     source = open_source(stored(tmp_path / "bad.zarr", rows, TALL), missing_value=-1)
     with pytest.raises(DataError, match=r"row 140.*column 201"):
