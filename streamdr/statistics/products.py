@@ -89,8 +89,9 @@ class Products(AlignedArrays):
     def _absorb(self, centre: Centre, squares: Array | None, *, about_origin: bool) -> None:
         """Add the squares of more rows, whose products are added, and correct for the change of the mean."""
         vectors, coefficients = self.centre.absorb(centre, moments_about_origin=about_origin)
-        scores, weighted = (vectors @ self.basis).T, vectors * coefficients[:, None]
-        for columns in _tiles(self.images.shape[1]):
+        scores: Array = (vectors @ self.basis).T
+        weighted: Array = vectors * coefficients[:, None]
+        for columns in _tiles(len(self.basis)):
             self.images[:, columns] += scores @ weighted[:, columns]
         if self.squares is not None:
             assert squares is not None  # accumulators with different parameters are never merged

@@ -59,7 +59,7 @@ class PCA:
     n_oversamples : int
         Extra vectors that `"krylov"` iterates, and that a bootstrap follows, in addition to `n_components`.
     max_passes : int
-        The largest number of passes of `"krylov"` over the data.
+        The largest number of passes of `"krylov"` over the data; 2 at least where it reads by columns.
     tol : float
         `"krylov"` stops early when each residual |S u - lambda u| is below tol times its lambda.
     rotation : "varimax", "promax" or None
