@@ -137,7 +137,7 @@ def _krylov_columns(pca: PCA, data: MatrixSpec) -> Route:
                 axis="columns",
                 scratch_bytes=scratch,
                 gathered_bytes=loadings,
-                held_bytes=4 * 8 * n * k,
+                held_bytes=8 * n * (2 * k + 2 * width),
                 solve_bytes=loadings + 8 * d * 8 + (32 << 20) + _rotation_bytes(pca, data),
                 takes_stored=True,
             ),

@@ -2,14 +2,17 @@
 
 import numpy as np
 import pytest
+import zarr
 from fits import StopAfter, bits, fit, stored
 
 import streamdr.data.transformed
 from streamdr.core import blocks
 from streamdr.core.execution import Execution
+from streamdr.core.row_outputs import EMBEDDING
 from streamdr.data import open_source
 from streamdr.data.in_memory import ArraySource
-from streamdr.engine.planner import plan
+from streamdr.engine import fitting
+from streamdr.engine.planner import plan, plan_transform, resident, view_and_source
 from streamdr.errors import DataError, Interrupted, ParameterError
 from streamdr.methods.chain import chain_of
 from streamdr.methods.pca import PCA
@@ -240,3 +243,17 @@ def test_an_error_in_a_column_that_is_read_alone_names_it(tmp_path):
     mapped = streamdr.data.transformed.TransformedSource(source, fitted.model.models[0])
     with pytest.raises(DataError, match=r"row 140.*column 201"):
         mapped.read(blocks.Span(0, 150), blocks.Span(150, 260))
+
+
+def test_a_chain_is_fitted_and_written_by_columns_where_rows_do_not_fit(tmp_path, blocks_of):
+    blocks_of(1 << 20)
+    few = np.random.default_rng(6).binomial(2, 0.3, (1500, 80)).astype("int8")
+    rows = np.tile(few, (1, 150))
+    source = open_source(stored(tmp_path / "x.zarr", rows, (1500, 400)))
+    execution = Execution(workers=1, memory_limit=resident() + (110 << 20))
+    model = fitting.fit(chain_of([ScaleGenotypes(), krylov(3)]), source, execution).model
+    view, seen = view_and_source(model, source, EMBEDDING)
+    assert plan_transform(view, seen, execution, np.dtype("f4")).axis == "columns"
+    fitting.transform(model, source, tmp_path / "scores.zarr", execution, attributes={})
+    written = zarr.open_array(tmp_path / "scores.zarr" / "embedding", mode="r")[:]
+    np.testing.assert_allclose(written, model.transform(rows), atol=1e-3)
