@@ -455,7 +455,8 @@ def _write_by_columns(
 ) -> int:
     empty = view.scores_by_columns(runner.source.spec.n_rows)
     assert empty is not None  # the plan chooses columns only if there is one
-    scores: Array = runner.run(Pass(empty, axis="columns", label="transform")).arrays()["scores"]
+    request = Pass(empty, axis="columns", label="transform", through=view.columns_through)
+    scores: Array = runner.run(request).arrays()["scores"]
     for span in Span(0, len(scores)).split(chosen.chunk_rows):
         staged.write_rows(span.start, scores[span.slice].astype(dtype), view.kind.name)
     return len(scores)

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, cast
 
-from streamdr.core.accumulator import Accumulator, UpdatesSparse, copied, takes_sparse
+from streamdr.core.accumulator import (
+    Accumulator,
+    UpdatesSparse,
+    UpdatesTiles,
+    copied,
+    takes_sparse,
+    takes_stored,
+)
 from streamdr.core.blocks import Axis, Block, Span
 from streamdr.core.buffers import release
 from streamdr.core.function_digest import UnidentifiedError
@@ -28,7 +35,7 @@ from streamdr.engine.checkpoints import Checkpoints, NoCheckpoints, PassCheckpoi
 from streamdr.engine.executors import Executor, Handle, LostError, Recovery
 from streamdr.engine.ledger import Ledger
 from streamdr.engine.merge_tree import MergeTree, Work
-from streamdr.engine.partition import Partition, partition
+from streamdr.engine.partition import Partition, column_tiles, partition
 from streamdr.errors import DataError, Interrupted, RowError
 
 Task = tuple[Callable[..., Any], *tuple[Any, ...]]
@@ -78,8 +85,13 @@ def _update(accumulator: Accumulator, source: Source, span: Span, axis: Axis) ->
             for piece in source.sparse_blocks(span, allow_nan=accumulator.allow_nan):
                 start = piece.span.start
                 cast(UpdatesSparse, accumulator).update_sparse(piece)
+        elif axis == "rows" and isinstance(accumulator, UpdatesTiles):
+            for columns in column_tiles(source.spec, source.chunks, len(span)):
+                block = source.scratch_tile(span, columns, allow_nan=accumulator.allow_nan)
+                accumulator.update_tile(block, columns)
         else:
-            accumulator.update(source.scratch_block(span, axis, allow_nan=accumulator.allow_nan))
+            read = source.stored_block if takes_stored(accumulator) else source.scratch_block
+            accumulator.update(read(span, axis, allow_nan=accumulator.allow_nan))
     except RowError as error:
         place = source.stored_row(start + error.row)
         raise error.located(*place, source.described_column) from None
