@@ -43,8 +43,8 @@ class StoredDistances:
 
     def between(self, rows: Array) -> Array:
         """The rows themselves, with negative rounding errors set to zero."""
-        distances: Array = rows.astype(np.float64)
-        return np.maximum(distances, 0.0, out=distances)
+        distances: Array = np.maximum(rows, 0.0, dtype=np.float64)
+        return distances
 
     def parameters(self) -> Mapping[str, Any]:
         """The number of points."""
@@ -126,7 +126,8 @@ def pair_distances(metric: str | RowFunction, points: Array, pairs: Array) -> Ar
     step = max(1, _PAIR_BYTES // max(1, points[:1].nbytes))
     for start in range(0, len(pairs), step):
         some = slice(start, start + step)
-        found[some] = _row_distances(metric, points[pairs[some, 0]], points[pairs[some, 1]])
+        left, right = (points.take(pairs[some, side], axis=0) for side in (0, 1))
+        found[some] = _row_distances(metric, left, right)
     return found
 
 
