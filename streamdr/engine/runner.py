@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, cast
 
+from streamdr.core import blocks
 from streamdr.core.accumulator import Accumulator, UpdatesSparse, copied, takes_sparse
 from streamdr.core.blocks import Axis, Block, Span
 from streamdr.core.buffers import release
@@ -34,7 +35,6 @@ from streamdr.errors import DataError, Interrupted, RowError
 Task = tuple[Callable[..., Any], *tuple[Any, ...]]
 
 _POLL_SECONDS = 0.2
-_IN_MEMORY_BYTES = 4 << 20
 _MESSAGE_SECONDS = 5.0
 _SHOW_SECONDS = 1.0
 
@@ -195,7 +195,7 @@ class Runner:
     def _run_in_memory(self, request: Pass, block: Block) -> Accumulator:
         """Accumulate rows that are in memory, by threads of this process, and merge the parts in order."""
         line_bytes = max(1, block.values[:1].nbytes) * request.cost_factor
-        spans = list(block.span.split(max(1, _IN_MEMORY_BYTES // line_bytes)))
+        spans = list(block.span.split(max(1, blocks.IN_MEMORY_BYTES // line_bytes)))
         parts = (replace(block, span=span, values=block.values[_within(block.span, span)]) for span in spans)
         if self.stop.is_set():
             raise Interrupted("stopped before the end")

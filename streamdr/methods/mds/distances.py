@@ -13,7 +13,7 @@ from streamdr.core.row_functions import RowFunction, function_matrix
 from streamdr.errors import DataError
 
 METRICS = ("euclidean", "cityblock", "cosine")
-_PAIR_BYTES = 1 << 20
+PAIR_BYTES = 1 << 20
 """Bytes of the points of pairs that are processed together."""
 _MAX_DISTANCE = 1e150
 """The largest distance whose squares can be summed without overflow."""
@@ -123,7 +123,7 @@ def point_distances(metric: str | RowFunction, points: Array) -> Distances:
 def pair_distances(metric: str | RowFunction, points: Array, pairs: Array) -> Array:
     """The distance of the two points of each pair, a few pairs at a time."""
     found = np.empty(len(pairs))
-    step = max(1, _PAIR_BYTES // max(1, points[:1].nbytes))
+    step = max(1, PAIR_BYTES // max(1, points[:1].nbytes))
     for start in range(0, len(pairs), step):
         some = slice(start, start + step)
         left, right = (points.take(pairs[some, side], axis=0) for side in (0, 1))
