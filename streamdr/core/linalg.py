@@ -18,7 +18,7 @@ _SLAB_ROWS = 256
 _SHIFT_ROWS = 64
 _SQUARES_OVERFLOW = 1e140
 _SLICED_ORDER = 1024
-"""The order from which eigenvectors are multiplied slice by slice: below, threads gain less than they cost."""
+"""The order from which eigenvectors are multiplied slice by slice: below, threads gain too little."""
 _SLICE = 512
 """The number of eigenvectors in a slice. Every slice prepares the reflectors anew, so it must not be thin."""
 _SMALL = 1e-140
@@ -122,8 +122,8 @@ def _by_slices_of_vectors(matrix: Array) -> tuple[Array, Array]:
     """Divide and conquer in its three steps, the last one on several threads.
 
     The matrix is reduced to a tridiagonal one, whose eigenvectors are found by divide and conquer. They are
-    multiplied by the reflectors of the reduction, which is up to two fifths of the work. Each slice of vectors
-    is multiplied by itself, so the bits do not depend on the number of threads.
+    multiplied by the reflectors of the reduction, which is up to two fifths of the work. Slices have a fixed
+    width, so the bits do not depend on the number of threads.
     """
     order = len(matrix)
     lwork, info = lapack.dsytrd_lwork(order, lower=1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, cast
 
-from streamdr.core import blocks
+from streamdr.core import blocks as sizes
 from streamdr.core.accumulator import Accumulator, UpdatesSparse, copied, takes_sparse
 from streamdr.core.blocks import Axis, Block, Span
 from streamdr.core.buffers import release
@@ -195,7 +195,7 @@ class Runner:
     def _run_in_memory(self, request: Pass, block: Block) -> Accumulator:
         """Accumulate rows that are in memory, by threads of this process, and merge the parts in order."""
         line_bytes = max(1, block.values[:1].nbytes) * request.cost_factor
-        spans = list(block.span.split(max(1, blocks.IN_MEMORY_BYTES // line_bytes)))
+        spans = list(block.span.split(max(1, sizes.IN_MEMORY_BYTES // line_bytes)))
         parts = (replace(block, span=span, values=block.values[_within(block.span, span)]) for span in spans)
         if self.stop.is_set():
             raise Interrupted("stopped before the end")

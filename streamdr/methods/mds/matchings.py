@@ -51,7 +51,8 @@ class PointMatchings:
     @property
     def work(self) -> int:
         """The number of features of all pairs."""
-        return self.points.shape[1] * (len(self.points) // 2)
+        n_points, n_features = self.points.shape
+        return int(n_features * (n_points // 2))
 
     def pairs(self, epoch: int, number: int) -> Pairs:
         """A new random matching for each round."""
@@ -69,7 +70,12 @@ class StoredMatchings:
     """Matchings whose distances were read from a stored matrix. Every epoch takes them in another order."""
 
     def __init__(
-        self, matchings: list[tuple[Array, Array]], found: Array, stress: str, weights: Array | None, seed: int
+        self,
+        matchings: list[tuple[Array, Array]],
+        found: Array,
+        stress: str,
+        weights: Array | None,
+        seed: int,
     ) -> None:
         self.matchings = matchings
         self.found = found

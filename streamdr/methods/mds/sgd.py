@@ -144,7 +144,8 @@ def pair_descent(
     `extremes` are the smallest and the largest weight: step sizes decrease from 1 / smallest to
     0.01 / largest.
     """
-    embedding, history = start, []
+    embedding = start
+    history: list[float] = []
     smallest, largest = extremes
     every_round = Block(Span(0, rounds), np.arange(rounds, dtype=np.float64)[:, None])
     for epoch, step in enumerate(np.geomspace(1.0 / smallest, _LAST_STEP / largest, epochs)):

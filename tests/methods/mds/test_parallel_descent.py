@@ -1,4 +1,4 @@
-"""Descents use all workers with the same bits, stop when they are told to, and continue to the same result."""
+"""Descents use all workers with the same bits, heed a stop, and are repeated to the same result."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ CASES = {
         incomplete(rows_of(41)),
     ),
     "SMACOF": (MetricMDS(2, algorithm=SMACOF, max_iter=6), rows_of()),
-    "SMACOF, two starts": (MetricMDS(3, algorithm=SMACOF, max_iter=4, n_init=2, stress="sammon"), rows_of(60)),
+    "SMACOF, two starts": (
+        MetricMDS(3, algorithm=SMACOF, max_iter=4, n_init=2, stress="sammon"),
+        rows_of(60),
+    ),
     "gradient, missing distances": (
         MetricMDS(2, algorithm="gradient", max_iter=4, metric="precomputed"),
         incomplete(rows_of(41)),
@@ -217,7 +220,9 @@ class StopSoon(Silent):
         self._threads[-1].start()
 
 
-@pytest.mark.parametrize("method", [MetricMDS(2, algorithm=SGD, n_epochs=10**9), NonmetricMDS(2, max_iter=10**9)])
+@pytest.mark.parametrize(
+    "method", [MetricMDS(2, algorithm=SGD, n_epochs=10**9), NonmetricMDS(2, max_iter=10**9)]
+)
 def test_a_descent_that_would_not_end_is_stopped(method):
     progress = StopSoon()
     with pytest.raises(Interrupted):
