@@ -7,12 +7,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, cast
 
+from streamdr.core import blocks as sizes
 from streamdr.core.accumulator import (
     Accumulator,
     UpdatesSparse,
@@ -33,6 +33,7 @@ from streamdr.data.source import Source
 from streamdr.data.transformed import TransformedSource
 from streamdr.engine.checkpoints import Checkpoints, NoCheckpoints, PassCheckpoints, input_name
 from streamdr.engine.executors import Executor, Handle, LostError, Recovery
+from streamdr.engine.executors.threads import Threads
 from streamdr.engine.ledger import Ledger
 from streamdr.engine.merge_tree import MergeTree, Work
 from streamdr.engine.partition import Partition, column_tiles, partition
@@ -41,7 +42,6 @@ from streamdr.errors import DataError, Interrupted, RowError
 Task = tuple[Callable[..., Any], *tuple[Any, ...]]
 
 _POLL_SECONDS = 0.2
-_IN_MEMORY_BYTES = 4 << 20
 _MESSAGE_SECONDS = 5.0
 _SHOW_SECONDS = 1.0
 
@@ -124,6 +124,19 @@ def in_order(
         engine.cancel(pending)
 
 
+def _accumulated(empty: Accumulator, block: Block) -> Accumulator:
+    """Add rows that are in memory to a copy of an accumulator. This is one task."""
+    accumulator = copied(empty)
+    with ignore_overflow():
+        accumulator.update(block)
+    return accumulator
+
+
+def _within(span: Span, part: Span) -> slice:
+    """Return where a part of a span is in an array that holds the span."""
+    return slice(part.start - span.start, part.stop - span.start)
+
+
 class Advance:
     """Advances the progress by the lines of finished tasks and, during a long task, by those of its blocks.
 
@@ -192,29 +205,34 @@ class Runner:
         return recovery.retry(lambda: self._attempt(request, recovery))
 
     def _run_in_memory(self, request: Pass, block: Block) -> Accumulator:
-        """Accumulate rows that are in memory, by several threads, and merge the parts in order."""
-        spans = list(block.span.split(max(1, _IN_MEMORY_BYTES // max(1, block.values[:1].nbytes))))
-
-        def part(span: Span) -> Accumulator:
-            if self.stop.is_set():
-                raise Interrupted("stopped between two blocks")
-            accumulator = copied(request.empty)
-            rows = slice(span.start - block.span.start, span.stop - block.span.start)
-            with ignore_overflow():
-                accumulator.update(replace(block, span=span, values=block.values[rows]))
-            return accumulator
-
+        """Accumulate rows that are in memory, by threads of this process, and merge the parts in order."""
+        line_bytes = max(1, block.values[:1].nbytes) * request.cost_factor
+        spans = list(block.span.split(max(1, sizes.IN_MEMORY_BYTES // line_bytes)))
+        parts = (replace(block, span=span, values=block.values[_within(block.span, span)]) for span in spans)
+        if self.stop.is_set():
+            raise Interrupted("stopped before the end")
         if len(spans) == 1:  # for few rows, starting threads would take most of the time
-            total = part(spans[0])
+            total = _accumulated(request.empty, next(parts))
         else:
-            with ThreadPoolExecutor(min(len(spans), self.window)) as threads:
-                parts = threads.map(part, spans)
-                total = next(parts)
-                for later in parts:
-                    total.merge(later)
+            total = self._merged(request.empty, parts, min(self.engine.workers, self.window, len(spans)))
         if time.monotonic() > self._next_message:  # such a pass may take only a millisecond
             self.progress.message(request.label)
             self._next_message = time.monotonic() + _MESSAGE_SECONDS
+        return total
+
+    def _merged(self, empty: Accumulator, parts: Iterator[Block], workers: int) -> Accumulator:
+        """Accumulate each part by one of `workers` threads, while this one merges those before it."""
+        total: Accumulator | None = None
+        tasks = ((_accumulated, empty, part) for part in parts)
+        with closing(Threads(workers, self.stop)) as threads:
+            recovery = Recovery(threads, self.progress, self.source.name, self.window)
+            with closing(in_order(recovery, tasks, self.stop, lambda: None)) as handles:
+                for handle in handles:
+                    if total is None:
+                        total = threads.result(handle)
+                    else:
+                        total.merge(threads.result(handle))
+        assert total is not None  # there are parts
         return total
 
     def recovery(self) -> Recovery:
