@@ -31,7 +31,7 @@ def moments(rows):
 def entry():
     rows = np.random.default_rng(0).normal(size=(10, 3))
     tail = TailPart(Span(8, 10), moments(rows[8:]), "the digest at 10")
-    return Entry(10, [0, 2], [moments(rows[:8])], "the digest at 8", [tail])
+    return Entry(10, [0, 2], [moments(rows[:8])], "the digest at 8", [tail], ["the digest at 8"])
 
 
 def equal(one, other):
