@@ -17,7 +17,7 @@ from zarr.core.sync import collect_aiterator, sync
 
 from streamdr.core.blocks import Array
 from streamdr.core.buffers import scratch
-from streamdr.core.files import open_regular, read_regular, too_large
+from streamdr.core.files import open_descriptor, open_regular, read_regular, too_large
 from streamdr.data.zarr.grid import ChunkGrid, KeyEncoding
 from streamdr.data.zarr.stored_chunks import StoredChunks, chunks_in_directory
 from streamdr.errors import DataError
@@ -86,18 +86,20 @@ class Directory:
     def read_scratch(self, key: str, limit: int) -> Array | None:
         """Return the same, in memory that this thread's next call overwrites."""
         try:
-            with open_regular(self._prefix + key, buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                if size > limit:
-                    raise too_large(size, limit)
-                # One byte more than the size: a file that grew is detected, not truncated.
-                memory = scratch("file", (size + 1,), np.dtype(np.uint8))
-                filled = 0
-                while count := os.readv(file.fileno(), [memory.data[filled:]]):
-                    filled += count
-                return memory[:filled]
+            descriptor, size = open_descriptor(self._prefix + key)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        try:
+            if size > limit:
+                raise too_large(size, limit)
+            # One byte more than the size: a file that grew is detected, not truncated.
+            memory = scratch("file", (size + 1,), np.dtype(np.uint8))
+            filled = 0
+            while count := os.readv(descriptor, [memory.data[filled:]]):
+                filled += count
+            return memory[:filled]
+        finally:
+            os.close(descriptor)
 
     @contextmanager
     def parts(self, key: str) -> Iterator[ReadPart | None]:
