@@ -20,6 +20,7 @@ NAMES = (
     "krylov",
     "cluster",
     "nightly",
+    "many_chunks",
     "offset",
     "ppca",
     "kernel_pca",
