@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NoReturn, cast
@@ -59,6 +59,12 @@ class TransformedSource(Source):
     def client(self) -> Any:
         """The client of the whole source."""
         return self._whole.client
+
+    def remote_results(self, regions: Iterable[tuple[Span, Span]]) -> Mapping[Any, Any]:
+        """Return the futures that the whole rows need."""
+        everything = Span(0, self._whole.spec.n_cols)
+        pieces = ((piece, everything) for rows, _ in regions for piece in self._pieces(rows))
+        return self._whole.remote_results(pieces)
 
     @cached_property
     def _digest(self) -> str:
@@ -215,7 +221,7 @@ class TransformedSource(Source):
 
     def check(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> None:
         """Raise an error that locates the first non-finite value: in the whole, or else as it is mapped."""
-        rows, _ = self._area(span, axis)
+        rows, _ = self.area(span, axis)
         self._check_whole(rows)
         super().check(span, axis, allow_nan=allow_nan)
 

@@ -164,10 +164,13 @@ class _KeptStatistics:
 
 
 def _with_scheduler(execution: Execution, source: Source) -> Execution:
-    """Return the execution on the cluster that computes the source, unless another one was chosen.
+    """Return the execution on the cluster that computes or holds the source, unless another one was chosen.
 
-    A source that is already in the memory of a cluster is read here, block by block.
+    A source that is in the memory of another cluster is read here, block by block.
     """
+    holder = source.holder
+    if holder is not None and execution.cluster is None and execution.scheduler in (None, holder):
+        return replace(execution, scheduler=holder)
     if source.is_process_local:
         return replace(execution, scheduler="threads", cluster=None, tls=None)
     if execution.scheduler is not None or execution.cluster is not None or source.client is None:

@@ -20,6 +20,7 @@ from streamdr.core.function_digest import UnidentifiedError
 from streamdr.core.linalg import ignore_overflow
 from streamdr.core.method import Pass
 from streamdr.core.progress import PassStart, Progress
+from streamdr.data.remote_results import results_at_hand
 from streamdr.data.row_subset import RowSubset, RowSubsetSnapshot
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
@@ -47,11 +48,17 @@ def fold(
     segments: Sequence[Sequence[Span]],
     stopped: Callable[[], bool],
     count: Callable[[int], None],
+    keys: Sequence[Any] = (),
+    results: Sequence[Any] = (),
 ) -> Accumulator:
     """Read segments block by block into accumulators, and merge these in order. This is one task.
 
     `begun` is the state of the first segment from an earlier run. It is copied, since a task may run twice.
+    `results` are what a cluster holds of a lazy source, under these keys.
     """
+    if keys:
+        with results_at_hand(dict(zip(keys, results, strict=True))):
+            return fold(empty, begun, source, axis, segments, stopped, count)
     total: Accumulator | None = None
     for blocks in segments:
         accumulator = copied(empty if begun is None else begun)
@@ -279,6 +286,7 @@ class Runner:
                 [parts.blocks(span) for span in part.spans],
                 self.engine.stopped,
                 self.engine.count,
+                *self._remote_results(source, part, parts),
             )
             for part in work
         )
@@ -297,6 +305,16 @@ class Runner:
             if not isinstance(sys.exception(), LostError):  # the results are lost, so nothing can be saved
                 checkpoints.save()
             self.progress.finish()
+
+    def _remote_results(
+        self, source: Source, work: Work[Handle], parts: Partition
+    ) -> tuple[list[Any], list[Handle]]:
+        """Return the keys and the handles of what the cluster holds of the lines of a task."""
+        if not self.engine.shares_futures:
+            return [], []
+        regions = (source.area(span, parts.axis) for lines in work.spans for span in parts.blocks(lines))
+        found = source.remote_results(regions)
+        return list(found), list(found.values())
 
     def _checkpoints(self, request: Pass, source: Source, tree: MergeTree[Handle]) -> PassCheckpoints:
         if self.ledger is None or self.seen is None:
