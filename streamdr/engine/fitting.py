@@ -117,13 +117,13 @@ def fit(
     progress = progress or Silent()
     counted: Runner | None = None
     if source.axes is None:
-        chosen = plan(method, source, execution)
+        chosen = _planned(method, source, execution)
         source.validate(seen)
     else:
         source.validate(seen)
         with arithmetic():
             source, counted = select_features(method, source, execution, progress, stop, ledger, seen)
-        chosen = plan(method, source, execution)
+        chosen = _planned(method, source, execution)
     planned(source, chosen)
     with arithmetic(), open_executor(execution, chosen.workers, stop) as engine:
         if counted is None:
@@ -145,6 +145,12 @@ def fit(
             require_finite(finished.value)
             statistics = None if isinstance(source, FeatureSubset) else kept.statistics
             return Fitted(finished.value, chosen, runner.bytes_read, seconds, statistics, source.axes)
+
+
+def _planned(method: Method, source: Source, execution: Execution) -> Plan:
+    """Return the plan. It needs the size of what the blocks of a lazy array share, which is computed here."""
+    with arithmetic():
+        return plan(method, source, execution)
 
 
 class _KeptStatistics:
