@@ -112,5 +112,3 @@ def _box(selection: Any, shape: tuple[int, ...]) -> Region | None:
             return None
         box.append(slice(start, stop))
     return tuple(box)
-
-

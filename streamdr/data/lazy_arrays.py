@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from streamdr.data.dask_graphs import Graph
 
 
-def open_dask(array: Any, sample_axis: int | str) -> Source:
+def open_dask(array: Any, sample_axis: int | str) -> GridSource:
     """Open a dask array. One that is a whole zarr array, as da.from_zarr returns it, is read as the store."""
     from streamdr.data.dask_stores import whole_store
 

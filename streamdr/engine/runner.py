@@ -220,7 +220,7 @@ class Runner:
         source = self._source(request)
         tree, checkpoints = self._restored(request, source)
         recovery.begin(tree.lines)
-        if work := tree.work(self.engine.run):
+        if work := tree.work(self._run_length):
             try:
                 self._read(request, source, tree, work, checkpoints, recovery)
             finally:
@@ -234,7 +234,7 @@ class Runner:
             return None, 0
         source = self._source(request)
         tree, _ = self._restored(request, source)
-        work = tree.work(self.engine.run)
+        work = tree.work(self._run_length)
         full = None if work else self.engine.result(tree.total())
         return full, sum(_bytes_of(part, tree.partition, source) for part in work)
 
@@ -244,6 +244,11 @@ class Runner:
             return 0
         source = self._source(request)
         return source.spec.n_rows * source.stored_line_bytes("rows")
+
+    @property
+    def _run_length(self) -> int:
+        """The number of segments per task: one if a cluster holds the source, so that little of it moves."""
+        return 1 if self.source.holder is not None else self.engine.run
 
     def _source(self, request: Pass) -> Source:
         mapped = self.source
