@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,17 +172,19 @@ class Graph:
         results = at_hand()
         return {
             key: (Held(results[key]),) if key in results else self._direct.get(key) or self._tasks[key]
-            for key in self._needed(keys)
+            for key in self._needed(keys, results)
         }
 
-    def _needed(self, keys: Sequence[Key]) -> set[Key]:
-        """Return the keys, and those of all tasks that they depend on."""
+    def _needed(self, keys: Sequence[Key], results: Collection[Key] = ()) -> set[Key]:
+        """Return the keys, and those of the tasks that they depend on, up to the results."""
         found = set(keys)
         pending = list(found)
         while pending:
-            fresh = self._dependencies[pending.pop()] - found
-            found |= fresh
-            pending.extend(fresh)
+            key = pending.pop()
+            if key not in results:
+                fresh = self._dependencies[key] - found
+                found |= fresh
+                pending.extend(fresh)
         return found
 
 

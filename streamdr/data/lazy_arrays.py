@@ -169,8 +169,12 @@ class DaskSource(GridSource):
 
     @property
     def holder(self) -> Any:
-        """The client whose cluster holds chunks of the array; None without one."""
-        if not self._is_persisted or super().is_process_local:
+        """The client whose cluster holds chunks of the array; None without one.
+
+        None also if tasks need more than these chunks: weights or labels that a cluster holds, or the axes of
+        features, by which another source chooses what it reads of this one.
+        """
+        if not self._is_persisted or super().is_process_local or self.axes is not None:
             return None
         return self._graph.client(self.name)
 
@@ -248,7 +252,7 @@ class DaskSource(GridSource):
     def __getstate__(self) -> dict[str, Any]:
         state = {key: value for key, value in self.__dict__.items() if key not in ("_graph", "_lock")}
         if self._is_persisted:  # tasks receive what the cluster holds, the shared results too
-            state |= {"_array": None, "_graph": self._graph, "_held": {axis: {} for axis in self._held}}
+            state |= {"_array": None, "_graph": self._graph, "_held": {"rows": {}, "columns": {}}}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -61,10 +61,9 @@ class TransformedSource(Source):
         return self._whole.client
 
     def remote_results(self, regions: Iterable[tuple[Span, Span]]) -> Mapping[Any, Any]:
-        """Return the futures that the whole rows need."""
+        """Return the futures that whole rows of the source need."""
         everything = Span(0, self._whole.spec.n_cols)
-        pieces = ((piece, everything) for rows, _ in regions for piece in self._pieces(rows))
-        return self._whole.remote_results(pieces)
+        return self._whole.remote_results((rows, everything) for rows, _ in regions)
 
     @cached_property
     def _digest(self) -> str:
