@@ -21,7 +21,7 @@ from streamdr.core.progress import Silent
 from streamdr.data import open_source
 from streamdr.engine import fitting
 from streamdr.errors import DataError, StreamdrError
-from streamdr.methods.pca import PCA as Method
+from streamdr.methods import pca
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -160,7 +160,7 @@ def test_a_worker_that_dies_with_chunks_changes_no_bits(path):
         wait(held)
         (first, _) = client.run(os.getpid).values()
         progress = Once(lambda: os.kill(first, signal.SIGKILL))
-        found = fitting.fit(Method(3), open_source(held), Execution(), progress=progress).model
+        found = fitting.fit(pca.PCA(3), open_source(held), Execution(), progress=progress).model
         np.testing.assert_array_equal(found.components, expected)
 
 
@@ -178,8 +178,8 @@ def test_chunks_that_nobody_can_compute_again_are_an_error(values):
         )
         (first, _) = client.run(os.getpid).values()
         progress = Once(lambda: os.kill(first, signal.SIGKILL))
-        with pytest.raises(StreamdrError, match="lost|cannot be computed"):
-            fitting.fit(Method(3), open_source(held), Execution(), progress=progress)
+        with pytest.raises(StreamdrError, match=r"lost|cannot be computed"):
+            fitting.fit(pca.PCA(3), open_source(held), Execution(), progress=progress)
 
 
 def test_a_client_that_is_closed_during_a_fit_is_an_error(path):
@@ -188,10 +188,10 @@ def test_a_client_that_is_closed_during_a_fit_is_an_error(path):
         Client(cluster, set_as_default=False) as client,
     ):
         source = open_source(client.persist(da.from_zarr(path)))
-        with pytest.raises(StreamdrError, match="scheduler was lost|a client that is closed"):
-            fitting.fit(Method(3), source, Execution(), progress=Once(client.close))
+        with pytest.raises(StreamdrError, match=r"scheduler was lost|a client that is closed"):
+            fitting.fit(pca.PCA(3), source, Execution(), progress=Once(client.close))
         with pytest.raises(DataError, match="a client that is closed"):
-            fitting.fit(Method(3), source, Execution())
+            fitting.fit(pca.PCA(3), source, Execution())
 
 
 def fail_at_row_3000(block, block_info=None):
@@ -207,9 +207,11 @@ def test_the_error_of_a_function_names_the_rows_of_its_block(client, path, place
     if place == "persisted":
         lazy = client.persist(lazy)
     broken = lazy.map_blocks(fail_at_row_3000, dtype="f4")
-    with dask.config.set(scheduler="threads" if place == "threads" else client.get):
-        with pytest.raises(DataError, match=r"rows (\d+)-(\d+) cannot be computed: no such thing") as failed:
-            PCA(3).fit(broken)
+    with (
+        dask.config.set(scheduler="threads" if place == "threads" else client.get),
+        pytest.raises(DataError, match=r"rows (\d+)-(\d+) cannot be computed: no such thing") as failed,
+    ):
+        PCA(3).fit(broken)
     start, stop = (int(word) for word in str(failed.value).split("rows ")[1].split(" ")[0].split("-"))
     assert start <= 3000 <= stop
     assert stop - start < 1000
