@@ -19,6 +19,7 @@ NAMES = (
     "gram",
     "krylov",
     "cluster",
+    "dask_arrays",
     "nightly",
     "many_chunks",
     "offset",

@@ -112,7 +112,9 @@ class Source(ABC):
     cost_factor: int = 1
     """The ratio of the bytes read to the bytes returned."""
     client: Any = None
-    """The dask client whose cluster computes or holds the values, if there is one."""
+    """The dask client whose cluster computes the values, if there is one."""
+    holder: Any = None
+    """The dask client whose cluster holds the values. Its tasks get them by `remote_results`."""
     line_name: str = "row"
     """What errors call a row."""
     private_buffers: bool = False
@@ -166,6 +168,10 @@ class Source(ABC):
     def is_process_local(self) -> bool:
         """Whether only this process can read the source, or one that it reads from."""
         return any(part.is_process_local for part in self._reads_from if part is not None)
+
+    def remote_results(self, regions: Iterable[tuple[Span, Span]]) -> Mapping[Any, Any]:
+        """Return the futures of the results on a cluster that reading regions needs, by their keys."""
+        return {}
 
     @property
     def held_bytes(self) -> int:
@@ -277,7 +283,7 @@ class Source(ABC):
 
     def block(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> Block:
         """Return whole rows (or columns) as native floats, checked to be finite, or NaN if `allow_nan`."""
-        rows, cols = self._area(span, axis)
+        rows, cols = self.area(span, axis)
         values = widen(self.read(rows, cols))
         if self.spec.dtype.kind == "f" and not _is_finite(values):
             pieces = (
@@ -292,7 +298,7 @@ class Source(ABC):
         The values are read again in small pieces along whole chunks: a block may take most of the memory.
         """
         if self.spec.dtype.kind == "f":
-            rows, cols = self._area(span, axis)
+            rows, cols = self.area(span, axis)
             pieces = ((piece, widen(self.read(*piece))) for piece in self._pieces_to_check(rows, cols))
             self._require_valid(pieces, rows, cols, allow_nan=allow_nan)
 
@@ -335,7 +341,7 @@ class Source(ABC):
 
     def stored_block(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> Block:
         """Return a block like `scratch_block`, in the type in which its values are stored."""
-        rows, cols = self._area(span, axis)
+        rows, cols = self.area(span, axis)
         stored = self.read_scratch(rows, cols)
         locate_nonfinite = partial(self.check, span, axis, allow_nan=allow_nan)
         labels, weights = self._labels(rows), self._weights(rows)
@@ -389,7 +395,7 @@ class Source(ABC):
                     allow_nan=allow_nan,
                 )
 
-    def _area(self, span: Span, axis: Axis) -> tuple[Span, Span]:
+    def area(self, span: Span, axis: Axis) -> tuple[Span, Span]:
         """Return the rows and columns of a span along an axis."""
         everything = Span(0, self.spec.length("columns" if axis == "rows" else "rows"))
         return (span, everything) if axis == "rows" else (everything, span)

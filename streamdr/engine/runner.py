@@ -27,6 +27,7 @@ from streamdr.core.function_digest import UnidentifiedError
 from streamdr.core.linalg import ignore_overflow
 from streamdr.core.method import Pass
 from streamdr.core.progress import PassStart, Progress
+from streamdr.data.remote_results import results_at_hand
 from streamdr.data.row_subset import RowSubset, RowSubsetSnapshot
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
@@ -54,11 +55,17 @@ def fold(
     segments: Sequence[Sequence[Span]],
     stopped: Callable[[], bool],
     count: Callable[[int], None],
+    keys: Sequence[Any] = (),
+    results: Sequence[Any] = (),
 ) -> Accumulator:
     """Read segments block by block into accumulators, and merge these in order. This is one task.
 
     `begun` is the state of the first segment from an earlier run. It is copied, since a task may run twice.
+    `results` are what a cluster holds of a lazy source, under these keys.
     """
+    if keys:
+        with results_at_hand(dict(zip(keys, results, strict=True))):
+            return fold(empty, begun, source, axis, segments, stopped, count)
     total: Accumulator | None = None
     for blocks in segments:
         accumulator = copied(empty if begun is None else begun)
@@ -243,7 +250,7 @@ class Runner:
         source = self._source(request)
         tree, checkpoints = self._restored(request, source)
         recovery.begin(tree.lines)
-        if work := tree.work(self.engine.run):
+        if work := tree.work(self._run_length):
             try:
                 self._read(request, source, tree, work, checkpoints, recovery)
             finally:
@@ -257,7 +264,7 @@ class Runner:
             return None, 0
         source = self._source(request)
         tree, _ = self._restored(request, source)
-        work = tree.work(self.engine.run)
+        work = tree.work(self._run_length)
         full = None if work else self.engine.result(tree.total())
         return full, sum(_bytes_of(part, tree.partition, source) for part in work)
 
@@ -267,6 +274,11 @@ class Runner:
             return 0
         source = self._source(request)
         return source.spec.n_rows * source.stored_line_bytes("rows")
+
+    @property
+    def _run_length(self) -> int:
+        """The number of segments per task: one if a cluster holds the source, so that little of it moves."""
+        return 1 if self.source.holder is not None else self.engine.run
 
     def _source(self, request: Pass) -> Source:
         mapped = self.source
@@ -309,6 +321,7 @@ class Runner:
                 [parts.blocks(span) for span in part.spans],
                 self.engine.stopped,
                 self.engine.count,
+                *self._remote_results(source, part, parts),
             )
             for part in work
         )
@@ -327,6 +340,16 @@ class Runner:
             if not isinstance(sys.exception(), LostError):  # the results are lost, so nothing can be saved
                 checkpoints.save()
             self.progress.finish()
+
+    def _remote_results(
+        self, source: Source, work: Work[Handle], parts: Partition
+    ) -> tuple[list[Any], list[Handle]]:
+        """Return the keys and the handles of what the cluster holds of the lines of a task."""
+        if not self.engine.shares_futures:
+            return [], []
+        regions = (source.area(span, parts.axis) for lines in work.spans for span in parts.blocks(lines))
+        found = source.remote_results(regions)
+        return list(found), list(found.values())
 
     def _checkpoints(self, request: Pass, source: Source, tree: MergeTree[Handle]) -> PassCheckpoints:
         if self.ledger is None or self.seen is None:
