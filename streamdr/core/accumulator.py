@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, SparseBlock
@@ -56,6 +56,24 @@ class UpdatesSparse(Protocol):
 
     def update_sparse(self, block: SparseBlock) -> None:
         """Fold one block of sparse rows in. The result is that of `update` to rounding."""
+
+
+InParallel = Callable[[Callable[[Any], None], Iterable[Any]], None]
+"""Calls a function for each of several items, in any order and by several threads."""
+
+
+def one_by_one(function: Callable[[Any], None], items: Iterable[Any]) -> None:
+    """Call a function for each item in this thread."""
+    for item in items:
+        function(item)
+
+
+@runtime_checkable
+class Assembles(Protocol):
+    """An accumulator whose parts are joined to large arrays when it is full."""
+
+    def assemble(self, in_parallel: InParallel) -> None:
+        """Join the parts. Nothing is added afterwards."""
 
 
 def takes_sparse(accumulator: object, data: MatrixSpec, axis: Axis) -> bool:

@@ -25,6 +25,7 @@ from streamdr.core.blocks import (
     widen,
     working_dtype,
 )
+from streamdr.core.buffers import widened
 from streamdr.data.snapshot import JoinedSnapshot, Snapshot
 from streamdr.data.sparse.pieces import pieces_by_length
 from streamdr.errors import DataError, MissingValuesError
@@ -323,7 +324,7 @@ class Source(ABC):
         """
         rows, cols = self._area(span, axis)
         stored = self.read_scratch(rows, cols)
-        values = widen(stored)
+        values = widened(stored)
         disposable = self.private_buffers or values is not stored
         locate_nonfinite = partial(self.check, span, axis, allow_nan=allow_nan)
         return Block(span, values, self._labels(rows), self._weights(rows), disposable, locate_nonfinite)

@@ -6,14 +6,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, cast
 
-from streamdr.core.accumulator import Accumulator, UpdatesSparse, copied, takes_sparse
+from streamdr.core.accumulator import Accumulator, Assembles, UpdatesSparse, copied, takes_sparse
 from streamdr.core.blocks import Axis, Block, Span
 from streamdr.core.buffers import release
 from streamdr.core.function_digest import UnidentifiedError
@@ -54,7 +54,7 @@ def fold(
     """
     total: Accumulator | None = None
     for blocks in segments:
-        accumulator = copied(empty if begun is None else begun)
+        accumulator = empty.empty_like() if begun is None else copied(begun)
         begun = None
         for span in blocks:
             if stopped():
@@ -177,7 +177,10 @@ class Runner:
         if request.in_memory is not None:
             return self._run_in_memory(request, request.in_memory)
         recovery = self.recovery()
-        return recovery.retry(lambda: self._attempt(request, recovery))
+        full = recovery.retry(lambda: self._attempt(request, recovery))
+        if isinstance(full, Assembles):  # by now the merge tree does not hold its parts any more
+            full.assemble(self._in_parallel)
+        return full
 
     def _run_in_memory(self, request: Pass, block: Block) -> Accumulator:
         """Accumulate rows that are in memory, by several threads, and merge the parts in order."""
@@ -220,6 +223,12 @@ class Runner:
                 release()
         full: Accumulator = self.engine.result(tree.total())
         return full
+
+    def _in_parallel(self, function: Callable[[Any], None], items: Iterable[Any]) -> None:
+        """Call a function for each item, by as many threads of this process as there are workers."""
+        with ThreadPoolExecutor(min(self.engine.workers, self.window)) as threads:
+            for _ in threads.map(function, items):
+                pass
 
     def remembered(self, request: Pass) -> tuple[Accumulator | None, int]:
         """Return the full accumulator of a pass, or None, and the number of bytes to read for it."""

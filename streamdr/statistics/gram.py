@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from streamdr.core.accumulator import InParallel, one_by_one
 from streamdr.core.blocks import AlignedArrays, Array, Block, aligned, widen
 from streamdr.core.buffers import output_buffer, scratch
-from streamdr.core.linalg import column_squares, constant_columns, double_centred, shift_near_mean, slabs
+from streamdr.core.linalg import constant_columns, double_centred, shift_near_mean, slabs
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,22 @@ def shift_columns(
     if variance and not center:  # the block's own memory is overwritten below
         squares = _squares_about_mean(values, shift, roots)
     origin = shift if center else np.zeros_like(shift)
-    moved = np.subtract(values, origin, out=output_buffer(values, block))
-    if block.weights is not None:
-        moved *= roots.astype(moved.dtype)[:, None]
+    moved = output_buffer(values, block)
+    own = squares
+    squared = scale or (variance and center)
+    if squared:
+        own = np.zeros(values.shape[1])
+    # A slab at a time, so that it is squared while it is still in cache.
+    for slab in slabs(values):
+        here = np.subtract(values[slab], origin, out=moved[slab])
+        if block.weights is not None:
+            here *= roots[slab].astype(moved.dtype)[:, None]
+        if squared:
+            own += np.einsum("ij,ij->j", here, here)
     offset = (roots.astype(moved.dtype) @ moved).astype(np.float64) / (total or 1.0)
     if not np.isfinite(offset).all():
         block.locate_nonfinite()
     mean = origin.astype(np.float64) + offset
-    own = column_squares(moved) if scale or (variance and center) else squares
     if center:
         squares = own = np.maximum(own - total * offset**2, 0.0)
     about_mean = squares / (total or 1.0)
@@ -249,21 +258,32 @@ class Loadings(AlignedArrays):
         """Append the columns that follow."""
         self.pieces.extend(later.pieces)
 
-    def take(self) -> tuple[Array, Array]:
-        """Return mean, deviation and variance, and V'A (one row per vector), and empty the accumulator.
+    def assemble(self, in_parallel: InParallel) -> None:
+        """Join the pieces to one array of levels and one of V'A (one row per vector), in double precision.
 
-        Otherwise the result would be in memory twice.
+        Each piece is freed as soon as it is copied. Otherwise the result would be in memory twice.
         """
-        length = sum(piece.shape[1] for _, piece in self.pieces)
+        stops = np.cumsum([piece.shape[1] for _, piece in self.pieces], dtype=np.intp).tolist()
+        length = stops[-1] if stops else 0
         levels, loadings = np.empty((3, length)), np.empty((self.vectors.shape[1], length))
-        start = 0
-        self.pieces.reverse()
-        while self.pieces:
-            level, piece = self.pieces.pop()
-            columns = slice(start, start + piece.shape[1])
+        pieces: list[tuple[Array, Array] | None] = [*self.pieces]
+        self.pieces = []
+
+        def copy(number: int) -> None:
+            found, pieces[number] = pieces[number], None
+            assert found is not None  # each is copied once
+            level, piece = found
+            columns = slice(stops[number] - piece.shape[1], stops[number])
             levels[:, columns], loadings[:, columns] = level, piece
-            start = columns.stop
-        return levels, loadings
+
+        in_parallel(copy, range(len(pieces)))
+        self.pieces = [(levels, loadings)]
+
+    def take(self) -> tuple[Array, Array]:
+        """Return mean, deviation and variance, and V'A (one row per vector), and empty the accumulator."""
+        if len(self.pieces) != 1 or self.pieces[0][1].dtype != np.float64:
+            self.assemble(one_by_one)
+        return self.pieces.pop()
 
     def empty_like(self) -> Self:
         """An empty accumulator with the same parameters."""
