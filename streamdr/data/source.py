@@ -25,6 +25,7 @@ from streamdr.core.blocks import (
     widen,
     working_dtype,
 )
+from streamdr.core.buffers import widened
 from streamdr.data.snapshot import JoinedSnapshot, Snapshot
 from streamdr.data.sparse.pieces import pieces_by_length
 from streamdr.errors import DataError, MissingValuesError
@@ -328,13 +329,13 @@ class Source(ABC):
         sums all of them anyway, and calls `locate_nonfinite` if a sum is not finite.
         """
         stored = self.stored_block(span, axis, allow_nan=allow_nan)
-        values = widen(stored.values)
+        values = widened(stored.values)
         return replace(stored, values=values, disposable=stored.disposable or values is not stored.values)
 
     def scratch_tile(self, span: Span, cols: Span, *, allow_nan: bool = False) -> Block:
         """Return some columns of rows like `scratch_block`."""
         stored = self.read_scratch(span, cols)
-        values = widen(stored)
+        values = widened(stored)
         disposable = self.private_buffers or values is not stored
         locate_nonfinite = partial(self.check, span, allow_nan=allow_nan)
         return Block(span, values, self._labels(span), self._weights(span), disposable, locate_nonfinite)

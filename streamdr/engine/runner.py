@@ -68,7 +68,7 @@ def fold(
             return fold(empty, begun, source, axis, segments, stopped, count)
     total: Accumulator | None = None
     for blocks in segments:
-        accumulator = copied(empty if begun is None else begun)
+        accumulator = empty.empty_like() if begun is None else copied(begun)
         begun = None
         for span in blocks:
             if stopped():
