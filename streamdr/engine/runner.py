@@ -27,7 +27,7 @@ from streamdr.data.transformed import TransformedSource
 from streamdr.engine.checkpoints import Checkpoints, NoCheckpoints, PassCheckpoints, input_name
 from streamdr.engine.executors import Executor, Handle, LostError, Recovery
 from streamdr.engine.ledger import Ledger
-from streamdr.engine.merge_tree import MergeTree, Work
+from streamdr.engine.merge_tree import MergeTree, Work, carry
 from streamdr.engine.partition import Partition, partition
 from streamdr.errors import DataError, Interrupted, RowError
 
@@ -48,11 +48,11 @@ def fold(
     stopped: Callable[[], bool],
     count: Callable[[int], None],
 ) -> Accumulator:
-    """Read segments block by block into accumulators, and merge these in order. This is one task.
+    """Read segments block by block into accumulators, and merge these as the tree does. This is one task.
 
     `begun` is the state of the first segment from an earlier run. It is copied, since a task may run twice.
     """
-    total: Accumulator | None = None
+    digits: list[tuple[int, Accumulator] | None] = []
     for blocks in segments:
         accumulator = copied(empty if begun is None else begun)
         begun = None
@@ -62,12 +62,15 @@ def fold(
             with ignore_overflow():
                 _update(accumulator, source, span, axis)
             count(len(span))
-        if total is None:
-            total = accumulator
-        else:
-            total.merge(accumulator)
-    assert total is not None  # a task has segments
+        carry(digits, accumulator, 0, _absorbed)
+    (total,) = (digit[1] for digit in digits if digit is not None)  # a task has one segment, or whole runs
     return total
+
+
+def _absorbed(earlier: Accumulator, later: Accumulator) -> Accumulator:
+    """Merge into the earlier accumulator, which this task owns, and return it."""
+    earlier.merge(later)
+    return earlier
 
 
 def _update(accumulator: Accumulator, source: Source, span: Span, axis: Axis) -> None:
@@ -213,7 +216,7 @@ class Runner:
         source = self._source(request)
         tree, checkpoints = self._restored(request, source)
         recovery.begin(tree.lines)
-        if work := tree.work(self.engine.run):
+        if work := tree.work(self.engine.run, self.engine.long_runs):
             try:
                 self._read(request, source, tree, work, checkpoints, recovery)
             finally:
@@ -227,7 +230,7 @@ class Runner:
             return None, 0
         source = self._source(request)
         tree, _ = self._restored(request, source)
-        work = tree.work(self.engine.run)
+        work = tree.work(self.engine.run, self.engine.long_runs)
         full = None if work else self.engine.result(tree.total())
         return full, sum(_bytes_of(part, tree.partition, source) for part in work)
 
@@ -268,7 +271,7 @@ class Runner:
         start = parts.length - sum(part.lines for part in work)
         if start:
             self.progress.message(f"resuming {request.label} at {parts.axis[:-1]} {start:,}")
-        empty, shared = self.engine.share(request.empty), self.engine.share(source)
+        empty, shared = self.engine.share(request.empty), self.engine.keep(source)
         tasks = (
             (
                 fold,
@@ -282,7 +285,7 @@ class Runner:
             )
             for part in work
         )
-        spans = (Span(part.spans[0].start, part.spans[-1].stop) for part in work)
+        spans = (part.span for part in work)
         self.progress.start(PassStart(request.label, parts.length, start, float(line_bytes), parts.axis))
         shown = Advance(self.engine, self.progress, parts.length - start)
         try:
