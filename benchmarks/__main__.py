@@ -19,6 +19,7 @@ NAMES = (
     "gram",
     "krylov",
     "cluster",
+    "weak_scaling",
     "nightly",
     "offset",
     "ppca",

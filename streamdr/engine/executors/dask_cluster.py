@@ -43,7 +43,7 @@ from streamdr.errors import EngineError, Interrupted, StreamdrError
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as in malloc.h
 _KEPT = 32 << 20
-_LONG_RUNS = 4
+_LONG_RUNS = 2
 """How many long runs must remain for each worker for tasks to be long, so that all workers end together."""
 _FIRST = 1
 """The priority of tasks that do not read."""
@@ -272,6 +272,8 @@ def _require_same_code(client: Client) -> None:
     for worker, there in found.items():
         if not isinstance(there, tuple):
             every: Any = client.get_versions(packages=["streamdr"])
+            if worker not in every["workers"]:
+                continue  # it has ended meanwhile
             versions = every["workers"][worker]["packages"]
             reported = {"streamdr": versions.get("streamdr") or "", "code": "unknown"}
             there = tuple((dict(identity()) | reported).items())
