@@ -29,9 +29,7 @@ def local(store: str, workers: int, **parameters: Any) -> Fit:
     """PCA on processes of this machine, which run when the clock starts."""
     from distributed import Client, LocalCluster
 
-    cluster = LocalCluster(
-        n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
-    )
+    cluster = LocalCluster(n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None)
     client = Client(cluster)
     atexit.register(cluster.close)
     atexit.register(client.close)
@@ -141,7 +139,9 @@ def _fit(
         with execution(workers=workers, **where):
             model = PCA(**parameters).fit(store)
         ended = time.perf_counter()
-        notes = _notes(moved, _moved(client), spent, client.run_on_scheduler(_spent), (ended - began) * workers)
+        notes = _notes(
+            moved, _moved(client), spent, client.run_on_scheduler(_spent), (ended - began) * workers
+        )
         aside = time.perf_counter() - ended
         return Solution(model.explained_variance_, model.components_, notes, aside=aside)
 
@@ -195,7 +195,7 @@ def _spent(dask_scheduler: Any) -> dict[str, tuple[float, int]]:
     return {
         name: (
             sum(prefix.all_durations.get(what, 0.0) for what in ("compute", "transfer")),
-            prefix.state_counts.get("memory", 0) ,
+            prefix.state_counts.get("memory", 0),
         )
         for name, prefix in dask_scheduler.task_prefixes.items()
     }

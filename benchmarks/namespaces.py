@@ -1,4 +1,4 @@
-"""Two hosts on one machine: network namespaces with a link of limited bandwidth between them. Needs root and iproute2."""
+"""Two hosts on one machine: network namespaces and a link of limited bandwidth. Needs root and iproute2."""
 
 from __future__ import annotations
 

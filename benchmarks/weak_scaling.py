@@ -38,7 +38,9 @@ def run(settings: Settings) -> Iterator[Report]:
             Contender(f"{workers} on one host", cluster_runs.local, store, {"workers": workers, **chosen}, 1)
             for workers, store in stores.items()
         ]
-        contenders += [Contender("2 on two hosts", cluster_runs.hosts, stores[2], {"rate": RATE, **chosen}, 1)]
+        contenders += [
+            Contender("2 on two hosts", cluster_runs.hosts, stores[2], {"rate": RATE, **chosen}, 1)
+        ]
         outcomes = race(contenders, settings, bits)
         same = [outcome for outcome in outcomes if outcome.name.startswith("2")]
         targets = [
@@ -51,7 +53,9 @@ def run(settings: Settings) -> Iterator[Report]:
     base = data.tall(settings.data, CHUNK_ROWS, 256)
     number = max(round(5000 * settings.scale), 200)
     idle = [
-        Contender(name, cluster_runs.no_ops, base, {"workers": workers, "number": number, "processes": real}, 1)
+        Contender(
+            name, cluster_runs.no_ops, base, {"workers": workers, "number": number, "processes": real}, 1
+        )
         for name, workers, real in (("2 processes", 2, True), ("100 workers in one process", 100, False))
     ]
     outcomes = race(idle, settings, lambda found: {})

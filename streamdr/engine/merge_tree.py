@@ -73,8 +73,8 @@ class MergeTree(Generic[T]):
     def work(self, run: int, long_runs: int = 0) -> list[Work[T]]:
         """Return the remaining work in order: single segments, or `run` of them where a whole run begins.
 
-        A task is a long run while at least `long_runs` of them remain; 0 stands for never. `take` must receive
-        the results in the same order. The parts of a shorter input are reused.
+        A task is a long run while at least `long_runs` of them remain; 0 stands for never. `take` must
+        receive the results in the same order. The parts of a shorter input are reused.
         """
         return list(self._work(run, long_runs))
 

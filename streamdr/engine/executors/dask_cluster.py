@@ -1,9 +1,9 @@
 """The executor on a dask cluster: results stay on the workers, and are merged there.
 
-dask estimates the time of a task by that of others whose keys begin with the same word, and treats tasks as the
-reading of data if they depend on a few others only. So keys begin with the name of the function. The tasks
-that read then go to any worker that is free, also to one that has joined late. Merges go to a worker that holds one
-of the two results, and before tasks that read, so that results do not accumulate.
+dask estimates the time of a task by that of others whose keys begin with the same word, and takes tasks for
+readers of data if they depend on a few others only. So keys begin with the name of the function. Tasks that
+read then go to any worker that is free, also to one that has joined late. Merges go to a worker that holds
+one of the two results, and before tasks that read, so that results do not accumulate.
 
 When a worker dies, dask computes its results again. `LostError` is raised where that is impossible: for tasks
 that are blamed for the deaths of workers, and for everything if the scheduler is lost.
@@ -126,8 +126,8 @@ class Dask:
     def place(self, value: Any) -> Future[Any]:
         """Send a value as if a task had computed it, so that the scheduler can restore it like any result.
 
-        Values that are scattered to workers are lost with them. As long as the handle is used, the value stays
-        here too, so that the next checkpoint does not move what has not changed since.
+        Values that are scattered to workers are lost with them. As long as the handle is used, the value
+        stays here too, so that the next checkpoint does not move what has not changed since.
         """
         known = next((handle for handle, placed in self._placed.items() if placed is value), None)
         if known is not None and known.status == "finished":

@@ -1,7 +1,7 @@
 """Values in the memory of dask workers: what they weigh, and how they are sent.
 
-dask places tasks and steals them by the sizes of their arguments. It cannot see into our objects, and would take every
-accumulator for a few bytes.
+dask places and steals tasks by the sizes of their arguments. It cannot see into our objects, and would take
+every accumulator for a few bytes.
 """
 
 from __future__ import annotations
