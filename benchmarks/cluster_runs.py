@@ -97,6 +97,7 @@ def no_ops(store: str, workers: int, number: int, *, processes: bool) -> Fit:
         n_workers=workers,
         threads_per_worker=1,
         processes=processes,
+        memory_limit=0,  # a hundred workers in one process would each count all of its memory
         host="127.0.0.1" if processes else None,
         dashboard_address=None,
     )

@@ -1,7 +1,7 @@
 """A model of the time and the traffic of fits on clusters.
 
 `python -m benchmarks.scaling_model` prints the tables of docs/SCALING.md.
-The terms are fitted to a few of the runs of `python -m benchmarks weak_scaling`, and the error is that for the others.
+The terms are fitted to a few runs of `python -m benchmarks weak_scaling`. The error is that of the others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks.weak_scaling import K, ROUTES
+from benchmarks.weak_scaling import ROUTES, K
 from streamdr.core.blocks import SEGMENT_BYTES
 from streamdr.engine.executors.dask_cluster import _LONG_RUNS
 from streamdr.engine.merge_tree import LONG_RUN, RADIX, RUN
@@ -22,11 +22,11 @@ LINK = 125e6
 """The bytes per second between two hosts (1 Gbit/s)."""
 WIDTH = K + 10
 """The vectors that the Krylov solver iterates."""
+_VECTORS = 6
+"""Means and the like that an accumulator of such a pass has besides."""
 _ITEM = 4
 _HOPS = 2
 """Results reach the client through the scheduler."""
-_AHEAD = 2
-"""The tasks that a worker has at a time."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,27 @@ class Run:
     """Whether the terms of the model are fitted to this run."""
 
 
-RUNS: tuple[Run, ...] = ()
-TASK_SECONDS = 0.0
-"""What the client and the scheduler spend on a task, with two workers and with a hundred."""
-MERGE_SECONDS = 0.0
+RUNS = (
+    Run("d=256", 1, 1, 1.38, 1.17, 7, 0.0),
+    Run("d=256", 2, 1, 1.61, 2.55, 15, 4.76, fitted=True),
+    Run("d=256", 4, 1, 3.15, 10.8, 31, 14.8),
+    Run("d=256", 2, 2, 2.80, 2.59, 15, 4.76),
+    Run("d=512", 1, 1, 2.00, 1.81, 7, 0.0),
+    Run("d=512", 2, 1, 2.73, 4.70, 15, 19.0),
+    Run("d=512", 4, 1, 6.32, 17.7, 31, 69.5),
+    Run("d=512", 2, 2, 3.76, 4.50, 15, 19.0),
+    Run("d=1024", 1, 1, 3.64, 3.34, 7, 0.0),
+    Run("d=1024", 2, 1, 4.18, 7.46, 15, 67.2, fitted=True),
+    Run("d=1024", 4, 1, 8.16, 28.7, 31, 227.0),
+    Run("d=1024", 2, 2, 5.51, 7.35, 15, 67.2),
+    Run("Krylov, d=1024", 1, 1, 3.96, 3.54, 28, 0.0),
+    Run("Krylov, d=1024", 2, 1, 4.77, 8.11, 60, 18.4, fitted=True),
+    Run("Krylov, d=1024", 4, 1, 10.28, 35.1, 124, 53.6),
+    Run("Krylov, d=1024", 2, 2, 6.21, 8.36, 60, 18.4, fitted=True),
+)
+TASK_SECONDS = 0.005
+"""What the client and the scheduler spend on a task."""
+MERGE_SECONDS = 0.0026
 """Merging two accumulators of 8.4 MB on one worker: copying the first, and adding the second."""
 SOLVE_SECONDS = 0.1
 """The eigendecomposition for 1,024 columns."""
@@ -69,6 +86,8 @@ class Machine:
     """Seconds of a fit besides its passes: opening, planning, checking the workers."""
     latency: float
     """Seconds of a pass besides its tasks: sharing its arguments, the last parts, the result."""
+    joining: float
+    """Seconds of joining and leaving a scheduler on the network."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +119,9 @@ def passes(route: str) -> int:
 
 
 def state_bytes(route: str) -> int:
-    """Return the bytes of an accumulator."""
+    """Return the bytes of an accumulator: of an iterative pass, its sums and its parameters."""
     cols = columns(route)
-    return 8 * cols * (WIDTH if passes(route) > 1 else cols)
+    return 8 * cols * (2 * WIDTH + _VECTORS if passes(route) > 1 else cols)
 
 
 def seconds_per_byte(route: str, machine: Machine) -> float:
@@ -112,20 +131,20 @@ def seconds_per_byte(route: str, machine: Machine) -> float:
     return 1 / machine.read + 2 * columns(route) / _ITEM / machine.products
 
 
-def fitted(runs: tuple[Run, ...] = RUNS) -> Machine:
-    """Fit the terms to the runs on one worker with 256 and 1,024 columns, and that of the Krylov solver."""
-    narrow, wide, krylov = (
-        next(run for run in runs if run.fitted and run.route == route)
-        for route in ("d=256", "d=1024", "Krylov, d=1024")
-    )
-    per_byte = [run.folding / passes(run.route) / BYTES for run in (narrow, wide, krylov)]
+def fitted() -> Machine:
+    """Fit the terms to runs on two workers of one host, and to one run on two hosts."""
+    narrow, wide, krylov, apart = (run for run in RUNS if run.fitted)
+    per_byte = [run.folding / passes(run.route) / run.workers / BYTES for run in (narrow, wide, krylov)]
     rest = columns(wide.route) - columns(narrow.route)
     products = 2 * rest / _ITEM / (per_byte[1] - per_byte[0])
     read = 1 / (per_byte[0] - 2 * columns(narrow.route) / _ITEM / products)
     thin = 4 * WIDTH / _ITEM / (per_byte[2] - 1 / read)
-    once, often = narrow.seconds - narrow.folding, krylov.seconds - krylov.folding
+    once, often = (run.seconds - run.folding / run.workers for run in (narrow, krylov))
     latency = max((often - once) / (passes(krylov.route) - 1), 0.0)
-    return Machine(read, products, thin, max(once - latency, 0.0), latency)
+    moving = apart.moved * 1e6 / LINK
+    return Machine(
+        read, products, thin, max(once - latency, 0.0), latency, apart.seconds - krylov.seconds - moving
+    )
 
 
 def predicted(
@@ -155,7 +174,7 @@ def predicted(
     scheduling = (folds + merges) * TASK_SECONDS
     solving = SOLVE_SECONDS * (columns(route) / 1024) ** 3 if number == 1 else 0.0
     each = max(busy, scheduling) + last + ending + sharing + machine.latency
-    seconds = machine.start + number * each + solving
+    seconds = machine.start + machine.joining * (hosts > 1) + number * each + solving
     return Prediction(
         seconds=seconds,
         tasks=number * (folds + merges),
@@ -197,7 +216,8 @@ def errors() -> Iterator[tuple[Run, Prediction]]:
 def error_table() -> str:
     """Return the table of measured and predicted runs."""
     lines = [
-        "| route | workers | hosts | measured, s | model, s | error | merges | model | MB between workers | model |",
+        "| route | workers | hosts | measured, s | model, s | error | merges | model "
+        "| MB between workers | model |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for run, model in errors():
@@ -221,6 +241,7 @@ def term_table() -> str:
         "a merge of 8.4 MB, on one worker": f"{1e3 * MERGE_SECONDS:.0f} ms",
         "a fit, besides its passes": f"{machine.start:.2f} s",
         "a pass, besides its tasks": f"{machine.latency:.2f} s",
+        "joining and leaving a scheduler on the network": f"{machine.joining:.2f} s",
         "eigenvectors of 1,024 columns": f"{SOLVE_SECONDS:.1f} s",
         "the link between hosts": f"{LINK / 1e6:.0f} MB/s (set)",
     }

@@ -216,7 +216,7 @@ class Runner:
         source = self._source(request)
         tree, checkpoints = self._restored(request, source)
         recovery.begin(tree.lines)
-        if work := tree.work(self.engine.run, self.engine.long_runs):
+        if work := tree.work(self.engine.run, recovery.long_runs):
             try:
                 self._read(request, source, tree, work, checkpoints, recovery)
             finally:

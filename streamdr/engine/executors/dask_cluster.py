@@ -32,7 +32,6 @@ from streamdr.engine.executors.base import KilledError, LostError, merged
 from streamdr.engine.executors.held import Held, value_of
 from streamdr.engine.executors.identity import (
     ForeignWorkerError,
-    Identity,
     difference,
     identity,
     identity_now,
@@ -153,9 +152,11 @@ class Dask:
     ) -> Future[Any]:
         """Start a task whose key begins with a word."""
         key = f"{word}-{uuid4().hex}"
+        # dask would look for other tasks in every element of a list, which takes longer than all else.
+        opaque = (Held(each) if isinstance(each, list | tuple) else each for each in arguments)
         with self._noticing_loss():
             return self._client.submit(
-                held_by, identity(), function, *arguments, key=key, priority=priority, pure=False
+                held_by, Held(identity()), function, *opaque, key=key, priority=priority, pure=False
             )
 
     def finished(self, handle: Future[Any], timeout: float) -> bool:
@@ -322,9 +323,9 @@ def _address(client: Client) -> str:
     return str(scheduler.address) if scheduler is not None else "dask"
 
 
-def held_by(expected: Identity, function: Callable[..., Any], *arguments: Any) -> Held:
+def held_by(expected: Held, function: Callable[..., Any], *arguments: Any) -> Held:
     """Run a task on a worker, and return its result as a value that the worker holds."""
-    return Held(run_as(expected, function, *map(value_of, arguments)))
+    return Held(run_as(expected.value, function, *map(value_of, arguments)))
 
 
 def _identity_function(value: Any) -> Any:
