@@ -20,6 +20,7 @@ NAMES = (
     "krylov",
     "cluster",
     "dask_arrays",
+    "weak_scaling",
     "nightly",
     "many_chunks",
     "offset",

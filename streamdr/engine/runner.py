@@ -36,7 +36,7 @@ from streamdr.engine.checkpoints import Checkpoints, NoCheckpoints, PassCheckpoi
 from streamdr.engine.executors import Executor, Handle, LostError, Recovery
 from streamdr.engine.executors.threads import Threads
 from streamdr.engine.ledger import Ledger
-from streamdr.engine.merge_tree import MergeTree, Work
+from streamdr.engine.merge_tree import MergeTree, Work, carry
 from streamdr.engine.partition import Partition, column_tiles, partition
 from streamdr.errors import DataError, Interrupted, RowError
 
@@ -58,7 +58,7 @@ def fold(
     keys: Sequence[Any] = (),
     results: Sequence[Any] = (),
 ) -> Accumulator:
-    """Read segments block by block into accumulators, and merge these in order. This is one task.
+    """Read segments block by block into accumulators, and merge these as the tree does. This is one task.
 
     `begun` is the state of the first segment from an earlier run. It is copied, since a task may run twice.
     `results` are what a cluster holds of a lazy source, under these keys.
@@ -66,7 +66,7 @@ def fold(
     if keys:
         with results_at_hand(dict(zip(keys, results, strict=True))):
             return fold(empty, begun, source, axis, segments, stopped, count)
-    total: Accumulator | None = None
+    digits: list[tuple[int, Accumulator] | None] = []
     for blocks in segments:
         accumulator = empty.empty_like() if begun is None else copied(begun)
         begun = None
@@ -76,12 +76,15 @@ def fold(
             with ignore_overflow():
                 _update(accumulator, source, span, axis)
             count(len(span))
-        if total is None:
-            total = accumulator
-        else:
-            total.merge(accumulator)
-    assert total is not None  # a task has segments
+        carry(digits, accumulator, 0, _absorbed)
+    (total,) = (digit[1] for digit in digits if digit is not None)  # a task has one segment, or whole runs
     return total
+
+
+def _absorbed(earlier: Accumulator, later: Accumulator) -> Accumulator:
+    """Merge into the earlier accumulator, which this task owns, and return it."""
+    earlier.merge(later)
+    return earlier
 
 
 def _update(accumulator: Accumulator, source: Source, span: Span, axis: Axis) -> None:
@@ -250,7 +253,7 @@ class Runner:
         source = self._source(request)
         tree, checkpoints = self._restored(request, source)
         recovery.begin(tree.lines)
-        if work := tree.work(self._run_length):
+        if work := self._work(tree, recovery.long_runs):
             try:
                 self._read(request, source, tree, work, checkpoints, recovery)
             finally:
@@ -264,7 +267,7 @@ class Runner:
             return None, 0
         source = self._source(request)
         tree, _ = self._restored(request, source)
-        work = tree.work(self._run_length)
+        work = self._work(tree, self.engine.long_runs)
         full = None if work else self.engine.result(tree.total())
         return full, sum(_bytes_of(part, tree.partition, source) for part in work)
 
@@ -275,10 +278,11 @@ class Runner:
         source = self._source(request)
         return source.spec.n_rows * source.stored_line_bytes("rows")
 
-    @property
-    def _run_length(self) -> int:
-        """The number of segments per task: one if a cluster holds the source, so that little of it moves."""
-        return 1 if self.source.holder is not None else self.engine.run
+    def _work(self, tree: MergeTree[Handle], long_runs: int) -> list[Work[Handle]]:
+        """Return what is left to read: single segments if a cluster holds the source, so that little moves."""
+        if self.source.holder is not None:
+            return tree.work(1)
+        return tree.work(self.engine.run, long_runs)
 
     def _source(self, request: Pass) -> Source:
         mapped = self.source
@@ -310,7 +314,7 @@ class Runner:
         start = parts.length - sum(part.lines for part in work)
         if start:
             self.progress.message(f"resuming {request.label} at {parts.axis[:-1]} {start:,}")
-        empty, shared = self.engine.share(request.empty), self.engine.share(source)
+        empty, shared = self.engine.share(request.empty), self.engine.keep(source)
         tasks = (
             (
                 fold,
@@ -325,7 +329,7 @@ class Runner:
             )
             for part in work
         )
-        spans = (Span(part.spans[0].start, part.spans[-1].stop) for part in work)
+        spans = (part.span for part in work)
         self.progress.start(PassStart(request.label, parts.length, start, float(line_bytes), parts.axis))
         shown = Advance(self.engine, self.progress, parts.length - start)
         try:
