@@ -279,7 +279,7 @@ class Runner:
         return source.spec.n_rows * source.stored_line_bytes("rows")
 
     def _work(self, tree: MergeTree[Handle], long_runs: int) -> list[Work[Handle]]:
-        """Return what is left to read: single segments if a cluster holds the source, so that little moves."""
+        """Return what is left to read: single segments if a cluster holds the source: then little moves."""
         if self.source.holder is not None:
             return tree.work(1)
         return tree.work(self.engine.run, long_runs)
