@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks import lazy_arrays
 from benchmarks.contender import CORES, Fit, Solution
 
 if TYPE_CHECKING:
@@ -50,7 +51,13 @@ def warm_up() -> None:
     import_module("streamdr").PCA  # noqa: B018
 
 
-def fitted(store: str, k: int, memory_limit: str, scheduler: object) -> Fit:
+def lazy(store: str, k: int, memory_limit: str, kind: str, place: str) -> Fit:
+    """A dask array, where it is: lazy, or on the cluster of the default client."""
+    array, _ = lazy_arrays.placed(store, kind, place)
+    return fitted(array, k, memory_limit, None)
+
+
+def fitted(store: Any, k: int, memory_limit: str, scheduler: object) -> Fit:
     """Return the fit under a scheduler."""
     import streamdr
 

@@ -15,7 +15,7 @@ from streamdr.methods.ppca.posterior import Factors, ObservedRows, Posterior, ex
 from streamdr.methods.ppca.small_matrices import packed_length
 
 _ORDER_OF_SUMS = 2
-"""Part of the ledger's key. A change of last bits raises it, so that statistics of two kinds never mix."""
+"""Part of the ledger's key. A change of the last bits raises it: statistics of two kinds never mix."""
 
 
 class Statistics(NamedTuple):
