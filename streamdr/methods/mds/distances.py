@@ -9,6 +9,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from streamdr.core.blocks import AlignedArrays, Array, aligned
+from streamdr.core.buffers import scratch
 from streamdr.core.row_functions import RowFunction, function_matrix
 from streamdr.errors import DataError
 
@@ -126,9 +127,19 @@ def pair_distances(metric: str | RowFunction, points: Array, pairs: Array) -> Ar
     step = max(1, PAIR_BYTES // max(1, points[:1].nbytes))
     for start in range(0, len(pairs), step):
         some = slice(start, start + step)
-        left, right = (points.take(pairs[some, side], axis=0) for side in (0, 1))
+        if callable(metric):  # it may keep the rows
+            left, right = points[pairs[some, 0]], points[pairs[some, 1]]
+        else:
+            left, right = (_taken(points, pairs[some, side], f"side {side}") for side in (0, 1))
         found[some] = _row_distances(metric, left, right)
     return found
+
+
+def _taken(points: Array, numbers: Array, purpose: str) -> Array:
+    """Some rows, in a scratch buffer."""
+    into = scratch(purpose, (len(numbers), points.shape[1]), points.dtype)
+    # The default mode would copy the buffer, in case that a number is out of range.
+    return points.take(numbers, axis=0, out=into, mode="clip")
 
 
 def _row_distances(metric: str | RowFunction, left: Array, right: Array) -> Array:
@@ -137,9 +148,9 @@ def _row_distances(metric: str | RowFunction, left: Array, right: Array) -> Arra
         pairs = zip(left, right, strict=True)
         return np.array([function_matrix(metric, a[None], b[None], "metric")[0, 0] for a, b in pairs])
     if metric in ("cityblock", "euclidean"):
-        difference = left - right
+        difference = np.subtract(left, right, out=scratch("difference", left.shape, left.dtype))
         if metric == "cityblock":
-            found = np.asarray(np.abs(difference).sum(axis=1))
+            found = np.asarray(np.abs(difference, out=difference).sum(axis=1))
         else:
             found = np.asarray(np.sqrt(np.einsum("ij,ij->i", difference, difference)))
         _require_squares(found, left, right)
