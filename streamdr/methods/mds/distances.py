@@ -8,9 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from streamdr.core.blocks import AlignedArrays, Array, aligned
+from streamdr.core.blocks import IN_MEMORY_BYTES, AlignedArrays, Array, Span, aligned
 from streamdr.core.buffers import scratch
 from streamdr.core.row_functions import RowFunction, function_matrix
+from streamdr.core.solving import by_slices
 from streamdr.errors import DataError
 
 METRICS = ("euclidean", "cityblock", "cosine")
@@ -119,6 +120,18 @@ def point_distances(metric: str | RowFunction, points: Array) -> Distances:
     if callable(metric):
         return FunctionDistances(metric, points)
     return PointDistances(metric, points)
+
+
+def all_distances(metric: str | RowFunction, points: Array) -> Array:
+    """The matrix of the distances between all points, some rows at a time."""
+    between, n_points = point_distances(metric, points), len(points)
+    matrix = np.empty((n_points, n_points))
+
+    def fill(rows: Span) -> None:
+        matrix[rows.slice] = between.between(points[rows.slice])
+
+    by_slices(fill, n_points, max(1, IN_MEMORY_BYTES // matrix[:1].nbytes))
+    return matrix
 
 
 def pair_distances(metric: str | RowFunction, points: Array, pairs: Array) -> Array:
