@@ -82,6 +82,8 @@ class MatrixSpec:
     density: float | None = field(default=None, compare=False, repr=False)
     """The share of the values that are stored, where rows are sparse; None for dense rows. It serves to
     estimate work: no result depends on it."""
+    chunks: tuple[int, int] | None = field(default=None, compare=False, repr=False)
+    """The rows and columns of a chunk, where they are known: for methods that can read along both axes."""
 
     def stored_number(self, column: int) -> int:
         """The number of a column in the data as it is stored, for a message."""

@@ -41,13 +41,20 @@ def shift_near_mean(values: Array, weights: Array | None = None) -> Array:
     A constant column must be exactly zero once it is shifted, or its rounding would count as variance. So the
     mean is that of differences from one of the rows.
     """
+    if weights is None:  # a view: rows may be wide
+        return mean_of_few(values[:: shift_step(len(values))])
     return mean_of_few(values[shift_rows(len(values), weights)])
+
+
+def shift_step(n_rows: int) -> int:
+    """The distance between the few rows of a block whose mean is the shift, if rows have no weights."""
+    return max(1, n_rows // _SHIFT_ROWS)
 
 
 def shift_rows(n_rows: int, weights: Array | None = None) -> Array:
     """The numbers of the few rows of a block whose mean is the shift."""
     if weights is None or not n_rows:
-        return np.arange(0, n_rows, max(1, n_rows // _SHIFT_ROWS))
+        return np.arange(0, n_rows, shift_step(n_rows))
     total = np.cumsum(weights)
     steps = (np.arange(_SHIFT_ROWS) + 0.5) / _SHIFT_ROWS * total[-1]
     numbers: Array = np.minimum(np.searchsorted(total, steps, side="right"), n_rows - 1)
@@ -56,10 +63,17 @@ def shift_rows(n_rows: int, weights: Array | None = None) -> Array:
 
 def mean_of_few(rows: Array) -> Array:
     """The mean of a few rows in their own type; exact in columns that are constant."""
-    sums = np.zeros(rows.shape[1])
-    for row in rows:  # one at a time: rows may be as wide as memory allows
-        sums += np.subtract(row, rows[0], dtype=np.float64)
-    mean: Array = (rows[0] + sums / len(rows)).astype(rows.dtype)
+    mean = np.empty(rows.shape[1], rows.dtype)
+    # Some columns at a time, which stay in cache: rows may be as wide as memory allows.
+    some = max(1, _TILE_BYTES // (len(rows) * np.dtype(np.float64).itemsize))
+    for start in range(0, len(mean), some):
+        columns = slice(start, start + some)
+        differences = rows[:, columns].astype(np.float64, order="C")
+        differences -= rows[0, columns].astype(np.float64)
+        # numpy adds row after row, but would add a single column in pairs.
+        alone = differences.shape[1] == 1
+        sums = np.cumsum(differences, axis=0)[-1] if alone else differences.sum(axis=0)
+        mean[columns] = rows[0, columns] + sums / len(rows)
     return mean
 
 

@@ -8,7 +8,7 @@ import scipy.linalg
 
 from streamdr import KernelPCA
 from streamdr.core import linalg
-from streamdr.core.linalg import eigenpairs, eigh_descending, shift_near_mean
+from streamdr.core.linalg import eigenpairs, eigh_descending, mean_of_few, shift_near_mean
 from streamdr.core.solving import by_slices, solving_with
 
 
@@ -123,3 +123,26 @@ def test_every_slice_is_visited_and_an_error_is_raised(workers):
         by_slices(visit, 50, 7)
     assert (seen[:28] == 1).all()
     assert (seen <= 1).all()
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("n_cols", [1, 2, 200, 1025, 8200])
+def test_the_mean_of_a_few_rows_adds_one_row_after_another(dtype, n_cols):
+    rng = np.random.default_rng(n_cols)
+    for n_rows in (1, 3, 9, 64, 128, 130):
+        rows = (rng.normal(size=(n_rows, n_cols)) + rng.choice([0.0, 1e3, -1e7], n_cols)).astype(dtype)
+        for layout in (rows, rows[::-1], np.asfortranarray(rows), np.repeat(rows, 3, axis=1)[:, ::3]):
+            total = np.zeros(n_cols)
+            for row in layout:
+                total += row.astype(np.float64) - layout[0].astype(np.float64)
+            expected = (layout[0] + total / n_rows).astype(dtype)
+            assert np.array_equal(mean_of_few(layout), expected)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_value_that_is_not_finite_stays_in_its_column(value):
+    rows = np.ones((70, 3000), np.float32)
+    rows[0, 7] = rows[35, 2999] = value
+    with np.errstate(invalid="ignore"):
+        found = shift_near_mean(rows)
+    assert list(np.flatnonzero(~np.isfinite(found))) == [7, 2999]
