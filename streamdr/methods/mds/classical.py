@@ -15,7 +15,7 @@ from streamdr.core.method import Model, Pass, Passes, Phase, Route, Tags, cost_f
 from streamdr.core.parameters import require_types
 from streamdr.errors import DataError
 from streamdr.methods.mds.distance_products import DistanceProducts
-from streamdr.methods.mds.distances import StoredDistances, pair_distances, point_distances
+from streamdr.methods.mds.distances import StoredDistances, all_distances, pair_distances, point_distances
 from streamdr.methods.mds.parameters import (
     Metric,
     check_common,
@@ -190,7 +190,7 @@ class ClassicalMDS:
             points, distances = None, in_order(cast(Sample, full))
         else:
             points = in_order(cast(Sample, (yield Pass(gather, label="points"))))
-            distances = point_distances(self.metric, points).between(points)
+            distances = all_distances(self.metric, points)
             require_symmetric(distances)
         targets = distances[pairs[:, 0], pairs[:, 1]]
         np.multiply(distances, distances, out=distances)

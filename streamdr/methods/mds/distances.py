@@ -8,8 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from streamdr.core.blocks import AlignedArrays, Array, aligned
+from streamdr.core.blocks import IN_MEMORY_BYTES, AlignedArrays, Array, Span, aligned
+from streamdr.core.buffers import scratch
 from streamdr.core.row_functions import RowFunction, function_matrix
+from streamdr.core.solving import by_slices
 from streamdr.errors import DataError
 
 METRICS = ("euclidean", "cityblock", "cosine")
@@ -120,15 +122,37 @@ def point_distances(metric: str | RowFunction, points: Array) -> Distances:
     return PointDistances(metric, points)
 
 
+def all_distances(metric: str | RowFunction, points: Array) -> Array:
+    """The matrix of the distances between all points, some rows at a time."""
+    between, n_points = point_distances(metric, points), len(points)
+    matrix = np.empty((n_points, n_points))
+
+    def fill(rows: Span) -> None:
+        matrix[rows.slice] = between.between(points[rows.slice])
+
+    by_slices(fill, n_points, max(1, IN_MEMORY_BYTES // matrix[:1].nbytes))
+    return matrix
+
+
 def pair_distances(metric: str | RowFunction, points: Array, pairs: Array) -> Array:
     """The distance of the two points of each pair, a few pairs at a time."""
     found = np.empty(len(pairs))
     step = max(1, PAIR_BYTES // max(1, points[:1].nbytes))
     for start in range(0, len(pairs), step):
         some = slice(start, start + step)
-        left, right = (points.take(pairs[some, side], axis=0) for side in (0, 1))
+        if callable(metric):  # it may keep the rows
+            left, right = points[pairs[some, 0]], points[pairs[some, 1]]
+        else:
+            left, right = (_taken(points, pairs[some, side], f"side {side}") for side in (0, 1))
         found[some] = _row_distances(metric, left, right)
     return found
+
+
+def _taken(points: Array, numbers: Array, purpose: str) -> Array:
+    """Some rows, in a scratch buffer."""
+    into = scratch(purpose, (len(numbers), points.shape[1]), points.dtype)
+    # The default mode would copy the buffer, in case that a number is out of range.
+    return points.take(numbers, axis=0, out=into, mode="clip")
 
 
 def _row_distances(metric: str | RowFunction, left: Array, right: Array) -> Array:
@@ -137,9 +161,9 @@ def _row_distances(metric: str | RowFunction, left: Array, right: Array) -> Arra
         pairs = zip(left, right, strict=True)
         return np.array([function_matrix(metric, a[None], b[None], "metric")[0, 0] for a, b in pairs])
     if metric in ("cityblock", "euclidean"):
-        difference = left - right
+        difference = np.subtract(left, right, out=scratch("difference", left.shape, left.dtype))
         if metric == "cityblock":
-            found = np.asarray(np.abs(difference).sum(axis=1))
+            found = np.asarray(np.abs(difference, out=difference).sum(axis=1))
         else:
             found = np.asarray(np.sqrt(np.einsum("ij,ij->i", difference, difference)))
         _require_squares(found, left, right)

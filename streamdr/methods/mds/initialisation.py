@@ -12,7 +12,13 @@ from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import Array, Block, MatrixSpec, Span
 from streamdr.core.method import Pass
 from streamdr.errors import DataError
-from streamdr.methods.mds.distances import Distances, StoredDistances, pair_distances, point_distances
+from streamdr.methods.mds.distances import (
+    Distances,
+    StoredDistances,
+    all_distances,
+    pair_distances,
+    point_distances,
+)
 from streamdr.methods.mds.parameters import some_pairs
 from streamdr.methods.mds.submatrix import Submatrix
 from streamdr.methods.mds.torgerson import projection_of, scaled
@@ -111,11 +117,11 @@ def _points(
     points, weights = sample.rows[order], sample.weights[order]
     pairs, numbers = some_pairs(n, seed), landmark_numbers(n, seed)
     dissimilarities = pair_distances(metric, points, pairs)
-    between = point_distances(metric, points)
     if not keep:
+        between = point_distances(metric, points)
         rows = between.between(points[numbers])
         return _InitialData(between, numbers, rows, pairs, dissimilarities, weights, points=points)
-    matrix = between.between(points)
+    matrix = all_distances(metric, points)
     if callable(metric):
         require_symmetric(matrix)
     block = Block(Span(0, n), matrix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 import plain_mds as plain
@@ -13,6 +14,7 @@ from fits import bits, fit, stored
 from streamdr.core import blocks
 from streamdr.core.accumulator import copied
 from streamdr.core.blocks import Array, Block, Span
+from streamdr.core.method import Method
 from streamdr.core.progress import PassStart, Silent
 from streamdr.data import open_source
 from streamdr.engine import runner
@@ -21,7 +23,8 @@ from streamdr.methods.mds import MetricMDS, NonmetricMDS
 from streamdr.methods.mds.matchings import PointMatchings, StoredMatchings, round_robin
 from streamdr.methods.mds.sgd import PairDescent
 
-SGD, SMACOF = "stochastic", "smacof"
+SGD: Final = "stochastic"
+SMACOF: Final = "smacof"
 ROUNDS = 7
 
 
@@ -41,7 +44,7 @@ def incomplete(rows):
     return np.where(missing | missing.T, np.nan, wanted)
 
 
-CASES = {
+CASES: dict[str, tuple[Method, Array]] = {
     "stochastic, points": (MetricMDS(2, algorithm=SGD, n_epochs=3), rows_of()),
     "stochastic, one dimension": (MetricMDS(1, algorithm=SGD, n_epochs=3, stress="sammon"), rows_of(40)),
     "stochastic, float32, city blocks": (
@@ -180,7 +183,7 @@ class StopAt(Silent):
             setter.join()
 
 
-STOPPED = {
+STOPPED: dict[str, Method] = {
     "epoch 2 of 4": MetricMDS(2, algorithm=SGD, n_epochs=4),
     "SMACOF 3": MetricMDS(2, algorithm=SMACOF, max_iter=8, tol=0.0),
     "gradient descent 3": MetricMDS(2, algorithm="gradient", max_iter=8, tol=0.0),
