@@ -29,6 +29,7 @@ from streamdr.engine.executors import Executor, Handle, LostError, Recovery
 from streamdr.engine.ledger import Ledger
 from streamdr.engine.merge_tree import MergeTree, Work
 from streamdr.engine.partition import Partition, partition
+from streamdr.engine.planner import give_back
 from streamdr.errors import DataError, Interrupted, RowError
 
 Task = tuple[Callable[..., Any], *tuple[Any, ...]]
@@ -179,6 +180,7 @@ class Runner:
         recovery = self.recovery()
         full = recovery.retry(lambda: self._attempt(request, recovery))
         if isinstance(full, Assembles):  # by now the merge tree does not hold its parts any more
+            give_back()  # nor is the memory of the threads in use
             full.assemble(self._in_parallel)
         return full
 
