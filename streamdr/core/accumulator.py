@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
-from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, SparseBlock
+from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, Span, SparseBlock
 
 
 class Accumulator(Protocol):
@@ -58,24 +58,6 @@ class UpdatesSparse(Protocol):
         """Fold one block of sparse rows in. The result is that of `update` to rounding."""
 
 
-InParallel = Callable[[Callable[[Any], None], Iterable[Any]], None]
-"""Calls a function for each of several items, in any order and by several threads."""
-
-
-def one_by_one(function: Callable[[Any], None], items: Iterable[Any]) -> None:
-    """Call a function for each item in this thread."""
-    for item in items:
-        function(item)
-
-
-@runtime_checkable
-class Assembles(Protocol):
-    """An accumulator whose parts are joined to large arrays when it is full."""
-
-    def assemble(self, in_parallel: InParallel) -> None:
-        """Join the parts. Nothing is added afterwards."""
-
-
 def takes_sparse(accumulator: object, data: MatrixSpec, axis: Axis) -> bool:
     """Whether a pass over such data gives an accumulator sparse rows.
 
@@ -83,6 +65,19 @@ def takes_sparse(accumulator: object, data: MatrixSpec, axis: Axis) -> bool:
     """
     able = isinstance(accumulator, UpdatesSparse) and getattr(accumulator, "takes_sparse", True)
     return data.density is not None and axis == "rows" and able
+
+
+@runtime_checkable
+class UpdatesTiles(Protocol):
+    """An accumulator of each column alone: it takes the columns of a block a few at a time."""
+
+    def update_tile(self, block: Block, columns: Span) -> None:
+        """Fold in some columns of a block of rows. `block` has the values of these columns only."""
+
+
+def takes_stored(accumulator: object) -> bool:
+    """Whether an accumulator widens blocks itself, a little at a time, from the type that is stored."""
+    return bool(getattr(accumulator, "takes_stored", False))
 
 
 A = TypeVar("A", bound=Accumulator)

@@ -7,14 +7,24 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg import lapack
 from scipy.special import gammaln
 
-from streamdr.core.blocks import Array, SparseRows
+from streamdr.core.blocks import Array, Span, SparseRows
+from streamdr.core.solving import by_slices
 
 _TILE_BYTES = 1 << 19  # a tile of this size stays in cache while it is added to
 _SLAB_ROWS = 256
 _SHIFT_ROWS = 64
 _SQUARES_OVERFLOW = 1e140
+_SLICED_ORDER = 1024
+"""The order from which eigenvectors are multiplied slice by slice: below, threads gain too little."""
+_SLICE = 512
+"""The number of eigenvectors in a slice. Every slice prepares the reflectors anew, so it must not be thin."""
+_SMALL = 1e-140
+"""Matrices with all entries below this, or any entry above its reciprocal, are scaled by LAPACK's driver."""
+_REFLECTOR_BLOCK = 64
+"""The number of reflectors that LAPACK applies at a time."""
 
 
 def ignore_overflow() -> np.errstate:
@@ -107,9 +117,43 @@ def eigenpairs(matrix: Array) -> tuple[Array, Array]:
     representable numbers, where the QR iteration does not.
     """
     try:
+        if _is_sliced(matrix):
+            return _by_slices_of_vectors(matrix)
         values, vectors = scipy.linalg.eigh(matrix, driver="evd", check_finite=False)
     except np.linalg.LinAlgError:
         values, vectors = scipy.linalg.eigh(matrix, driver="ev", check_finite=False)
+    return values, vectors
+
+
+def _is_sliced(matrix: Array) -> bool:
+    """Whether the eigenvectors of a matrix are worth several threads, and the matrix needs no scaling."""
+    if len(matrix) < _SLICED_ORDER or matrix.dtype != np.float64:
+        return False
+    return _SMALL < float(max(matrix.max(), -matrix.min())) < 1.0 / _SMALL
+
+
+def _by_slices_of_vectors(matrix: Array) -> tuple[Array, Array]:
+    """Divide and conquer in its three steps, the last one on several threads.
+
+    The matrix is reduced to a tridiagonal one, whose eigenvectors are found by divide and conquer. They are
+    multiplied by the reflectors of the reduction, which is up to two fifths of the work. Slices have a fixed
+    width, so the bits do not depend on the number of threads.
+    """
+    order = len(matrix)
+    lwork, info = lapack.dsytrd_lwork(order, lower=1)
+    reduced, diagonal, off_diagonal, factors, info = lapack.dsytrd(matrix, lower=1, lwork=int(lwork))
+    values, vectors, info = lapack.dstevd(diagonal, off_diagonal, compute_v=1)
+    if info:
+        raise np.linalg.LinAlgError("divide and conquer did not converge")
+    reflectors = np.asfortranarray(reduced[1:, :-1])
+    del reduced
+
+    def turn(span: Span) -> None:
+        some = np.asfortranarray(vectors[1:, span.slice])
+        work = _REFLECTOR_BLOCK * (len(span) + _REFLECTOR_BLOCK + 1)
+        vectors[1:, span.slice] = lapack.dormqr("L", "N", reflectors, factors, some, work, overwrite_c=1)[0]
+
+    by_slices(turn, order, _SLICE)
     return values, vectors
 
 

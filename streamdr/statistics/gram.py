@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.accumulator import InParallel, one_by_one
-from streamdr.core.blocks import AlignedArrays, Array, Block, aligned, widen
+from streamdr.core.blocks import AlignedArrays, Array, Block, Span, aligned, widen
 from streamdr.core.buffers import output_buffer, scratch
 from streamdr.core.linalg import constant_columns, double_centred, shift_near_mean, slabs
+from streamdr.core.solving import by_slices
 
 
 @dataclass(frozen=True)
@@ -258,10 +258,11 @@ class Loadings(AlignedArrays):
         """Append the columns that follow."""
         self.pieces.extend(later.pieces)
 
-    def assemble(self, in_parallel: InParallel) -> None:
-        """Join the pieces to one array of levels and one of V'A (one row per vector), in double precision.
+    def take(self) -> tuple[Array, Array]:
+        """Return mean, deviation and variance, and V'A (one row per vector), and empty the accumulator.
 
-        Each piece is freed as soon as it is copied. Otherwise the result would be in memory twice.
+        The pieces are joined in double precision by the threads of the solve. Each is freed as soon as it is
+        copied. Otherwise the result would be in memory twice.
         """
         stops = np.cumsum([piece.shape[1] for _, piece in self.pieces], dtype=np.intp).tolist()
         length = stops[-1] if stops else 0
@@ -269,21 +270,16 @@ class Loadings(AlignedArrays):
         pieces: list[tuple[Array, Array] | None] = [*self.pieces]
         self.pieces = []
 
-        def copy(number: int) -> None:
-            found, pieces[number] = pieces[number], None
-            assert found is not None  # each is copied once
-            level, piece = found
-            columns = slice(stops[number] - piece.shape[1], stops[number])
-            levels[:, columns], loadings[:, columns] = level, piece
+        def copy(numbers: Span) -> None:
+            for number in range(numbers.start, numbers.stop):
+                found, pieces[number] = pieces[number], None
+                assert found is not None  # each is copied once
+                level, piece = found
+                columns = slice(stops[number] - piece.shape[1], stops[number])
+                levels[:, columns], loadings[:, columns] = level, piece
 
-        in_parallel(copy, range(len(pieces)))
-        self.pieces = [(levels, loadings)]
-
-    def take(self) -> tuple[Array, Array]:
-        """Return mean, deviation and variance, and V'A (one row per vector), and empty the accumulator."""
-        if len(self.pieces) != 1 or self.pieces[0][1].dtype != np.float64:
-            self.assemble(one_by_one)
-        return self.pieces.pop()
+        by_slices(copy, len(pieces), 1)
+        return levels, loadings
 
     def empty_like(self) -> Self:
         """An empty accumulator with the same parameters."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
 import streamdr
-from streamdr.core.accumulator import one_by_one
 from streamdr.core.blocks import Block, Span
+from streamdr.core.solving import solving_with
 from streamdr.statistics.gram import Loadings, shift_columns
 
 
@@ -50,17 +48,12 @@ def test_threads_join_the_loadings_like_one(n_pieces, dtype):
         return loadings
 
     expected = filled().value()
-    levels, joined = filled().take()
-    both = filled()
-    with ThreadPoolExecutor(3) as threads:
-        both.assemble(lambda function, items: list(threads.map(function, items)) and None)
-    for found in (both.take(), (levels, joined)):
-        assert np.array_equal(found[0], expected["levels"])
-        assert np.array_equal(found[1], expected["loadings"])
-        assert found[1].dtype == np.float64
-    again = filled()
-    again.assemble(one_by_one)
-    assert np.array_equal(again.value()["loadings"], expected["loadings"])
+    for workers in (1, 3):
+        with solving_with(workers):
+            levels, joined = filled().take()
+        assert np.array_equal(levels, expected["levels"])
+        assert np.array_equal(joined, expected["loadings"])
+        assert joined.dtype == np.float64
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", "f2", "f4"])
