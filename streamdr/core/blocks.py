@@ -16,6 +16,8 @@ LARGEST_BLOCK_BYTES = 64 << 20
 """Bytes that are read at a time where the accumulator is large."""
 SEGMENT_BYTES = 32 << 20
 """Bytes that one task reads."""
+IN_MEMORY_BYTES = 4 << 20
+"""Bytes that one task takes of rows that are in memory."""
 GOOD_READ_BYTES = 1 << 20
 """Bytes of a read above which longer reads are hardly faster."""
 SPARSE_PIECE = 1 << 20

@@ -248,6 +248,8 @@ class Phase:
     """Peak bytes of the solve, including the model, without the full accumulator."""
     cost_factor: int = 1
     """The cost factor of its passes."""
+    in_memory: bool = False
+    """Whether its passes use rows in memory. Then all workers run, also where the data is a single block."""
     through: Model | None = None
     """An outline of the model that rows are mapped through first, in a chain."""
     takes_sparse: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,6 +87,11 @@ class TransformedSource(Source):
     def client(self) -> Any:
         """The client of the whole source."""
         return self._whole.client
+
+    def remote_results(self, regions: Iterable[tuple[Span, Span]]) -> Mapping[Any, Any]:
+        """Return the futures that whole rows of the source need."""
+        everything = Span(0, self._whole.spec.n_cols)
+        return self._whole.remote_results((rows, everything) for rows, _ in regions)
 
     @cached_property
     def _digest(self) -> str:
@@ -275,7 +280,7 @@ class TransformedSource(Source):
 
     def check(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> None:
         """Raise an error that locates the first non-finite value: in the whole, or else as it is mapped."""
-        rows, _ = self._area(span, axis)
+        rows, _ = self.area(span, axis)
         self._check_whole(rows)
         super().check(span, axis, allow_nan=allow_nan)
 

@@ -383,6 +383,9 @@ def _phase(
     blocks = partition(data, source.chunks, phase.axis, empty, phase.cost_factor, sparse=sparse)
     # Threads share this process. Each process of a cluster has the limit for itself.
     here = min(workers, len(blocks)) if execution.in_process else 1
+    updating = here
+    if phase.in_memory:  # in this process, whatever the executor
+        updating = workers if execution.in_process else window
     if sparse:
         reading, scratch = source.sparse_bytes(blocks.longest), phase.sparse_scratch_bytes
     else:
@@ -395,7 +398,7 @@ def _phase(
     parts = {
         "interpreter": max(BASELINE, resident()),
         "blocks": here * reading,
-        "scratch": here * scratch,
+        "scratch": updating * scratch,
         "accumulators": phase.gathered_bytes + filling,
         "held": phase.held_bytes + source.held_bytes,
     }
