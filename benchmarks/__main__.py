@@ -20,7 +20,9 @@ NAMES = (
     "krylov",
     "cluster",
     "dask_arrays",
+    "weak_scaling",
     "nightly",
+    "many_chunks",
     "offset",
     "ppca",
     "kernel_pca",
@@ -38,6 +40,7 @@ NAMES = (
     "sparse",
     "chain",
     "genotypes",
+    "larger_than_memory",
 )
 
 

@@ -25,6 +25,7 @@ from streamdr.core.blocks import (
     widen,
     working_dtype,
 )
+from streamdr.core.buffers import widened
 from streamdr.data.snapshot import JoinedSnapshot, Snapshot
 from streamdr.data.sparse.pieces import pieces_by_length
 from streamdr.errors import DataError, MissingValuesError
@@ -122,8 +123,8 @@ class Source(ABC):
 
     @property
     def named_spec(self) -> MatrixSpec:
-        """The spec with the names of the features, as methods see it."""
-        return replace(self.spec, feature_names=self.feature_names)
+        """The spec with the names of the features and the size of chunks, as methods see it."""
+        return replace(self.spec, feature_names=self.feature_names, chunks=self.chunks)
 
     def column_beside(self, name: int | str) -> Source | None:
         """Open a column beside the rows; None if there is none of this name."""
@@ -327,12 +328,25 @@ class Source(ABC):
         This avoids allocating new pages for every block. The values are not checked here: an accumulator
         sums all of them anyway, and calls `locate_nonfinite` if a sum is not finite.
         """
+        stored = self.stored_block(span, axis, allow_nan=allow_nan)
+        values = widened(stored.values)
+        return replace(stored, values=values, disposable=stored.disposable or values is not stored.values)
+
+    def scratch_tile(self, span: Span, cols: Span, *, allow_nan: bool = False) -> Block:
+        """Return some columns of rows like `scratch_block`."""
+        stored = self.read_scratch(span, cols)
+        values = widened(stored)
+        disposable = self.private_buffers or values is not stored
+        locate_nonfinite = partial(self.check, span, allow_nan=allow_nan)
+        return Block(span, values, self._labels(span), self._weights(span), disposable, locate_nonfinite)
+
+    def stored_block(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> Block:
+        """Return a block like `scratch_block`, in the type in which its values are stored."""
         rows, cols = self.area(span, axis)
         stored = self.read_scratch(rows, cols)
-        values = widen(stored)
-        disposable = self.private_buffers or values is not stored
         locate_nonfinite = partial(self.check, span, axis, allow_nan=allow_nan)
-        return Block(span, values, self._labels(rows), self._weights(rows), disposable, locate_nonfinite)
+        labels, weights = self._labels(rows), self._weights(rows)
+        return Block(span, stored, labels, weights, self.private_buffers, locate_nonfinite)
 
     def read_sparse(self, rows: Span) -> SparseRows:
         """Return whole rows as stored. Only sources whose spec has a density have sparse rows."""

@@ -22,6 +22,7 @@ from streamdr.core.linalg import ignore_overflow
 from streamdr.core.method import Method, Model, Pass, Passes
 from streamdr.core.progress import PassStart, Progress, Silent
 from streamdr.core.row_outputs import EMBEDDING, RowOutput, RowView
+from streamdr.core.solving import solving_with
 from streamdr.data.feature_subset import FeatureSubset
 from streamdr.data.same_features import require_grid_of_model, require_names_of_model
 from streamdr.data.snapshot import Snapshot
@@ -125,7 +126,8 @@ def fit(
             source, counted = select_features(method, source, execution, progress, stop, ledger, seen)
         chosen = _planned(method, source, execution)
     planned(source, chosen)
-    with arithmetic(), open_executor(execution, chosen.workers, stop) as engine:
+    workers = chosen.workers
+    with arithmetic(), solving_with(workers), open_executor(execution, workers, stop) as engine:
         if counted is None:
             pause = execution.checkpoint_seconds
             runner = Runner(engine, source, chosen.window, progress, stop, ledger, pause, seen)
@@ -464,7 +466,8 @@ def _write_by_columns(
 ) -> int:
     empty = view.scores_by_columns(runner.source.spec.n_rows)
     assert empty is not None  # the plan chooses columns only if there is one
-    scores: Array = runner.run(Pass(empty, axis="columns", label="transform")).arrays()["scores"]
+    request = Pass(empty, axis="columns", label="transform", through=view.columns_through)
+    scores: Array = runner.run(request).arrays()["scores"]
     for span in Span(0, len(scores)).split(chosen.chunk_rows):
         staged.write_rows(span.start, scores[span.slice].astype(dtype), view.kind.name)
     return len(scores)

@@ -15,6 +15,7 @@ class Threads:
 
     run = 1
     shares_futures = False
+    long_runs = 0
 
     def __init__(self, workers: int, stop: Event) -> None:
         self.workers = workers
@@ -34,6 +35,10 @@ class Threads:
 
     def share(self, value: Any) -> Any:
         """Return the value itself, since threads share memory."""
+        return value
+
+    def keep(self, value: Any) -> Any:
+        """Return the value itself."""
         return value
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
