@@ -171,7 +171,9 @@ class Graph:
         """Return the tasks for this process: with results at hand, and stores that are read directly."""
         results = at_hand()
         return {
-            key: (Held(results[key]),) if key in results else self._direct.get(key) or self._tasks[key]
+            key: (Held(_aligned(results[key])),)
+            if key in results
+            else self._direct.get(key) or self._tasks[key]
             for key in self._needed(keys, results)
         }
 
@@ -190,6 +192,11 @@ class Graph:
 
 class _TooLarge(Exception):  # noqa: N818  (it is caught here)
     """The shared results do not fit in memory."""
+
+
+def _aligned(value: Any) -> Any:
+    """Return an aligned array of the same layout. One that came over a network may begin at any byte."""
+    return np.require(value, requirements=["ALIGNED"]) if type(value) is np.ndarray else value
 
 
 def futures_in(array: Any) -> dict[Key, Any]:

@@ -249,6 +249,12 @@ class DaskSource(GridSource):
             graph.hold(results)
         return graph
 
+    def __copy__(self) -> DaskSource:
+        """Return a copy with the same graph. `__getstate__` is for other processes."""
+        same = object.__new__(type(self))
+        same.__dict__ |= self.__dict__
+        return same
+
     def __getstate__(self) -> dict[str, Any]:
         state = {key: value for key, value in self.__dict__.items() if key not in ("_graph", "_lock")}
         if self._is_persisted:  # tasks receive what the cluster holds, the shared results too

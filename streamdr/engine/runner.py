@@ -56,7 +56,7 @@ def fold(
     stopped: Callable[[], bool],
     count: Callable[[int], None],
     keys: Sequence[Any] = (),
-    results: Sequence[Any] = (),
+    *results: Any,
 ) -> Accumulator:
     """Read segments block by block into accumulators, and merge these as the tree does. This is one task.
 
@@ -345,15 +345,13 @@ class Runner:
                 checkpoints.save()
             self.progress.finish()
 
-    def _remote_results(
-        self, source: Source, work: Work[Handle], parts: Partition
-    ) -> tuple[list[Any], list[Handle]]:
-        """Return the keys and the handles of what the cluster holds of the lines of a task."""
+    def _remote_results(self, source: Source, work: Work[Handle], parts: Partition) -> tuple[Any, ...]:
+        """Return the keys, and one by one the handles, of what the cluster holds of the lines of a task."""
         if not self.engine.shares_futures:
-            return [], []
+            return ()
         regions = (source.area(span, parts.axis) for lines in work.spans for span in parts.blocks(lines))
         found = source.remote_results(regions)
-        return list(found), list(found.values())
+        return list(found), *found.values()
 
     def _checkpoints(self, request: Pass, source: Source, tree: MergeTree[Handle]) -> PassCheckpoints:
         if self.ledger is None or self.seen is None:
