@@ -19,6 +19,8 @@ NAMES = (
     "gram",
     "krylov",
     "cluster",
+    "dask_arrays",
+    "weak_scaling",
     "nightly",
     "many_chunks",
     "offset",
@@ -38,6 +40,7 @@ NAMES = (
     "sparse",
     "chain",
     "genotypes",
+    "larger_than_memory",
 )
 
 

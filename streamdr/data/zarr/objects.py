@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import zarr
+from zarr.abc.store import Store
+from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
 from streamdr.core.addresses import Address
 from streamdr.core.blocks import Array
@@ -13,9 +19,9 @@ from streamdr.data.zarr.grid import ChunkGrid, KeyEncoding
 from streamdr.data.zarr.icechunk_node import repository_at
 from streamdr.data.zarr.metadata import METADATA_FILES
 from streamdr.data.zarr.stored_chunks import StoredChunks
-from streamdr.data.zarr.stores import Node, ReadPart
+from streamdr.data.zarr.stores import Directory, Node, ReadPart, StoreNode
 from streamdr.errors import DataError, InputError
-from streamdr.store.remote import Objects, RemoteError, open_objects
+from streamdr.store.remote import Objects, RemoteError, open_objects, opened_objects
 
 
 def node_at(address: Address, key: str = "path") -> Node:
@@ -34,6 +40,27 @@ def node_at(address: Address, key: str = "path") -> Node:
         message = f"{address}: there is no such bucket or directory; check the address"
         raise InputError(key, message) from None
     return ObjectNode(objects, "")
+
+
+def node_of(opened: zarr.Array[Any] | zarr.Group) -> Node:
+    """Return the node of an array or a group that zarr has opened."""
+    root = local_root(opened.store)
+    if root is not None:
+        return Directory(root / opened.path, str(root / opened.path))
+    if isinstance(opened.store, ObjectStore):
+        return ObjectNode(opened_objects(opened.store.store), opened.path)
+    return StoreNode(opened.store, opened.path)
+
+
+def local_root(store: Store) -> Path | None:
+    """Return the directory of a store of local files, which dask opens through fsspec; None for others."""
+    if isinstance(store, LocalStore):
+        return store.root
+    local = sys.modules.get("fsspec.implementations.local")
+    if local is None or not isinstance(store, FsspecStore):
+        return None
+    files = getattr(store.fs, "sync_fs", store.fs)
+    return Path(store.path) if type(files) is local.LocalFileSystem else None
 
 
 class ObjectNode:
@@ -74,6 +101,10 @@ class ObjectNode:
         """Return the contents of an object without a copy, or None if there is none."""
         data = self.objects.get(self._key(key), limit)
         return None if data is None else np.frombuffer(data, np.uint8)
+
+    def read_soon(self, key: str) -> bool:
+        """Return False: only files are read ahead."""
+        return False
 
     @contextmanager
     def parts(self, key: str) -> Iterator[ReadPart | None]:

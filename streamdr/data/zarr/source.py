@@ -22,6 +22,7 @@ from streamdr.data.zarr.grid import Overlap
 from streamdr.data.zarr.locate import array_at
 from streamdr.data.zarr.metadata import ArrayMetadata
 from streamdr.data.zarr.missing_chunks import Present, find_missing
+from streamdr.data.zarr.read_ahead import ReadAhead
 from streamdr.data.zarr.reading import WholeReader, chunk_reader, declared_fill_value
 from streamdr.data.zarr.stored_chunks import StoredChunks
 from streamdr.data.zarr.stores import Node
@@ -88,6 +89,7 @@ class ZarrSource(GridSource):
         self._allow_missing = allow_missing
         self._unwritten_along = self.layout.sample_axis if may_be_unwritten else None
         self._reader = chunk_reader(node, metadata, allow_missing=allow_missing or may_be_unwritten)
+        self._read_ahead = ReadAhead(node, metadata, self.layout.sample_axis)
         self.attributes = metadata.attributes
         self.chunk_shape = metadata.grid.chunk
         whole = isinstance(self._reader, WholeReader)
@@ -123,6 +125,7 @@ class ZarrSource(GridSource):
                 self._reader.fill(piece, box[piece.target])
             except Exception as error:
                 raise self._unreadable(piece, error) from error
+        self._read_ahead.after(region)
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
         """Return the bytes of one chunk being decoded, and of columns that are read with those requested."""

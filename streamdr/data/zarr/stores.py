@@ -48,6 +48,9 @@ class Node(Protocol):
     def read_scratch(self, key: str, limit: int) -> Array | None:
         """Return the same, in memory that this thread's next call may overwrite."""
 
+    def read_soon(self, key: str) -> bool:
+        """Ask the system to read a file from the disk; False if it is in memory, or cannot be asked."""
+
     def parts(self, key: str) -> AbstractContextManager[ReadPart | None]:
         """Return a function that reads parts of a file, or None if there is none."""
 
@@ -101,6 +104,17 @@ class Directory:
         finally:
             os.close(descriptor)
 
+    def read_soon(self, key: str) -> bool:
+        """Ask the system to read a file from the disk; False if it is in memory, or cannot be asked."""
+        try:
+            with open_regular(self._prefix + key, buffering=0) as file:
+                if _is_in_memory(file):
+                    return False
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+                return True
+        except OSError:
+            return False  # reading it will say why
+
     @contextmanager
     def parts(self, key: str) -> Iterator[ReadPart | None]:
         """Return a function that reads parts of a file, or None if there is none."""
@@ -115,6 +129,15 @@ class Directory:
     def exists(self, key: str) -> bool:
         """Whether there is such a file."""
         return os.path.isfile(self._prefix + key)
+
+
+def _is_in_memory(file: BinaryIO) -> bool:
+    """Return whether the beginning of a file can be read without waiting for the disk."""
+    try:
+        os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _part_of(file: BinaryIO, start: int, length: int) -> bytes:
@@ -175,6 +198,10 @@ class StoreNode:
         """Return the contents of a file, or None if there is none."""
         contents = self.read(key, limit)
         return None if contents is None else np.frombuffer(contents, np.uint8)
+
+    def read_soon(self, key: str) -> bool:
+        """Return False: only files are read ahead."""
+        return False
 
     @contextmanager
     def parts(self, key: str) -> Iterator[ReadPart | None]:
