@@ -153,6 +153,8 @@ class Ledger:
             raise StoreError(
                 f"{self.folder.name}: is not a directory; set execution.ledger to another path"
             ) from error
+        except FileNotFoundError:  # another run of this pass has got further, and deleted a state
+            return None
         except Exception:
             # A flipped bit in an archive may cause an error of any type.
             with suppress(StoreError):

@@ -1,5 +1,6 @@
 """A fingerprint changes if and only if the data changes."""
 
+import hashlib
 import os
 
 import dask.array as da
@@ -10,6 +11,7 @@ import zarr
 from zarr.storage import MemoryStore
 
 from streamdr.data import open_source
+from streamdr.data.snapshot import DIGEST_BYTES
 
 
 def numbers(shape=(20, 6), dtype="f4"):
@@ -137,3 +139,15 @@ def test_the_fingerprint_of_a_lazy_dataarray_depends_on_its_contents(tmp_path):
 
     assert of(stored("1", values)) == of(stored("2", values))
     assert of(stored("3", values + 1)) != of(stored("4", values))
+
+
+@pytest.mark.parametrize("step", [1, 3, 1 << 16])
+def test_digests_of_prefixes_do_not_depend_on_those_that_were_asked_for_before(tmp_path, step, monkeypatch):
+    monkeypatch.setattr("streamdr.data.snapshot._STEP", step)
+    write(tmp_path / "x.zarr", numbers((40, 6)), chunks=(2, 3))
+    snapshot = open_source(tmp_path / "x.zarr").snapshot()
+    for rows in (40, 7, 0, 39, 8, 40):
+        stamps = snapshot.stamps[snapshot.positions < -(-rows // 2)]
+        expected = hashlib.blake2b(snapshot.meaning, digest_size=DIGEST_BYTES)
+        expected.update(stamps.tobytes() + str(rows).encode())
+        assert snapshot.digest(rows) == expected.hexdigest()

@@ -303,6 +303,8 @@ def test_a_state_whose_file_is_gone_is_written_again(tmp_path, entry, apart):
     ledger.save("key", entry)
     for path in tmp_path.glob("key-*.npz"):
         path.unlink()
+    assert Ledger(LocalKeyValueFolder(tmp_path)).load("key", Moments(3)) is None
+    assert (tmp_path / "key.npz").exists(), "it may be that of the other run by now"
     ledger.save("key", appended_to(entry))
     assert equal(Ledger(LocalKeyValueFolder(tmp_path)).load("key", Moments(3)), appended_to(entry))
 

@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 import numpy as np
 import pytest
+from fits import bits, fit, grown, stored
 from narrowing import present
 from s3_server import KEY, SECRET, serve
 
@@ -14,7 +15,9 @@ import streamdr
 from streamdr import PCA, store
 from streamdr.core.addresses import parse_location, storage_options
 from streamdr.errors import StoreError, can_pass
+from streamdr.methods import pca
 from streamdr.store.compare_and_swap import Conflict
+from streamdr.store.remote import open_objects
 from streamdr.store.remote.key_value_folder import open_folder
 from streamdr.store.remote_publish import MARK
 
@@ -135,6 +138,26 @@ def test_the_ledger_is_kept_at_an_address(bucket, place, fitted):
         again = PCA(n_components=2).fit(VALUES)
     assert np.array_equal(first.components_, again.components_)
     assert [item.name for item in open_folder(place).items() if item.name.endswith(".npz")]
+
+
+def test_only_states_that_have_changed_are_sent_to_an_address(bucket, place, tmp_path, monkeypatch):
+    monkeypatch.setattr("streamdr.engine.ledger._OWN_FILE_BYTES", 0)
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(80_000, 64))
+    path = stored(tmp_path / "x.zarr", values[:70_000], (2000, 64))
+    fit(pca.PCA(2), path, ledger=place)
+    before = {item.key for item in open_objects(place).listed() if "-" in item.key}
+    puts = len([one for one in bucket.server.requests() if one.startswith("PUT")])
+    grown(path, values[:71_000])
+    fit(pca.PCA(2), path, ledger=place)
+    written = [one for one in bucket.server.requests() if one.startswith("PUT")][puts:]
+    after = {item.key for item in open_objects(place).listed() if "-" in item.key}
+    assert before & after, "a digit stays"
+    sent = {one.split()[1].rpartition("/")[2] for one in written}
+    assert {name for name in sent if "-" in name} == after - before
+    grown(path, values)
+    appended = fit(pca.PCA(2), path, ledger=place)
+    assert bits(appended.model) == bits(fit(pca.PCA(2), path).model)
 
 
 def test_models_embeddings_and_leases_work_through_fsspec(fitted):
