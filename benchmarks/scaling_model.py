@@ -221,7 +221,7 @@ def error_table() -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for run, model in errors():
-        error = "fitted" if run.fitted else f"{100 * (model.seconds / run.seconds - 1):+.0f}%"
+        error = f"{100 * (model.seconds / run.seconds - 1):+.0f}%" + ", fitted" * run.fitted
         cells = (
             *(run.route, run.workers, run.hosts, f"{run.seconds:.2f}", f"{model.seconds:.2f}", error),
             *(run.merges, f"{model.merges:.0f}", f"{run.moved:.1f}", f"{model.moved / 1e6:.1f}"),
