@@ -271,10 +271,10 @@ def _require_same_code(client: Client) -> None:
     """Refuse workers whose results could differ from those of this process."""
     found = client.run(identity_now, on_error="return")
     for worker, there in found.items():
+        if isinstance(there, OSError):
+            continue  # it has ended, or does not answer; if it comes back, its tasks check the code again
         if not isinstance(there, tuple):
             every: Any = client.get_versions(packages=["streamdr"])
-            if worker not in every["workers"]:
-                continue  # it has ended meanwhile
             versions = every["workers"][worker]["packages"]
             reported = {"streamdr": versions.get("streamdr") or "", "code": "unknown"}
             there = tuple((dict(identity()) | reported).items())
