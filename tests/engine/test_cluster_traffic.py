@@ -84,8 +84,8 @@ def test_traffic_grows_with_long_runs_and_not_with_segments(blocks_of, tmp_path,
         "both arguments of every merge, and what is shared"
     )
     assert bits(there) == bits(fitting.fit(method, source, Execution(workers=2)).model)
-    covariance = np.cov(values, rowvar=False)
-    np.testing.assert_allclose(there.explained_variance, np.linalg.eigvalsh(covariance)[::-1][:4], rtol=1e-5)
+    variances: np.ndarray = np.linalg.eigvalsh(np.cov(values, rowvar=False))[::-1][:4]
+    np.testing.assert_allclose(vars(there)["explained_variance"], variances.astype(np.float64), rtol=1e-5)
 
 
 def test_a_saved_state_that_has_not_changed_is_neither_sent_nor_fetched_again(engine, client):
