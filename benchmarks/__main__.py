@@ -19,8 +19,10 @@ NAMES = (
     "gram",
     "krylov",
     "cluster",
+    "dask_arrays",
     "weak_scaling",
     "nightly",
+    "many_chunks",
     "offset",
     "ppca",
     "kernel_pca",
@@ -38,6 +40,7 @@ NAMES = (
     "sparse",
     "chain",
     "genotypes",
+    "larger_than_memory",
 )
 
 

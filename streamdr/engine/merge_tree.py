@@ -66,6 +66,14 @@ class MergeTree(Generic[T]):
         return segments_in([digit[0] if digit else 0 for digit in self.digits])
 
     @property
+    def ends(self) -> list[int]:
+        """The line at which each digit that is not zero ends, lowest digit first."""
+        counts = [digit[0] if digit else 0 for digit in self.digits]
+        # A digit follows all higher ones.
+        above = [[0] * level + counts[level:] for level, count in enumerate(counts) if count]
+        return [segments_in(digits) * self.partition.segment_lines for digits in above]
+
+    @property
     def lines(self) -> int:
         """The number of lines that were folded, from the first one on."""
         return self.tail[-1][0].stop if self.tail else self.count * self.partition.segment_lines

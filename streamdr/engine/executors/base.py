@@ -37,6 +37,8 @@ class Executor(Protocol):
     """The number of tasks that run at a time."""
     run: int
     """The number of segments per task: more than one where merging is expensive."""
+    shares_futures: bool
+    """Whether the futures of a dask client may be arguments of tasks."""
     long_runs: int
     """How many long runs must remain for the next task to be one; 0 if no task is."""
     stopped: Callable[[], bool]

@@ -86,6 +86,7 @@ class Dask:
     """Runs tasks on the workers of a scheduler."""
 
     run = RUN
+    shares_futures = True
 
     def __init__(self, client: Client, policy: WorkerPolicy, stop: Event) -> None:
         self.stopped = _never

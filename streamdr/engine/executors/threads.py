@@ -14,6 +14,7 @@ class Threads:
     """A pool of threads in this process. The thread of the caller merges, since it is idle otherwise."""
 
     run = 1
+    shares_futures = False
     long_runs = 0
 
     def __init__(self, workers: int, stop: Event) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamdr.core.blocks import MatrixSpec
+from streamdr.core.blocks import IN_MEMORY_BYTES, MatrixSpec
 from streamdr.core.byte_sizes import format_bytes
 from streamdr.core.method import Phase, Route, cost_factor
+from streamdr.methods.mds.distances import PAIR_BYTES
 from streamdr.methods.mds.initialisation import LANDMARKS
 from streamdr.methods.mds.tiles import TILE_BYTES, tile_rows
 from streamdr.methods.mds.validation import gathered_phase, with_distance_check
@@ -47,12 +48,12 @@ def iterative_routes(
         flops=each * method.max_iter * method.n_init + computed,
         phases=(
             gathered_phase(data, 2 * rows + copies * matrix + landmarks + 20 * state + weights, stored),
-            # Blocks in memory are processed by twice as many threads as there are workers.
             Phase(
                 6 * state,
-                scratch_bytes=2 * tiles,
+                scratch_bytes=tiles,
                 held_bytes=rows + copies * matrix + landmarks // 4 + 20 * state + weights,
                 solve_bytes=4 * state,
+                in_memory=True,
             ),
         ),
         advice=f"or set storage: stream, which keeps about {format_bytes(landmarks)} of distances",
@@ -93,14 +94,19 @@ def stochastic_route(method: MetricMDS, data: MatrixSpec, rounds: int, stored_ro
     landmarks = 5 * 8 * LANDMARKS * n
     table = 8 * n * min(stored_rounds, n) if stored else 0
     state = 8 * n * (20 * k + 60)
+    # For each worker, one task draws the pairs of some rounds, and two are waiting with theirs.
+    waiting = 3 * (4 * IN_MEMORY_BYTES // (1 if stored else d) + 16 * n)
+    drawing = 40 * n + (0 if stored else 6 * max(PAIR_BYTES, 8 * d))
     # The final stress of all pairs takes one more pass; for points, only if there are few.
+    final = 10 * max(TILE_BYTES, 8 * n) + (0 if stored else 16 * d * tile_rows(n))
     evaluating = Phase(
         table + 8 * n * (2 * k + 2) * 3,
-        scratch_bytes=10 * max(TILE_BYTES, 8 * n) + (0 if stored else 16 * d * tile_rows(n)),
+        scratch_bytes=max(final, waiting + drawing),
         scratch_per_block=0.5,
         held_bytes=landmarks + state + 2 * table + (0 if stored else 2 * rows),
         solve_bytes=2 * table + state,
         cost_factor=1 if stored else cost_factor(n, d),
+        in_memory=True,
     )
     if stored:
         beginning = Phase(landmarks // 5, scratch_per_block=0.5, scratch_bytes=landmarks // 5)
