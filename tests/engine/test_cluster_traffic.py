@@ -116,6 +116,13 @@ def test_an_input_is_kept_for_the_next_pass(engine):
     assert engine.keep(second) is not kept
 
 
+def test_futures_in_a_list_are_arguments_and_other_lists_are_sent_as_they_are(client, engine):
+    futures = [client.submit(pow, 2, n, pure=False) for n in range(3)]
+    keys = [future.key for future in futures]
+    found = engine.submit(lambda *arguments: arguments, futures, keys, [], [[1, 2], (3,)])
+    assert engine.result(found) == ([1, 2, 4], keys, [], [[1, 2], (3,)])
+
+
 def test_a_worker_that_joins_late_gets_tasks_that_read(cluster, client):
     """The shared arguments were copied to the workers of that time only."""
     engine = Dask(client, WorkerPolicy(1), Event())
