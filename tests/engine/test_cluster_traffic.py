@@ -84,8 +84,8 @@ def test_traffic_grows_with_long_runs_and_not_with_segments(blocks_of, tmp_path,
         "both arguments of every merge, and what is shared"
     )
     assert bits(there) == bits(fitting.fit(method, source, Execution(workers=2)).model)
-    covariance = np.cov(values, rowvar=False)
-    np.testing.assert_allclose(there.explained_variance, np.linalg.eigvalsh(covariance)[::-1][:4], rtol=1e-5)
+    variances: np.ndarray = np.linalg.eigvalsh(np.cov(values, rowvar=False))[::-1][:4]
+    np.testing.assert_allclose(vars(there)["explained_variance"], variances.astype(np.float64), rtol=1e-5)
 
 
 def test_a_saved_state_that_has_not_changed_is_neither_sent_nor_fetched_again(engine, client):
@@ -114,6 +114,13 @@ def test_an_input_is_kept_for_the_next_pass(engine):
     kept = engine.keep(first)
     assert engine.keep(first) is kept
     assert engine.keep(second) is not kept
+
+
+def test_futures_in_a_list_are_arguments_and_other_lists_are_sent_as_they_are(client, engine):
+    futures = [client.submit(pow, 2, n, pure=False) for n in range(3)]
+    keys = [future.key for future in futures]
+    found = engine.submit(lambda *arguments: arguments, futures, keys, [], [[1, 2], (3,)])
+    assert engine.result(found) == ([1, 2, 4], keys, [], [[1, 2], (3,)])
 
 
 def test_a_worker_that_joins_late_gets_tasks_that_read(cluster, client):

@@ -94,7 +94,8 @@ def paired(earlier, later):
 
 def folded(parts, work):
     """Return the result of a task as a text of its computation: equal texts mean equal bits."""
-    state, digits = work.continues or "", []
+    state = work.continues or ""
+    digits: list[tuple[int, str] | None] = []
     for span in work.spans:
         for block in parts.blocks(span):
             state += f"{block.start}-{block.stop} "
