@@ -34,6 +34,7 @@ from streamdr.data.source import Source
 from streamdr.data.transformed import TransformedSource
 from streamdr.engine.merge_tree import RADIX
 from streamdr.engine.partition import Partition, partition
+from streamdr.engine.work_stages import NO_STAGE, Stage, fallback_stages, fit_stages, output_stage
 from streamdr.errors import MemoryLimitError
 
 BASELINE = 140 << 20
@@ -79,6 +80,10 @@ class Plan:
     fallback_seconds: float | None = None
     """The same for the fallback of the route when values are missing."""
     reason: str = ""
+    stages: tuple[Stage, ...] = ()
+    """The work of the fit, to tell how long it will take."""
+    fallback_stages: tuple[Stage, ...] = ()
+    """The same for the fallback of the route."""
 
     @property
     def peak(self) -> int:
@@ -105,7 +110,13 @@ def plan(method: Method, source: Source, execution: Execution) -> Plan:
     if not fitting:
         raise _refusal(drafts, source, limit)
     best = min(fitting, key=_preference)
-    return replace(best, reason=_reason(best, drafts) + _made_dense(best.route, source.spec))
+    how = best.route, source, best.workers, execution
+    return replace(
+        best,
+        reason=_reason(best, drafts) + _made_dense(best.route, source.spec),
+        stages=tuple(fit_stages(*how)),
+        fallback_stages=tuple(fallback_stages(*how)),
+    )
 
 
 def require_first_rows(source: Source, execution: Execution) -> None:
@@ -143,6 +154,8 @@ class TransformPlan:
     """The number of rows in an output chunk: whole blocks, written by one task."""
     peak: int
     limit: int
+    stage: Stage = NO_STAGE
+    """The work, to tell how long it will take."""
 
 
 def plan_transform(
@@ -174,7 +187,8 @@ def plan_transform(
     drafts = [replace(draft, peak=base + draft.peak, limit=limit) for draft in drafts]
     for draft in drafts:
         if draft.peak <= limit:
-            return draft
+            stage = output_stage(view, source, dtype, draft.chunk_rows, draft.workers)
+            return replace(draft, stage=stage)
     smallest = min(drafts, key=lambda draft: draft.peak)
     raise MemoryLimitError(
         f"{source.name}: writing the {view.kind.title} of {source.spec.n_rows} x {source.spec.n_cols} takes "
@@ -456,6 +470,7 @@ def _reason(best: Plan, drafts: list[Plan]) -> str:
     others = [draft for draft in drafts if draft.route is not best.route]
     if not others:
         return f"{best.route.name}: the only way for these parameters"
+    best_time = format_seconds(best.usual_seconds)
     verdicts = []
     for draft in others:
         if draft.peak > draft.limit:
@@ -463,7 +478,7 @@ def _reason(best: Plan, drafts: list[Plan]) -> str:
         else:
             iterative = "" if draft.route.exact else ", iterative"
             verdicts.append(f"{draft.route.name} takes {format_seconds(draft.usual_seconds)}{iterative}")
-    return f"{best.route.name}: {format_seconds(best.usual_seconds)}, where {'; '.join(verdicts)}"
+    return f"{best.route.name}: {best_time} at nominal speeds, where {'; '.join(verdicts)}"
 
 
 def _refusal(drafts: list[Plan], source: Source, limit: int) -> MemoryLimitError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from streamdr.core.blocks import MatrixSpec, Part
 from streamdr.core.byte_sizes import format_bytes
 from streamdr.core.method import Phase, Route, cost_factor
+from streamdr.core.work import Work, products
 from streamdr.methods.kernel_pca.features import SIDE_BYTES
 from streamdr.methods.kernel_pca.kernels import KERNELS, Kernel
 from streamdr.methods.kernel_pca.moments import TILE_BYTES
@@ -46,7 +48,14 @@ def exact(method: KernelPCA, data: MatrixSpec) -> Route:
         passes=1,
         flops=solve,
         # The rows shifted, scaled and augmented, on both sides of the product.
-        phases=(gather_phase(data, n, solve_bytes=(3 if few else 6) * matrix + 6 * rows),),
+        phases=(
+            replace(
+                gather_phase(data, n, solve_bytes=(3 if few else 6) * matrix + 6 * rows),
+                solve_work=products(float(n) * n * d, np.dtype(np.float64), "product")
+                + Work(functions=float(n) * n, moved=4.0 * matrix)
+                + (Work(moved=_LANCZOS * matrix) if few else Work(eigen=float(n) ** 3)),
+            ),
+        ),
         advice=f"or set approximation: nystrom, which needs about {landmarks} besides the interpreter",
     )
 
@@ -127,9 +136,22 @@ def _one_pass(
                 takes_sparse=True,
                 # Rows are copied fold by fold, and slab by slab; some kernels need dense slabs.
                 sparse_scratch_bytes=2 * tile + square + (4 << 20) + 4 * 8 * m * d + moved + shift_scratch(d),
+                work=_map_work(method, data, m * maps, whitening=whitening),
+                solve_work=Work(eigen=float(maps * m) * m * m),
             ),
         ),
     )
+
+
+def _map_work(method: Any, data: MatrixSpec, m: int, *, whitening: bool) -> Work:
+    """The work of mapping all rows to `m` columns, and of the products of these with themselves."""
+    n, d = float(data.n_rows), data.n_cols
+    dtype = np.dtype(np.float32) if is_single(method, data) else np.dtype(np.float64)
+    slow = method.kernel == "laplacian"
+    kernel = Work(cached=3 * n * m * d) if slow else products(n * m * d, dtype, "product")
+    whitened = products(n * m * m, dtype, "product") if whitening else Work()
+    values = Work(functions=n * m * dtype.itemsize / 8, moved=4 * n * m * dtype.itemsize)
+    return kernel + values + whitened + products(n * m * m, dtype, "square")
 
 
 def _needs(route: Route) -> int:

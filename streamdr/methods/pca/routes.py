@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.method import Phase, Route
+from streamdr.core.work import Count, Work, products
 from streamdr.errors import ParameterError
 from streamdr.methods.pca.bootstrap import block_phase
-from streamdr.statistics.sparse_products import product_scratch, product_work
-from streamdr.statistics.sparse_rows import thin_scratch, thin_work
+from streamdr.statistics.sparse_products import product_scratch, product_work, square_work
+from streamdr.statistics.sparse_rows import image_work, thin_scratch, thin_work
 
 if TYPE_CHECKING:
     from streamdr.methods.pca.pca import PCA
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 _LAPACK_BYTES = 40 << 20
 """What OpenBLAS and LAPACK allocate for the factors of tall matrices, besides the matrices."""
+_FEW = 0.5
+"""The share of the time of all eigenvectors that some of them take."""
+_USUAL_PASSES = 5
+"""The passes that the Krylov solver usually takes, within its tolerance."""
 
 
 def covariance(pca: PCA, data: MatrixSpec) -> Route:
@@ -42,6 +48,8 @@ def covariance(pca: PCA, data: MatrixSpec) -> Route:
                 solve_bytes=(3 * square if partial else 5 * square) + _rotation_bytes(pca, data),
                 takes_sparse=True,
                 sparse_scratch_bytes=product_scratch(d, pca.product_dtype(data)),
+                work=square_work(data, pca.product_dtype(data)),
+                solve_work=Work(eigen=(_FEW if partial else 1.0) * float(d) ** 3, moved=6.0 * square),
             ),
             *_bootstrap(pca, data, k or min(n, d)),
         ),
@@ -68,6 +76,8 @@ def gram(pca: PCA, data: MatrixSpec) -> Route:
                 scratch_bytes=n * n * item,
                 scratch_per_block=_copies(pca, data),
                 solve_bytes=5 * square,
+                work=square_work(replace(data, n_rows=d, n_cols=n, density=None), pca.product_dtype(data)),
+                solve_work=Work(eigen=(_FEW if 2 * k < n else 1.0) * float(n) ** 3, moved=6.0 * square),
             ),
             # The components are gathered by blocks, and then joined in double precision.
             Phase(
@@ -80,6 +90,9 @@ def gram(pca: PCA, data: MatrixSpec) -> Route:
                 + (32 << 20)
                 + _rotation_bytes(pca, data)
                 + (3 * square if pca.n_bootstrap else 0),
+                work=products(float(n) * d * k, pca.product_dtype(data), "thin")
+                + Work(moved=3.0 * n * d * data.working.itemsize),
+                solve_work=Work(moved=8.0 * 8 * d * k),
             ),
         ),
     )
@@ -88,6 +101,7 @@ def gram(pca: PCA, data: MatrixSpec) -> Route:
 def krylov(pca: PCA, data: MatrixSpec) -> Route:
     """A few passes, a thin accumulator, iterative."""
     n, d, width = data.n_rows, data.n_cols, pca.krylov_width(data)
+    usual = min(pca.max_passes, _USUAL_PASSES)
     block = 8 * d * width
     whole = block * pca.max_passes
     return Route(
@@ -111,6 +125,9 @@ def krylov(pca: PCA, data: MatrixSpec) -> Route:
                 + _rotation_bytes(pca, data),
                 takes_sparse=True,
                 sparse_scratch_bytes=thin_scratch(d, width),
+                work=image_work(data, width, pca.product_dtype(data)),
+                solve_work=Work(product64=4.0 * d * width**2 * usual, moved=10.0 * block * usual),
+                count=Count(min(2, pca.max_passes), usual, pca.max_passes),
             ),
             *_bootstrap(pca, data, pca.krylov_width(data)),
         ),

@@ -8,6 +8,7 @@ import numpy as np
 
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.method import Phase, Route, cost_factor
+from streamdr.core.work import Work, exactly, products
 from streamdr.methods.som.grid import TILE_BYTES
 from streamdr.methods.som.nearest import search_bytes
 from streamdr.statistics.sampling import sample_phases
@@ -69,6 +70,12 @@ def batch(som: SOM, data: MatrixSpec) -> Route:
                 held_bytes=2 * codebook + 8 * d,
                 solve_bytes=5 * codebook + 4 * distances,
                 cost_factor=work_factor(som, data),
+                # All products of rows and units; the least of each row; then the sums of the rows of a unit.
+                work=products(float(n) * units * d, product_dtype(som, data), "product")
+                + Work(moved=2.0 * item * n * units + 4.0 * n * data.line_bytes("rows"), scattered=float(n)),
+                solve_work=products(float(units) * units * d, np.dtype(np.float64), "product")
+                + Work(functions=float(units) * units),
+                count=exactly(som.n_epochs + 1),
             ),
         ),
     )
