@@ -1,7 +1,7 @@
 """What `streamdr plan` predicts, and what `streamdr run` then takes: seconds, and peak memory.
 
-Every plan and every run is a fresh process, without outputs and without a ledger of earlier runs. Seconds are those
-of the stages, as their reports give them: without the start of Python, which is the same for all.
+Every plan and every run is a fresh process, without outputs and without a ledger of earlier runs. Seconds are
+those of the stages, as their reports give them: without the start of Python, which is the same for all.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class Job:
         if self.labels is not None:
             given["labels"] = str(self.labels)
         written = {name: str(folder / f"{name}.zarr") for name in ("model", *self.outputs)}
-        method = dict(self.method) if isinstance(self.method, Mapping) else [dict(each) for each in self.method]
+        method = (
+            dict(self.method) if isinstance(self.method, Mapping) else [dict(each) for each in self.method]
+        )
         return {"input": given, "method": method, "output": written, "execution": {"memory_limit": "4GiB"}}
 
 
@@ -51,10 +53,13 @@ def run(settings: Settings) -> Iterator[Report]:
     """Predict and run every job in turn, and keep the fastest run of each."""
     found = [outcome for job in jobs(settings) if (outcome := measured(job, settings)) is not None]
     targets = [
-        Target(f"{each.name}: seconds, planned / measured or its inverse", miss(each), WITHIN) for each in found
+        Target(f"{each.name}: seconds, planned / measured or its inverse", miss(each), WITHIN)
+        for each in found
     ]
     targets += [
-        Target(f"{each.name}: peak, measured / planned", each.peak / float(each.verdict[PLANNED_PEAK]) / 1e6, 1.0)
+        Target(
+            f"{each.name}: peak, measured / planned", each.peak / float(each.verdict[PLANNED_PEAK]) / 1e6, 1.0
+        )
         for each in found
     ]
     yield Report("Predictions of `streamdr plan`", found, targets, [])

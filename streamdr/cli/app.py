@@ -188,9 +188,7 @@ def plan(
     $XDG_CACHE_HOME/streamdr (by default ~/.cache/streamdr).
     """
     job = Job([config], sets or [], fresh=False, as_json=as_json)
-    return job.run(
-        lambda pipeline, context: pipeline.plan(context, calibrate=calibrate), report_text.planned
-    )
+    return job.run(lambda pipeline, context: pipeline.plan(context, calibrate=calibrate), report_text.planned)
 
 
 @app.command()

@@ -12,7 +12,7 @@ from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, Part, Span, SparseRows
 from streamdr.core.facts import Fact, Table
 from streamdr.core.linalg import ignore_overflow
-from streamdr.core.work import ONCE, Count, Work
+from streamdr.core.work import NO_WORK, ONCE, Count, Work
 from streamdr.errors import DataError, MissingValuesError, ParameterError
 
 
@@ -245,9 +245,9 @@ class Phase:
     """Whether its accumulator is `UpdatesSparse`."""
     sparse_scratch_bytes: int = 0
     """Bytes that one `update_sparse` allocates besides the accumulator."""
-    work: Work = Work()
+    work: Work = NO_WORK
     """The work of one pass over all rows, without reading them: it is divided among workers."""
-    solve_work: Work = Work()
+    solve_work: Work = NO_WORK
     """The work after each pass, on one core."""
     count: Count = ONCE
     """How often there is such a pass."""

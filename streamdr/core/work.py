@@ -82,6 +82,7 @@ class Count(NamedTuple):
     most: int
 
 
+NO_WORK = Work()
 ONCE = Count(1, 1, 1)
 SELDOM = Count(0, 0, 1)
 

@@ -288,7 +288,11 @@ def _square(dtype: str) -> Probe:
 
 
 def _thin(dtype: str) -> Probe:
-    rows, few, out = _values(4096, 256, dtype=dtype), _values(256, 16, dtype=dtype), np.empty((4096, 16), dtype)
+    rows, few, out = (
+        _values(4096, 256, dtype=dtype),
+        _values(256, 16, dtype=dtype),
+        np.empty((4096, 16), dtype),
+    )
     return Probe(4096 * 256 * 16, lambda: np.matmul(rows, few, out=out))
 
 
@@ -298,7 +302,7 @@ def _moved() -> Probe:
 
 
 def _cached() -> Probe:
-    values, out = _values(1 << 13), np.empty(1 << 13)
+    values, out = _values(1 << 15), np.empty(1 << 15)
 
     def run() -> None:
         for _ in range(8):
@@ -308,7 +312,7 @@ def _cached() -> Probe:
 
 
 def _functions() -> Probe:
-    values, out = _values(1 << 14), np.empty(1 << 14)
+    values, out = _values(1 << 16), np.empty(1 << 16)
     return Probe(values.size, lambda: np.exp(values, out=out))
 
 

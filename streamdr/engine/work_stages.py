@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from streamdr.core.execution import Execution
-from streamdr.core.mapping import keeps_sparse
-from streamdr.core.method import DeclaresWork, Phase, Route
+from streamdr.core.mapping import keeps_sparse, mapping_work
+from streamdr.core.method import Phase, Route
 from streamdr.core.row_outputs import RowView
 from streamdr.core.system import available_memory
-from streamdr.core.work import ONCE, Count, Work, products, reading
+from streamdr.core.work import NO_WORK, ONCE, Count, Work, reading
 from streamdr.data.row_subset import RowSubset
 from streamdr.data.source import Source
 from streamdr.data.transformed import TransformedSource
@@ -64,7 +64,7 @@ class Stage:
     """Work that is done one or several times: a part that workers divide, and one on a single core."""
 
     divided: Work
-    single: Work = Work()
+    single: Work = NO_WORK
     workers: int = 1
     unevenness: float = 1.0
     """How much longer the divided part takes because tasks are not divided evenly."""
@@ -116,9 +116,7 @@ def fallback_stages(route: Route, source: Source, workers: int, execution: Execu
     return [_phase_stage(phase, source, workers, execution) for phase in route.fallback.phases]
 
 
-def output_stage(
-    view: RowView, source: Source, dtype: np.dtype[Any], chunk_rows: int, workers: int
-) -> Stage:
+def output_stage(view: RowView, source: Source, dtype: np.dtype[Any], chunk_rows: int, workers: int) -> Stage:
     """Return the stage that writes an output of rows."""
     data = source.spec
     written = float(data.n_rows) * view.n_outputs * dtype.itemsize
@@ -129,23 +127,6 @@ def output_stage(
     divided = _reading(source, sparse=sparse) + mapping + storing
     single = Work(written=written + _FILES, calls=_STAGE_CALLS)
     return Stage(divided, single, min(workers, chunks), _uneven(chunks, workers), reads=True)
-
-
-def mapping_work(model: Any, data: Any, operation: str = "transform") -> Work:
-    """Return the work of mapping all rows by a model: by default, one product with its components."""
-    if isinstance(model, DeclaresWork):
-        return model.mapping_work(data, operation)
-    values = float(data.n_rows) * data.n_cols
-    if operation == "transform" and model.outputs_are_features:
-        return Work(moved=3 * values * data.working.itemsize)
-    number = values * model.n_outputs * (data.density or 1.0)
-    made = float(data.n_rows) * model.n_outputs * data.working.itemsize
-    if data.density is not None:
-        return Work(sparse=number, moved=4 * made)
-    back = 1 if operation == "transform" else 2
-    return products(back * number, data.working, "thin") + Work(
-        moved=3 * back * values * data.working.itemsize + 4 * made
-    )
 
 
 def _phase_stage(phase: Phase, source: Source, workers: int, execution: Execution) -> Stage:

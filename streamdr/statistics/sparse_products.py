@@ -189,7 +189,9 @@ def square_work(data: MatrixSpec, dtype: np.dtype[Any]) -> Work:
     """
     n, d, density = float(data.n_rows), data.n_cols, data.density
     if density is None:
-        moved = n * d * (_SHIFTED * data.working.itemsize + (2 * dtype.itemsize if dtype != data.working else 0))
+        moved = (
+            n * d * (_SHIFTED * data.working.itemsize + (2 * dtype.itemsize if dtype != data.working else 0))
+        )
         return products(n * d * d, dtype, "square") + Work(moved=moved)
     stored = density * n * d
     pairs = stored**2 / n

@@ -91,7 +91,9 @@ def _time(fit: FitPlan) -> str:
     time = format_seconds(fit.seconds)
     if fit.most_seconds > _RANGE * fit.least_seconds and fit.most_seconds >= 1:
         least, most = format_seconds(fit.least_seconds), format_seconds(fit.most_seconds)
-        time += f", from {least.removeprefix('about ')} to {most.removeprefix('about ')} by the number of passes"
+        time += (
+            f", from {least.removeprefix('about ')} to {most.removeprefix('about ')} by the number of passes"
+        )
     return time + (", by nominal speeds" if fit.speeds == "nominal" else ", by the speeds of this machine")
 
 

@@ -201,9 +201,7 @@ def _fallback(chosen: Plan, speeds: Calibrated) -> Fallback | None:
     return Fallback(fallback.name, fallback.passes, fallback_seconds(chosen, speeds))
 
 
-def output_plans(
-    transforms: Mapping[RowOutput, TransformPlan], speeds: Calibrated
-) -> dict[str, OutputPlan]:
+def output_plans(transforms: Mapping[RowOutput, TransformPlan], speeds: Calibrated) -> dict[str, OutputPlan]:
     """Return the plans of outputs of rows, by their names."""
     return {
         kind.key: OutputPlan(

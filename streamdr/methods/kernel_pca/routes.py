@@ -12,7 +12,7 @@ from streamdr.core.byte_sizes import format_bytes
 from streamdr.core.method import Phase, Route, cost_factor
 from streamdr.core.work import Work, products
 from streamdr.methods.kernel_pca.features import SIDE_BYTES
-from streamdr.methods.kernel_pca.kernels import KERNELS, Kernel
+from streamdr.methods.kernel_pca.kernels import KERNELS, Kernel, kernel_work
 from streamdr.methods.kernel_pca.moments import TILE_BYTES
 from streamdr.statistics.sampling import gather_phase, sample_phases
 from streamdr.statistics.sparse_rows import shift_scratch
@@ -145,13 +145,10 @@ def _one_pass(
 
 def _map_work(method: Any, data: MatrixSpec, m: int, *, whitening: bool) -> Work:
     """The work of mapping all rows to `m` columns, and of the products of these with themselves."""
-    n, d = float(data.n_rows), data.n_cols
+    n = float(data.n_rows)
     dtype = np.dtype(np.float32) if is_single(method, data) else np.dtype(np.float64)
-    slow = method.kernel == "laplacian"
-    kernel = Work(cached=3 * n * m * d) if slow else products(n * m * d, dtype, "product")
     whitened = products(n * m * m, dtype, "product") if whitening else Work()
-    values = Work(functions=n * m * dtype.itemsize / 8, moved=4 * n * m * dtype.itemsize)
-    return kernel + values + whitened + products(n * m * m, dtype, "square")
+    return kernel_work(data, m, dtype, method.kernel) + whitened + products(n * m * m, dtype, "square")
 
 
 def _needs(route: Route) -> int:

@@ -16,7 +16,7 @@ from streamdr.core.parameters import require_types
 from streamdr.core.work import Count, Work, products
 from streamdr.errors import DataError
 from streamdr.methods.mds.distance_products import DistanceProducts
-from streamdr.methods.mds.distances import StoredDistances, pair_distances, point_distances
+from streamdr.methods.mds.distances import StoredDistances, distance_work, pair_distances, point_distances
 from streamdr.methods.mds.parameters import (
     Metric,
     check_common,
@@ -26,7 +26,6 @@ from streamdr.methods.mds.parameters import (
     require_enough,
     some_pairs,
 )
-from streamdr.methods.mds.routes import distance_work
 from streamdr.methods.mds.scaling_model import ScalingModel, scaling_outline
 from streamdr.methods.mds.tiles import TILE_BYTES, tile_rows
 from streamdr.methods.mds.torgerson import ClassicalSolution, projection_of, require_positive, scaled
@@ -341,7 +340,8 @@ class ClassicalMDS:
             phases=(
                 replace(
                     gathered_phase(data, 6 * square + 2 * rows + (8 << 20), self.stored),
-                    solve_work=distance_work(n, n, data.n_cols) + Work(eigen=float(n) ** 3, moved=6.0 * square),
+                    solve_work=distance_work(n, n, data.n_cols)
+                    + Work(eigen=float(n) ** 3, moved=6.0 * square),
                 ),
             ),
             advice="or set solver: krylov, which keeps no distances",

@@ -10,6 +10,7 @@ from scipy.spatial.distance import cdist
 
 from streamdr.core.blocks import AlignedArrays, Array, aligned
 from streamdr.core.row_functions import RowFunction, function_matrix
+from streamdr.core.work import Work, products
 from streamdr.errors import DataError
 
 METRICS = ("euclidean", "cityblock", "cosine")
@@ -183,3 +184,9 @@ def _unit_rows(rows: Array) -> Array:
 def _is_zero(units: Array) -> Array:
     """The mask of rows of zeros."""
     return np.asarray(~units.any(axis=1))
+
+
+def distance_work(n_rows: int, n_others: int, n_cols: int) -> Work:
+    """The work of computing distances of rows and others from their products."""
+    pairs = float(n_rows) * n_others
+    return products(pairs * n_cols, np.dtype(np.float64), "product") + Work(cached=4.0 * pairs)

@@ -15,9 +15,8 @@ from streamdr.core.method import Model, Pass, Passes, Phase, Route, Tags
 from streamdr.core.parameters import require_types
 from streamdr.core.work import Work
 from streamdr.errors import DataError
-from streamdr.methods.mds.distances import pair_distances, point_distances
+from streamdr.methods.mds.distances import distance_work, pair_distances, point_distances
 from streamdr.methods.mds.parameters import Metric, check_common, kruskal, lengths, require_enough, some_pairs
-from streamdr.methods.mds.routes import distance_work
 from streamdr.methods.mds.scaling_model import ScalingModel, scaling_outline
 from streamdr.methods.mds.submatrix import Submatrix
 from streamdr.methods.mds.torgerson import projection_of, require_positive, scaled

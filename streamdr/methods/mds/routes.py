@@ -11,6 +11,7 @@ from streamdr.core.blocks import MatrixSpec
 from streamdr.core.byte_sizes import format_bytes
 from streamdr.core.method import Phase, Route, cost_factor
 from streamdr.core.work import Count, Work, exactly, products
+from streamdr.methods.mds.distances import distance_work
 from streamdr.methods.mds.initialisation import LANDMARKS
 from streamdr.methods.mds.tiles import TILE_BYTES, tile_rows
 from streamdr.methods.mds.validation import gathered_phase, with_distance_check
@@ -146,12 +147,6 @@ def pair_work(n_points: int, n_components: int) -> Work:
     return Work(cached=_PAIR_STEPS * pairs) + products(
         3.0 * pairs * n_components, np.dtype(np.float64), "thin"
     )
-
-
-def distance_work(n_rows: int, n_others: int, n_cols: int) -> Work:
-    """The work of computing distances of rows and others from their products."""
-    pairs = float(n_rows) * n_others
-    return products(pairs * n_cols, np.dtype(np.float64), "product") + Work(cached=4.0 * pairs)
 
 
 def _step_work(n_points: int, n_components: int) -> Work:

@@ -94,7 +94,9 @@ def by_histograms(
         solve_bytes=2 * tables,
         takes_sparse=True,
         sparse_scratch_bytes=shift_scratch(data.n_cols) + tables // max(data.n_cols, 1),
-        work=Work(scattered=4.0 * data.n_rows * data.n_cols, moved=8.0 * data.n_rows * data.line_bytes("rows")),
+        work=Work(
+            scattered=4.0 * data.n_rows * data.n_cols, moved=8.0 * data.n_rows * data.line_bytes("rows")
+        ),
     )
     work = 40.0 * data.n_rows * data.n_cols
     if method.k != "cv":
