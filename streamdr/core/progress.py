@@ -129,7 +129,7 @@ class Meter:
 
     @property
     def seconds_left(self) -> float | None:
-        """The time left of the pass: as predicted at first, then at the recent pace; None if neither is known."""
+        """The time left of the pass, as predicted, then at the recent pace; None if neither is known."""
         slowness = self._slowness
         if slowness is None:
             return None

@@ -66,7 +66,7 @@ def is_compressor(codec: Codec) -> bool:
 
 
 def compressor_name(codec: Codec) -> str:
-    """Return the name of a compressor without a prefix, and `blosc-zstd` where blosc uses another than lz4."""
+    """Return the name of a compressor without a prefix; `blosc-zstd` where blosc uses a slow one."""
     name, inner = codec.name.removeprefix("numcodecs."), codec.configuration.get("cname")
     return "blosc-zstd" if name == "blosc" and inner in ("zstd", "zlib") else name
 

@@ -142,7 +142,7 @@ def stochastic_route(method: MetricMDS, data: MatrixSpec, rounds: int, stored_ro
 
 
 def pair_work(n_points: int, n_components: int) -> Work:
-    """The work on all pairs of points in one evaluation: their distances on the map, and what these add up to."""
+    """The work of one evaluation of all pairs: their distances on the map, and what these add up to."""
     pairs = float(n_points) * n_points
     return Work(cached=_PAIR_STEPS * pairs) + products(
         3.0 * pairs * n_components, np.dtype(np.float64), "thin"

@@ -116,7 +116,7 @@ def mixture_route(mixture: PPCAMixture, data: MatrixSpec, sample_rows: int, part
 
 
 def e_step_work(n_rows: int, n_cols: int, n_components: int) -> Work:
-    """The work of the E step of all rows for one component: three products with each packed w w', and solves."""
+    """The work of the E step of all rows for a component: products with packed w w', and solves."""
     n, p, k = float(n_rows), packed_length(n_components), n_components
     return products(n * n_cols * (2 * p + 3 * k), np.dtype(np.float64), "product") + Work(
         moved=8 * n * (8 * n_cols + 6 * p), cached=n * k**3 / 2
