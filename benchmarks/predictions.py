@@ -78,20 +78,20 @@ def jobs(settings: Settings) -> Iterator[Job]:
     def rows(number: int) -> int:
         return max(500, int(number * scale))
 
-    tall = data.tall(folder, rows(160_000), 1000)
+    tall = data.tall(folder, rows(240_000), 1000)
     yield Job("PCA, covariance, float32", tall, {"name": "pca", "n_components": 20, "solver": "covariance"})
     double = {"name": "pca", "n_components": 20, "solver": "covariance", "precision": "double"}
     yield Job("PCA, covariance, float64 products", tall, double)
     wide = data.wide(folder, rows(2_000), 64_000)
     yield Job("PCA, Gram", wide, {"name": "pca", "n_components": 20, "solver": "gram"})
-    broad = data.tall(folder, rows(40_000), 4000)
+    broad = data.tall(folder, rows(60_000), 4000)
     yield Job("PCA, Krylov", broad, {"name": "pca", "n_components": 20, "solver": "krylov"})
-    gaps = IncompleteRows(rows=rows(300_000), cols=100, k=10, missing=0.2, dtype="f4").store(folder)
+    gaps = IncompleteRows(rows=rows(500_000), cols=100, k=10, missing=0.2, dtype="f4").store(folder)
     yield Job("PPCA, missing values", gaps, {"name": "ppca", "n_components": 10})
     few = IncompleteRows(rows=rows(60_000), cols=50, k=5, missing=0.2, dtype="f4").store(folder)
     mixture = {"name": "ppca_mixture", "n_components": 5, "n_mixtures": 3, "max_iter": 10}
     yield Job("Mixture of PPCA, 10 iterations", few, mixture)
-    curved = data.curved(folder, rows(200_000), 50)
+    curved = data.curved(folder, rows(300_000), 50)
     nystrom = {"name": "kernel_pca", "n_components": 10, "n_landmarks": 1000, "approximation": "nystrom"}
     yield Job("Kernel PCA, Nystrom", curved, nystrom)
     related = data.related(folder, rows(200_000), 1000)
@@ -104,7 +104,7 @@ def jobs(settings: Settings) -> Iterator[Job]:
     yield Job("Self-organising map", grouped, {"name": "som", "height": 20, "width": 20, "n_epochs": 10})
     forward = {"name": "select_forward", "k": 20, "n_folds": 5}
     yield Job("Forward selection", related, forward, labels=data.target(related))
-    counts = sparse_stores.counts_store(folder, rows(80_000), 2000)
+    counts = sparse_stores.counts_store(folder, rows(120_000), 2000)
     yield Job("PCA of sparse counts", counts, {"name": "pca", "n_components": 20})
     yield Job("Chain: totals, log, standardise, PCA", counts, CHAIN)
     yield Job("PCA, with its embedding and denoised rows", tall, PLAIN, outputs=("embedding", "denoised"))

@@ -76,7 +76,9 @@ def mapping_work(model: Any, data: MatrixSpec, operation: str = "transform") -> 
         return model.mapping_work(data, operation)
     values = float(data.n_rows) * data.n_cols
     if operation == "transform" and model.outputs_are_features:
-        return Work(moved=3 * values * data.working.itemsize * (data.density or 1.0))
+        if data.density is not None:
+            return Work(scattered=8 * values * data.density, functions=values * data.density)
+        return Work(moved=3 * values * data.working.itemsize)
     made = float(data.n_rows) * model.n_outputs * data.working.itemsize
     if data.density is not None:
         return Work(sparse=values * model.n_outputs * data.density, moved=4 * made)

@@ -92,6 +92,11 @@ def exactly(number: int) -> Count:
     return Count(number, number, number)
 
 
+def iterations(usual: int, most: int) -> Count:
+    """Return the count of iterations that end when they have converged: after two at the earliest."""
+    return Count(min(2, most), min(usual, most), most)
+
+
 KINDS = tuple(each.name for each in fields(Work))
 """The kinds of work."""
 _SLOW = frozenset({"zlib", "gzip", "bz2", "lzma"})

@@ -125,7 +125,7 @@ def calibrate(*, again: bool = False) -> Calibrated:
         return Calibrated(kept, "measured earlier")
     speeds = measure()
     try:
-        _keep(speeds)
+        keep(speeds)
     except OSError as error:
         return Calibrated(speeds, "measured now", f"{place().parent}: {error.strerror or error}")
     return Calibrated(speeds, "measured now")
@@ -142,7 +142,7 @@ def place() -> Path:
     given = os.environ.get("XDG_CACHE_HOME", "")
     # The specification says that a relative path is to be ignored.
     folder = Path(given) if os.path.isabs(given) else Path(os.path.expanduser("~"), ".cache")
-    digest = hashlib.sha256(json.dumps(_machine(), sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(machine(), sort_keys=True).encode()).hexdigest()
     return folder / "streamdr" / f"speeds-{digest[:16]}.json"
 
 
@@ -154,11 +154,11 @@ def remembered() -> Calibration | None:
         return None
 
 
-def _keep(speeds: Calibration) -> None:
+def keep(speeds: Calibration) -> None:
     """Replace the file in the cache in one step."""
     path = place()
     path.parent.mkdir(parents=True, exist_ok=True)
-    found = {"format": _FORMAT, "version": _VERSION, "machine": _machine(), "speeds": asdict(speeds)}
+    found = {"format": _FORMAT, "version": _VERSION, "machine": machine(), "speeds": asdict(speeds)}
     descriptor, name = tempfile.mkstemp(prefix=".speeds-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w") as file:
@@ -172,7 +172,7 @@ def _keep(speeds: Calibration) -> None:
 
 def _parsed(found: Any) -> Calibration:
     """Return the speeds in a file, or raise an error if they are not those of this machine."""
-    if (found["format"], found["version"], found["machine"]) != (_FORMAT, _VERSION, _machine()):
+    if (found["format"], found["version"], found["machine"]) != (_FORMAT, _VERSION, machine()):
         raise ValueError("these are the speeds of another machine, or of another version")
     given = found["speeds"]
     return Calibration(
@@ -196,7 +196,7 @@ def _positive(number: Any) -> float:
 
 
 @cache
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
     """Return what speeds depend on: the processor and its cores, and the libraries that compute."""
     return {
         "node": platform.node(),
@@ -297,7 +297,7 @@ def _thin(dtype: str) -> Probe:
 
 
 def _moved() -> Probe:
-    values, out = _values(1 << 21), np.empty(1 << 21)
+    values, out = _values(3 << 20), np.empty(3 << 20)  # more than caches hold
     return Probe(2 * values.nbytes, lambda: np.add(values, 1.0, out=out))
 
 
@@ -317,9 +317,9 @@ def _functions() -> Probe:
 
 
 def _eigen() -> Probe:
-    rows = _values(160, 160)
+    rows = _values(400, 400)
     matrix = rows @ rows.T
-    return Probe(160.0**3, lambda: np.linalg.eigh(matrix))
+    return Probe(400.0**3, lambda: np.linalg.eigh(matrix))
 
 
 def _sparse() -> Probe:

@@ -34,6 +34,8 @@ _STAGE_CALLS = 40_000
 """The calls of a stage besides its passes: opening, locking, listing, saving."""
 _FILES = 4 << 20
 """Bytes that could be written in the time in which small files are flushed to the disk."""
+_SPARSE_STEPS = 8
+"""How often a stored value is gone through while it is read: it is checked, converted, and copied."""
 _CHECKED = 2
 """How often the rows of an output are gone through to check them, and again to verify what was written."""
 
@@ -191,7 +193,7 @@ def _reading(source: Source, *, sparse: bool) -> Work:
         copied = size * (1 + (data.working.itemsize / data.dtype.itemsize if widened else 0))
         return work + Work(moved=copied if widened or "blosc" not in source.codecs else 0.0)
     stored = data.density * data.n_rows * data.n_cols
-    work += Work(moved=6 * size, scattered=stored)
+    work += Work(moved=6 * size, scattered=_SPARSE_STEPS * stored)
     if not sparse:
         work += Work(moved=float(data.n_rows) * data.line_bytes("rows"), scattered=stored)
     return work

@@ -38,7 +38,7 @@ _DENSE = 35.0
 _STORED = 450.0
 """A stored value that is put into a panel, or is left for those after it."""
 _TILE_ROWS = 64
-_SHIFTED = 4
+_SHIFTED = 3
 """How often values are gone through besides their products: they are shifted, summed, and checked."""
 
 

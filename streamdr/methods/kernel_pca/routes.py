@@ -67,7 +67,12 @@ def nystrom(method: KernelPCA, data: MatrixSpec) -> Route:
     if method.searches and parts > 1:  # all rows that were read are kept
         rows = Part(0, parts).n_rows(data.n_rows)
     solve = 8 * rows * (4 * data.n_cols + 3 * m) + 12 * 8 * m * m
-    sample = sample_phases(data, rows, parts, solve_bytes=solve)
+    # Each landmark is chosen by what those before it leave of the kernel values of the sample.
+    choosing = products(float(rows) * m * (m + data.n_cols), np.dtype(np.float64), "product")
+    sample = tuple(
+        replace(phase, solve_work=phase.solve_work + choosing)
+        for phase in sample_phases(data, rows, parts, solve_bytes=solve)
+    )
     held = 8 * rows * data.n_cols * (2 if method.searches else 1)
     return _one_pass(method, data, "nystrom", m, maps, folds, sample, held)
 

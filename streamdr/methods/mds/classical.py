@@ -13,7 +13,7 @@ from streamdr.core.blocks import Array, MatrixSpec
 from streamdr.core.linalg import constant_columns, eigh_descending, fix_signs, orthonormal, product_rounding
 from streamdr.core.method import Model, Pass, Passes, Phase, Route, Tags, cost_factor
 from streamdr.core.parameters import require_types
-from streamdr.core.work import Count, Work, products
+from streamdr.core.work import Work, iterations, products
 from streamdr.errors import DataError
 from streamdr.methods.mds.distance_products import DistanceProducts
 from streamdr.methods.mds.distances import StoredDistances, distance_work, pair_distances, point_distances
@@ -365,7 +365,7 @@ class ClassicalMDS:
             work=products(float(n) * n * width, np.dtype(np.float64), "thin")
             + (Work() if self.stored else distance_work(n, n, data.n_cols)),
             solve_work=Work(product64=4.0 * n * width**2 * self.max_passes),
-            count=Count(min(2, self.max_passes), self.max_passes, self.max_passes),
+            count=iterations(self.max_passes, self.max_passes),
             reads=self.stored,
         )
         each = 2.0 * width + (0 if self.stored else 8 * data.n_cols)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.method import Phase, Route
-from streamdr.core.work import Count, Work, products
+from streamdr.core.work import Work, iterations, products
 from streamdr.errors import ParameterError
 from streamdr.methods.pca.bootstrap import block_phase
 from streamdr.statistics.sparse_products import product_scratch, product_work, square_work
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LAPACK_BYTES = 40 << 20
 """What OpenBLAS and LAPACK allocate for the factors of tall matrices, besides the matrices."""
-_FEW = 0.5
+_FEW = 0.22
 """The share of the time of all eigenvectors that some of them take."""
 _USUAL_PASSES = 5
 """The passes that the Krylov solver usually takes, within its tolerance."""
@@ -127,7 +127,7 @@ def krylov(pca: PCA, data: MatrixSpec) -> Route:
                 sparse_scratch_bytes=thin_scratch(d, width),
                 work=image_work(data, width, pca.product_dtype(data)),
                 solve_work=Work(product64=4.0 * d * width**2 * usual, moved=10.0 * block * usual),
-                count=Count(min(2, pca.max_passes), usual, pca.max_passes),
+                count=iterations(usual, pca.max_passes),
             ),
             *_bootstrap(pca, data, pca.krylov_width(data)),
         ),

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamdr.core.blocks import MatrixSpec, Part
 from streamdr.core.method import Phase, Route
-from streamdr.core.work import SELDOM, Count, Work, exactly, products
+from streamdr.core.work import SELDOM, Work, exactly, iterations, products
 from streamdr.methods.ppca.observed_counts import SLAB as COUNT_SLAB
 from streamdr.methods.ppca.pairwise import SLAB
 from streamdr.methods.ppca.small_matrices import matrices_per_slab, packed_length
@@ -39,7 +39,7 @@ def em_route(ppca: PPCA, data: MatrixSpec) -> Route:
         solve_bytes=max(solve_bytes(d, k) for k in sizes),
         work=sum((e_step_work(n, d, k) for k in sizes), start=Work()),
         solve_work=sum((m_step_work(d, k) for k in sizes), start=Work()),
-        count=Count(2, min(ppca.max_iter, _USUAL_ITERATIONS), ppca.max_iter),
+        count=iterations(_USUAL_ITERATIONS, ppca.max_iter),
     )
     if minibatches:
         statistics = [latent_bytes(d, k) for k in sizes]
@@ -109,7 +109,7 @@ def mixture_route(mixture: PPCAMixture, data: MatrixSpec, sample_rows: int, part
                 solve_bytes=max(solve_bytes(d, k) for _, k in sizes) + starting,
                 work=sum((e_step_work(n, d, k) * c for c, k in sizes), start=Work()),
                 solve_work=sum((m_step_work(d, k) * c for c, k in sizes), start=Work()),
-                count=Count(2, min(mixture.max_iter, _USUAL_MIXTURE_ITERATIONS), mixture.max_iter),
+                count=iterations(_USUAL_MIXTURE_ITERATIONS, mixture.max_iter),
             ),
         ),
     )

@@ -36,7 +36,7 @@ def search_work(data: MatrixSpec, n_units: int, dtype: np.dtype[Any]) -> Work:
     """The work of all products of rows and units, and of finding the least of each row."""
     n, moved = float(data.n_rows), 2.0 * dtype.itemsize * data.n_rows * n_units
     return products(n * n_units * data.n_cols, dtype, "product") + Work(
-        moved=moved + 3 * n * data.line_bytes("rows")
+        moved=moved + 3 * n * data.line_bytes("rows"), cached=2 * n * n_units
     )
 
 

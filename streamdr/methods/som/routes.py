@@ -72,6 +72,7 @@ def batch(som: SOM, data: MatrixSpec) -> Route:
                 cost_factor=work_factor(som, data),
                 # The sums of the rows of each unit are taken besides.
                 work=search_work(data, units, product_dtype(som, data))
+                + products(float(n) * units * d, product_dtype(som, data), "product")
                 + Work(moved=4.0 * n * data.line_bytes("rows")),
                 solve_work=products(float(units) * units * d, np.dtype(np.float64), "product")
                 + Work(functions=float(units) * units),
