@@ -25,24 +25,19 @@ def predicted(
 ) -> Predicted:
     """Return the time of the stages that are stale, as far as they can be planned.
 
-    A stage that reads a part of the data only, because the rest is in the ledger or in an earlier output,
-    takes this part of the time.
+    A stage that surely reads a part of the data only, because the rest is in the ledger or in an earlier
+    output, takes this part of the time.
     """
     found = {state.name: state for state in states}
     whole = source.spec.n_rows * source.stored_line_bytes("rows")
-
-    def share(name: str) -> float:
-        state = found.get(name)
-        if state is None or state.state == "fresh":
-            return 0.0
-        return min(1.0, state.least_bytes_to_read / whole) if whole else 1.0
-
     speeds = known.speeds
     fit = NO_TIME
     if found["fit"].state == "stale":
-        fit = total((_partly(stage, share("fit")) for stage in chosen.stages), speeds)
+        passes = sum(stage.count.usual for stage in chosen.stages if stage.reads)
+        share = _share(found["fit"], passes * whole)
+        fit = total((_partly(stage, share) for stage in chosen.stages), speeds)
     outputs = {
-        kind.key: total([_partly(each.stage, share(_stage_name(kind)))], speeds)
+        kind.key: total([_partly(each.stage, _share(found[_stage_name(kind)], whole))], speeds)
         for kind, each in transforms.items()
     }
     whole_run = sum(outputs.values(), start=fit)
@@ -68,10 +63,16 @@ def fallback_seconds(chosen: Plan, known: Calibrated) -> float:
     return total(chosen.fallback_stages, known.speeds).usual
 
 
+def _share(state: StageState, whole: int) -> float:
+    """Return the share of the bytes of a whole stage that it will read; one where that is not known."""
+    least, most = state.least_bytes_to_read, state.bytes_to_read
+    return min(1.0, most / whole) if whole and least == most else 1.0
+
+
 def _stage_name(kind: RowOutput) -> str:
     return "transform" if kind.key == "embedding" else kind.key
 
 
 def _partly(stage: Stage, share: float) -> Stage:
-    """Return a stage of which a part is already done: of what it reads, where it reads once."""
-    return stage.partly(share) if stage.reads and stage.count.most == 1 else stage
+    """Return a stage of which a part is already done: of what it reads."""
+    return stage.partly(share) if stage.reads else stage

@@ -186,7 +186,11 @@ def _is_zero(units: Array) -> Array:
     return np.asarray(~units.any(axis=1))
 
 
+_PER_PAIR = 16.0
+"""The operations on a pair besides its product: squared lengths are added, and roots are taken."""
+
+
 def distance_work(n_rows: int, n_others: int, n_cols: int) -> Work:
     """The work of computing distances of rows and others from their products."""
     pairs = float(n_rows) * n_others
-    return products(pairs * n_cols, np.dtype(np.float64), "product") + Work(cached=4.0 * pairs)
+    return products(pairs * n_cols, np.dtype(np.float64), "product") + Work(cached=_PER_PAIR * pairs)

@@ -129,7 +129,7 @@ class LandmarkMDS:
             phases: tuple[Phase, ...] = (with_distance_check(distances, data),)
         else:
             phases = sample_phases(data, rows, self._parts(data), solve_bytes=solve)
-        scaling = distance_work(rows, m, width) + Work(eigen=float(m) ** 3, calls=20.0 * m)
+        scaling = distance_work(rows, m, width) + Work(eigen=float(m) ** 3, calls=600.0 * m)
         phases = tuple(replace(phase, solve_work=phase.solve_work + scaling) for phase in phases)
         return [
             Route(

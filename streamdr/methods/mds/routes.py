@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _STEPS = 20.0
 """The number of operations on a pair, without the computation of its distance."""
 _USUAL_ITERATIONS = 50
-_PAIR_STEPS = 12.0
+_PAIR_STEPS = 45.0
 """The number of operations on a pair within caches: its difference, root, quotient, and sums."""
 _STEP_CALLS = 400.0
 

@@ -159,7 +159,7 @@ class ScalingModel(AlignedArrays):
         placed = products(n * width * self.n_outputs, np.dtype(np.float64), "thin")
         if self.landmarks is None:
             return placed + Work(moved=32 * n * width)
-        return placed + distance_work(data.n_rows, width, d) + Work(moved=32 * n * width)
+        return placed + distance_work(data.n_rows, width, d) + Work(moved=64 * n * width)
 
     def scratch_bytes(self, n_rows: int) -> int:
         """Bytes that mapping `n_rows` rows allocates besides the result."""
