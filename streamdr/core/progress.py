@@ -106,7 +106,9 @@ class Meter:
     def advance(self, rows: int) -> None:
         """Count rows that were done just now."""
         self.done += rows
-        now = self._last = self._clock()
+        now = self._clock()
+        if rows:
+            self._last = now
         if now - self._recent[-1][0] >= self.GRAIN:
             self._recent.append((now, self.done))
 

@@ -233,7 +233,7 @@ def image_work(data: MatrixSpec, n_vectors: int, dtype: np.dtype[Any]) -> Work:
     if data.density is None:
         widened = 2 * dtype.itemsize if dtype != data.working else 0
         return products(2 * values * n_vectors, dtype, "thin") + Work(
-            moved=values * (3 * data.working.itemsize + widened)
+            moved=values * (10 * data.working.itemsize + widened)
         )
     stored = data.density * values
     return Work(sparse=2 * stored * n_vectors, scattered=4 * stored, moved=24 * stored)

@@ -131,7 +131,7 @@ def test_the_time_left_is_right_for_workers_that_finish_together(lines, log, clo
 def test_the_time_left_is_as_predicted_until_the_pace_is_known(lines, log, clock):
     lines.start(PassStart("moments", 1000, seconds=100.0, later_seconds=50.0))
     work(lines, clock, steps=1, rows=0, seconds=6.0)
-    assert log.getvalue() == "moments: 0 of 1,000 rows, 0%, 1:40 left, about 2:30 in all\n"
+    assert log.getvalue() == "moments: 0 of 1,000 rows, 0%, 1:34 left, about 2:24 in all\n"
 
 
 def test_the_measured_pace_replaces_the_prediction(clock):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LAPACK_BYTES = 40 << 20
 """What OpenBLAS and LAPACK allocate for the factors of tall matrices, besides the matrices."""
-_FEW = 0.22
+_FEW = 0.3
 """The share of the time of all eigenvectors that some of them take."""
 _USUAL_PASSES = 4
 """The passes that the Krylov solver usually takes, within its tolerance."""

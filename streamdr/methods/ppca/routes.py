@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _USUAL_ITERATIONS = 8
 _LIKELY_ITERATIONS, _LIKELY_MIXTURE_ITERATIONS = 3, 20
 """The iterations after which EM has mostly converged."""
-_PER_VALUE = 85.0
-"""The operations on a value in the E step, besides products: missing values are found, filled, and weighted."""
-_RESPONSIBILITIES = 1.25
+_PER_VALUE = 60.0
+"""The operations on a value in the E step besides products: it is found missing, filled, and weighted."""
+_RESPONSIBILITIES = 2.0
 """The time of the E step of a component of a mixture, relative to that of a single one."""
 _HELD_OUT = 7 * 8
 """Bytes for each value that may be held out: its random key, its prediction and errors."""
