@@ -37,6 +37,7 @@ NAMES = (
     "sparse",
     "chain",
     "genotypes",
+    "predictions",
 )
 
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import resource
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks import data, sparse_stores
-from benchmarks.harness import Outcome, Settings, warm
+from benchmarks.harness import Outcome, Settings, best, other_runnable, warm
 from benchmarks.missing_values import IncompleteRows
 from benchmarks.report import Report, Target
 from benchmarks.revisions import ROOT
@@ -53,7 +53,7 @@ class Job:
 
 def run(settings: Settings) -> Iterator[Report]:
     """Predict and run every job in turn, and keep the fastest run of each."""
-    found = [outcome for job in jobs(settings) if (outcome := measured(job, settings)) is not None]
+    found = [measured(job, settings) for job in jobs(settings)]
     targets = [
         Target(f"{each.name}: seconds, planned / measured or its inverse", miss(each), WITHIN)
         for each in found
@@ -122,33 +122,47 @@ CHAIN = (
 )
 
 
-def measured(job: Job, settings: Settings) -> Outcome | None:
+def measured(job: Job, settings: Settings) -> Outcome:
     """Plan a job, run it several times, and return the fastest run beside its plan."""
-    warm(job.store)
+    store_bytes = warm(job.store)
     runs = []
     for _ in range(settings.rounds):
+        load = other_runnable()
         with tempfile.TemporaryDirectory(prefix="predictions-", dir=settings.data) as folder:
             config = Path(folder, "job.yaml")
             config.write_text(json.dumps(job.configuration(Path(folder))))
-            plan, done = streamdr("plan", config), streamdr("run", config)
-            shutil.rmtree(Path(folder, ".streamdr-ledger"), ignore_errors=True)
+            plan, _ = streamdr("plan", config)
+            done, cpu = streamdr("run", config)
         missing = plan["if_values_are_missing"]
         planned = plan["predicted"]["seconds"] + (missing["seconds"] if job.has_gaps else 0.0)
-        peak = max([plan["peak"], *(each["peak"] for each in plan["transforms"].values())])
-        verdict = {PREDICTED: planned, RATIO: planned / done["seconds"], PLANNED_PEAK: peak / 1e6}
-        print(f"  {job.name}: {planned:.2f} s planned, {done['seconds']:.2f} s", file=sys.stderr, flush=True)
+        seconds, peak = done["seconds"], planned_peak(plan)
+        print(f"  {job.name}: {planned:.2f} s planned, {seconds:.2f} s", file=sys.stderr, flush=True)
         runs.append(
-            Outcome(job.name, seconds=done["seconds"], cpu=0.0, peak=done["peak_rss"], verdict=verdict)
+            Outcome(
+                job.name,
+                seconds=seconds,
+                cpu=cpu,
+                load=load,
+                peak=done["peak_rss"],
+                reads=done["bytes_read"] / store_bytes,
+                verdict={PREDICTED: planned, RATIO: planned / seconds, PLANNED_PEAK: peak / 1e6},
+            )
         )
-    fastest = min(runs, key=lambda run: run.seconds)
-    return replace(fastest, peak=max(run.peak for run in runs), runs=len(runs))
+    return best(runs)
 
 
-def streamdr(command: str, config: Path) -> dict[str, Any]:
-    """Run a command in a fresh process, and return its report."""
+def planned_peak(plan: dict[str, Any]) -> int:
+    """Return the largest planned peak of the fit and of the outputs."""
+    return max([plan["peak"], *(each["peak"] for each in plan["transforms"].values())])
+
+
+def streamdr(command: str, config: Path) -> tuple[dict[str, Any], float]:
+    """Run a command in a fresh process, and return its report and its processor seconds."""
     words = [sys.executable, "-m", "streamdr", command, str(config), "--json"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         words, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, check=True
     )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return json.loads(done.stdout), cpu

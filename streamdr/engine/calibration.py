@@ -27,6 +27,7 @@ import scipy
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
+from streamdr.core.blocks import Array
 from streamdr.core.files import read_regular
 from streamdr.core.system import available_cores
 from streamdr.core.work import KINDS, Work
@@ -220,15 +221,21 @@ def _processor() -> str:
 def measure() -> Calibration:
     """Measure the speeds of this machine, in about a second."""
     cores = available_cores()
-    decoding = {
-        kind: lambda each=each: Probe(each.size, each.decode)  # type: ignore[misc]
-        for kind, each in decodings().items()
-    }
+    decoding = {kind: lambda each=each: Probe(each.size, each.decode) for kind, each in decodings().items()}
     with threadpool_limits(1, "blas"):
         speeds = {kind: _measured(probe, cores) for kind, probe in (_PROBES | decoding).items()}
-    with tempfile.TemporaryDirectory(prefix="streamdr-speeds-", ignore_cleanup_errors=True) as folder:
-        speeds |= _file_speeds(Path(folder, "noise"), cores)
-    return Calibration(cores, speeds, _start_seconds())
+    return Calibration(cores, speeds | _disk_speeds(cores), _start_seconds())
+
+
+def _disk_speeds(cores: int) -> dict[str, Speed]:
+    """Return the speeds of files: in the cache, or in the temporary folder; nominal if neither is writable."""
+    for folder in (place().parent, Path(tempfile.gettempdir())):
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".speeds-", dir=folder) as inside:
+                return _file_speeds(Path(inside, "noise"), cores)
+    found = nominal().speeds
+    return {kind: found[kind] for kind in ("read", "disk", "written")}
 
 
 class Probe(NamedTuple):
@@ -271,9 +278,10 @@ def _rate(probes: list[Probe]) -> float:
     return sum(rates)
 
 
-def _values(*shape: int, dtype: str = "f8") -> np.ndarray[Any, np.dtype[Any]]:
+def _values(*shape: int, dtype: str = "f8") -> Array:
     """Return numbers between 0.5 and 1.5."""
-    return np.random.default_rng(0).random(shape).astype(dtype) + np.dtype(dtype).type(0.5)
+    numbers: Array = (np.random.default_rng(0).random(shape) + 0.5).astype(dtype)
+    return numbers
 
 
 def _product(dtype: str) -> Probe:
