@@ -228,7 +228,7 @@ def measure() -> Calibration:
 
 
 def _disk_speeds(cores: int) -> dict[str, Speed]:
-    """Return the speeds of files: in the cache, or in the temporary folder; nominal if neither is writable."""
+    """Return the speeds of files in the cache or the temporary folder; nominal if neither is writable."""
     for folder in (place().parent, Path(tempfile.gettempdir())):
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
