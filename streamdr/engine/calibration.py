@@ -35,7 +35,7 @@ from streamdr.data.zarr.decoding_speed import decodings
 
 _FORMAT, _VERSION = "streamdr speeds", 1
 _MOST_BYTES = 1 << 16
-_SECONDS, _ROUNDS = 0.01, 3
+_SECONDS, _ROUNDS = 0.006, 6
 """How long each speed is measured, and how often. The best round counts: other load only slows down."""
 _FILE_BYTES = 16 << 20
 

@@ -74,11 +74,9 @@ class Plan:
     parts: dict[str, int]
     """The terms of the peak, in the largest phase."""
     seconds: float
-    """The modelled time for the largest number of passes, by which routes are compared."""
+    """The nominal time for the largest number of passes, by which routes are compared."""
     usual_seconds: float = 0.0
-    """The modelled time for the usual number of passes."""
-    fallback_seconds: float | None = None
-    """The same for the fallback of the route when values are missing."""
+    """The nominal time for the usual number of passes. What is told to people comes from `stages`."""
     reason: str = ""
     stages: tuple[Stage, ...] = ()
     """The work of the fit, to tell how long it will take."""
@@ -366,7 +364,7 @@ def _draft(route: Route, source: Source, execution: Execution, limit: int, worke
         phases.append(_phase(source.counting, source.whole, execution, workers, window))
         first = source.spec.n_rows * source.whole.spec.line_bytes("rows") / _READ / workers
     parts = max((parts for _, parts in phases), key=lambda parts: sum(parts.values()))
-    data, other = source.spec, route.fallback
+    data = source.spec
     return Plan(
         route,
         workers,
@@ -376,7 +374,6 @@ def _draft(route: Route, source: Source, execution: Execution, limit: int, worke
         parts,
         seconds=first + _seconds(route, data, route.passes) / workers,
         usual_seconds=first + _seconds(route, data, route.usual_passes or route.passes) / workers,
-        fallback_seconds=None if other is None else _seconds(other, data, other.usual_passes) / workers,
     )
 
 

@@ -25,7 +25,7 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def measurements(monkeypatch):
     """Count measurements, each of which finds another machine."""
-    found = []
+    found: list[Calibration] = []
 
     def measure():
         found.append(replace(UNIT, cores=calibration.available_cores(), start=1.0 + len(found)))
@@ -154,5 +154,5 @@ def test_speeds_rise_from_one_worker_to_one_per_core(workers, speed):
 
 
 def test_times_of_several_kinds_of_work_add_up():
-    speeds = replace(UNIT, cores=1, speeds=UNIT.speeds | {"eigen": Speed(0.5, 99.0)})
+    speeds = replace(UNIT, cores=1, speeds={**UNIT.speeds, "eigen": Speed(0.5, 99.0)})
     assert speeds.seconds(Work(moved=4.0, eigen=3.0), 8) == pytest.approx(4.0 / 2.0 + 3.0 / 0.5)

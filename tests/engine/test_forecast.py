@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import zarr
 
-import streamdr
 from streamdr.core.blocks import Block, Part, Span
 from streamdr.core.execution import Execution
 from streamdr.core.method import Pass
@@ -19,7 +18,8 @@ from streamdr.engine.calibration import Calibration, Speed
 from streamdr.engine.forecast import Expected, Forecast
 from streamdr.engine.work_stages import Stage
 from streamdr.methods.pca import PCA
-from streamdr.methods.ppca import PPCA
+from streamdr.methods.ppca import PPCA, PPCAMixture
+from streamdr.methods.som import SOM
 from streamdr.statistics.moments import Moments
 
 ONE = Calibration(1, dict.fromkeys(KINDS, Speed(1.0, 1.0)), start=1.0)
@@ -97,8 +97,8 @@ METHODS = {
     "gram": PCA(2, solver="gram"),
     "krylov": PCA(2, solver="krylov"),
     "em": PPCA(2, method="em", max_iter=3),
-    "mixture": streamdr.methods.ppca.PPCAMixture(2, n_mixtures=2, max_iter=3),
-    "som": streamdr.methods.som.SOM(3, 3, n_epochs=3),
+    "mixture": PPCAMixture(2, n_mixtures=2, max_iter=3),
+    "som": SOM(3, 3, n_epochs=3),
 }
 
 

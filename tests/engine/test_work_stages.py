@@ -10,18 +10,20 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-import streamdr
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.execution import Execution
 from streamdr.core.mapping import mapping_work
 from streamdr.core.method import HasOutlines
+from streamdr.core.row_outputs import EMBEDDING
 from streamdr.core.work import KINDS, NO_WORK, Count, Work, products, reading
 from streamdr.data import open_source
 from streamdr.engine import calibration, planner
 from streamdr.engine.calibration import Calibration, Speed
 from streamdr.engine.work_stages import NO_TIME, Seconds, Stage, total
+from streamdr.errors import StreamdrError
 from streamdr.methods import METHODS
 from streamdr.methods.pca import PCA
+from streamdr.methods.ppca import PPCA
 
 SLOW = Calibration(2, dict.fromkeys(KINDS, Speed(10.0, 15.0)), start=1.0)
 
@@ -106,13 +108,13 @@ def test_a_sharded_store_is_decoded_by_the_codecs_inside_its_shards(tmp_path):
 
 
 def test_the_number_of_iterations_makes_a_range(store):
-    chosen = planner.plan(streamdr.methods.ppca.PPCA(3, method="em"), open_source(store), Execution())
+    chosen = planner.plan(PPCA(3, method="em"), open_source(store), Execution())
     least, usual, most = total(chosen.stages, SLOW)
     assert 0 < least < usual < most
 
 
 def test_a_fallback_is_predicted_apart(store):
-    chosen = planner.plan(streamdr.methods.ppca.PPCA(3), open_source(store), Execution())
+    chosen = planner.plan(PPCA(3), open_source(store), Execution())
     assert chosen.fallback_stages
     closed = planner.plan(PCA(3, solver="covariance"), open_source(store), Execution())
     assert total(chosen.stages, SLOW) == pytest.approx(total(closed.stages, SLOW))
@@ -120,7 +122,7 @@ def test_a_fallback_is_predicted_apart(store):
 
 def test_an_output_is_predicted_with_its_mapping_and_what_is_written(store):
     model = PCA(4, solver="covariance").outlines(MatrixSpec(65_536, 64, np.dtype("f4")))[0]
-    view, source = planner.view_and_source(model, open_source(store), streamdr.core.row_outputs.EMBEDDING)
+    view, source = planner.view_and_source(model, open_source(store), EMBEDDING)
     chosen = planner.plan_transform(view, source, Execution(workers=2), np.dtype("f4"))
     assert chosen.stage.divided.amounts["thin32"] == 65_536 * 64 * 4
     assert chosen.stage.single.amounts["written"] >= 65_536 * 4 * 4
@@ -134,7 +136,7 @@ def test_every_method_declares_work_and_predicts_a_finite_time():
             spec = MatrixSpec(1000, 40, np.dtype("f4"), labels=np.dtype("i8"))
             try:
                 routes = method.routes(spec)
-            except streamdr.errors.StreamdrError:  # a square matrix, or names of features
+            except StreamdrError:  # a square matrix, or names of features
                 continue
             for route in routes:
                 declared = [phase for phase in route.phases if (phase.work + phase.solve_work).amounts]
