@@ -9,6 +9,7 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.execution import Execution
@@ -82,10 +83,10 @@ def test_the_work_of_a_covariance_is_that_of_its_formula(store):
 
 def test_codecs_of_the_store_are_part_of_the_work(tmp_path):
     compressors = {
-        "zstd": zarr.codecs.ZstdCodec(),
-        "blosc": zarr.codecs.BloscCodec(cname="lz4"),
-        "blosc_zstd": zarr.codecs.BloscCodec(cname="zstd"),
-        "zlib": zarr.codecs.GzipCodec(level=1),
+        "zstd": ZstdCodec(),
+        "blosc": BloscCodec(cname="lz4"),
+        "blosc_zstd": BloscCodec(cname="zstd"),
+        "zlib": GzipCodec(level=1),
     }
     for codec, compressor in compressors.items():
         path = tmp_path / f"{codec}.zarr"
@@ -102,7 +103,7 @@ def test_a_sharded_store_is_decoded_by_the_codecs_inside_its_shards(tmp_path):
         chunks=(25, 10),
         shards=(50, 10),
         dtype="f4",
-        compressors=zarr.codecs.ZstdCodec(),
+        compressors=ZstdCodec(),
     )
     assert open_source(path).codecs == ("zstd",)
 
