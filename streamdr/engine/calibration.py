@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -35,9 +36,9 @@ from streamdr.data.zarr.decoding_speed import decodings
 
 _FORMAT, _VERSION = "streamdr speeds", 1
 _MOST_BYTES = 1 << 16
-_SECONDS, _ROUNDS = 0.006, 6
-"""How long each speed is measured, and how often. The best round counts: other load only slows down."""
-_FILE_BYTES = 16 << 20
+_SECONDS, _ROUNDS = 0.006, 5
+"""How long each speed is measured, and how often. The median counts: it has the usual load of the machine."""
+_FILE_BYTES = 32 << 20
 
 
 class Speed(NamedTuple):
@@ -247,11 +248,11 @@ class Probe(NamedTuple):
 
 def _measured(make: Callable[[], Probe], cores: int) -> Speed:
     """Return the speed of a probe on one thread, and on a thread per core."""
-    alone = max(_rate([make()]) for _ in range(_ROUNDS))
+    alone = median(_rate([make()]) for _ in range(_ROUNDS))
     if cores == 1:
         return Speed(alone, alone)
-    together = max(_rate([make() for _ in range(cores)]) for _ in range(_ROUNDS))
-    return Speed(alone, together)
+    together = median(_rate([make() for _ in range(cores)]) for _ in range(_ROUNDS))
+    return Speed(alone, max(alone, together))
 
 
 def _rate(probes: list[Probe]) -> float:
@@ -375,7 +376,7 @@ _PROBES: dict[str, Callable[[], Probe]] = {
 def _file_speeds(path: Path, cores: int) -> dict[str, Speed]:
     """Return the speeds of writing a file, of reading it from memory, and of reading it from the disk."""
     noise = np.random.default_rng(0).bytes(_FILE_BYTES)
-    written = max(_write_speed(path, noise) for _ in range(_ROUNDS))
+    written = median(_write_speed(path, noise) for _ in range(3))
     read = _measured(lambda: _from_memory(path), cores)
     with path.open("rb", buffering=0) as file:
         if hasattr(os, "posix_fadvise"):

@@ -34,6 +34,8 @@ _STAGE_CALLS = 40_000
 """The calls of a stage besides its passes: opening, locking, listing, saving."""
 _FILES = 4 << 20
 """Bytes that could be written in the time in which small files are flushed to the disk."""
+_SYNCED = 2
+"""How much longer many chunks take to be durable than one file of their size."""
 _SPARSE_STEPS = 8
 """How often a stored value is gone through while it is read: it is checked, converted, and copied."""
 _CHECKED = 2
@@ -127,7 +129,7 @@ def output_stage(view: RowView, source: Source, dtype: np.dtype[Any], chunk_rows
     chunks = max(1, math.ceil(data.n_rows / max(1, chunk_rows)))
     storing = Work(moved=2 * _CHECKED * written, crc32c=2 * written, read=written, calls=_TASK_CALLS * chunks)
     divided = _reading(source, sparse=sparse) + mapping + storing
-    single = Work(written=written + _FILES, calls=_STAGE_CALLS)
+    single = Work(written=_SYNCED * written + _FILES, calls=_STAGE_CALLS)
     return Stage(divided, single, min(workers, chunks), _uneven(chunks, workers), reads=True)
 
 

@@ -47,6 +47,9 @@ rounding errors grow with their number."""
 _VALUES_PER_COLUMN = 16
 """The stored values per column of a run, with which its products take longer than adding them up."""
 _TILE_COLUMNS = 512
+_OUT_OF_CACHE, _PASSED = 1.3, 14
+"""How much longer products with few vectors take where rows come from memory, and how often values of dense
+rows are gone through besides."""
 _BYTES_PER_VALUE = 120
 """What shifting takes at most for a stored value: shifted values may be twice as many, and with their columns
 they are copied once; then weights, and scores."""
@@ -232,8 +235,8 @@ def image_work(data: MatrixSpec, n_vectors: int, dtype: np.dtype[Any]) -> Work:
     values = float(data.n_rows) * data.n_cols
     if data.density is None:
         widened = 2 * dtype.itemsize if dtype != data.working else 0
-        return products(2 * values * n_vectors, dtype, "thin") + Work(
-            moved=values * (10 * data.working.itemsize + widened)
+        return products(2 * _OUT_OF_CACHE * values * n_vectors, dtype, "thin") + Work(
+            moved=values * (_PASSED * data.working.itemsize + widened)
         )
     stored = data.density * values
     return Work(sparse=2 * stored * n_vectors, scattered=4 * stored, moved=24 * stored)

@@ -21,6 +21,8 @@ _LAPACK_BYTES = 40 << 20
 """What OpenBLAS and LAPACK allocate for the factors of tall matrices, besides the matrices."""
 _FEW = 0.3
 """The share of the time of all eigenvectors that some of them take."""
+_ROW_PRODUCTS = 1.25
+"""The time of products of rows with each other, relative to those of columns."""
 _USUAL_PASSES = 4
 """The passes that the Krylov solver usually takes, within its tolerance."""
 
@@ -76,7 +78,8 @@ def gram(pca: PCA, data: MatrixSpec) -> Route:
                 scratch_bytes=n * n * item,
                 scratch_per_block=_copies(pca, data),
                 solve_bytes=5 * square,
-                work=square_work(replace(data, n_rows=d, n_cols=n, density=None), pca.product_dtype(data)),
+                work=square_work(replace(data, n_rows=d, n_cols=n, density=None), pca.product_dtype(data))
+                * _ROW_PRODUCTS,
                 solve_work=Work(eigen=(_FEW if 2 * k < n else 1.0) * float(n) ** 3, moved=6.0 * square),
             ),
             # The components are gathered by blocks, and then joined in double precision.
