@@ -38,8 +38,9 @@ _SYNCED = 2
 """How much longer many chunks take to be durable than one file of their size."""
 _SPARSE_STEPS = 8
 """How often a stored value is gone through while it is read: it is checked, converted, and copied."""
-_CHECKED = 2
-"""How often the rows of an output are gone through to check them, and again to verify what was written."""
+_STORED = 60
+"""The memory traffic of a byte of an output: it is checked, copied, put into new pages of the system, and
+read again to verify it. New pages take most of the time."""
 
 
 class Seconds(NamedTuple):
@@ -127,7 +128,7 @@ def output_stage(view: RowView, source: Source, dtype: np.dtype[Any], chunk_rows
     mapping = mapping_work(view.model, data, view.kind.method)
     sparse = data.density is not None and view.takes_sparse
     chunks = max(1, math.ceil(data.n_rows / max(1, chunk_rows)))
-    storing = Work(moved=2 * _CHECKED * written, crc32c=2 * written, read=written, calls=_TASK_CALLS * chunks)
+    storing = Work(moved=_STORED * written, crc32c=2 * written, read=written, calls=_TASK_CALLS * chunks)
     divided = _reading(source, sparse=sparse) + mapping + storing
     single = Work(written=_SYNCED * written + _FILES, calls=_STAGE_CALLS)
     return Stage(divided, single, min(workers, chunks), _uneven(chunks, workers), reads=True)

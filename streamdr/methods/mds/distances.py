@@ -186,7 +186,7 @@ def _is_zero(units: Array) -> Array:
     return np.asarray(~units.any(axis=1))
 
 
-_PER_PAIR = 20.0
+_PER_PAIR = 26.0
 """The operations on a pair besides its product: squared lengths are added, and roots are taken."""
 
 
