@@ -40,7 +40,7 @@ _SPARSE_STEPS = 8
 """How often a stored value is gone through while it is read: it is checked, converted, and copied."""
 _STORED = 60
 """The memory traffic of a byte of an output: it is checked, copied, put into new pages of the system, and
-read again to verify it. New pages take most of the time."""
+read again to verify it. Fitted to runs."""
 
 
 class Seconds(NamedTuple):
