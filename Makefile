@@ -53,17 +53,18 @@ pins: ## Resolve every dependency anew, and write down the versions
 clean: ## Remove everything that was made
 	rm -rf $(VENV) $(BENCH_VENV) .venv-pins data out build dist *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -f streamdr/core/_kernels.*so streamdr/core/_kernels.*pyd
 	find streamdr flows tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps are made last, so that an installation that failed half-way is begun again.
-$(VENV)/.installed: pyproject.toml $(PINS)
+$(VENV)/.installed: pyproject.toml $(PINS) streamdr/core/_kernels.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamdr needs Python 3.11 or later: make PYTHON=python3.11")'
 	@echo "installing streamdr and its tools into $(VENV) (a minute or two)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python $(PIP_INSTALL) --editable '.[dev]'
 	@touch $@
 
-$(BENCH_VENV)/.installed: pyproject.toml $(PINS)
+$(BENCH_VENV)/.installed: pyproject.toml $(PINS) streamdr/core/_kernels.c
 	@echo "installing streamdr and the programs it is compared with into $(BENCH_VENV)"
 	@$(PYTHON) -m venv $(BENCH_VENV)
 	@$(BENCH_VENV)/bin/python $(PIP_INSTALL) --editable '.[bench]'

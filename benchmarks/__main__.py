@@ -19,7 +19,10 @@ NAMES = (
     "gram",
     "krylov",
     "cluster",
+    "dask_arrays",
+    "weak_scaling",
     "nightly",
+    "many_chunks",
     "offset",
     "ppca",
     "kernel_pca",
@@ -38,6 +41,7 @@ NAMES = (
     "chain",
     "genotypes",
     "predictions",
+    "larger_than_memory",
 )
 
 

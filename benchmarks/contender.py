@@ -63,3 +63,5 @@ class Contender:
     blas_threads: int = CORES
     root: Path | None = None
     """The tree whose code it runs, where that is not this one."""
+    cold: bool = False
+    """Whether the store is dropped from the page cache before the run, instead of being read into it."""

@@ -213,3 +213,21 @@ def slow_decay(folder: Path, matrix: CosineMatrix) -> Path:
     shape = (matrix.rows, matrix.cols)
     path = folder / f"slow-decay-{matrix.rows}x{matrix.cols}.zarr"
     return build(path, shape, (200, matrix.cols), lambda r, c: matrix.block(r))
+
+
+def with_zeros(folder: Path, rows: int, cols: int, share: float) -> Path:
+    """Make rows like those of `tall`, of which a share of the values is replaced by zero."""
+    rng = np.random.default_rng(12)
+    loadings = (rng.standard_normal((LATENT, cols)) / np.arange(1, LATENT + 1)[:, None] ** 0.5).astype("f4")
+    below = np.uint8(round(256 * share))
+
+    def fill(r: slice, c: slice) -> np.ndarray:
+        n = r.stop - r.start
+        values = rng.standard_normal((n, LATENT), dtype="f4") @ loadings
+        values += np.float32(0.1) * rng.standard_normal((n, cols), dtype="f4")
+        values += np.float32(1.0)
+        values[np.frombuffer(rng.bytes(n * cols), np.uint8).reshape(n, cols) < below] = 0.0
+        return values
+
+    path = folder / f"zeros-{rows}x{cols}-{share:g}.zarr"
+    return build(path, (rows, cols), (32768, cols), fill)

@@ -16,6 +16,7 @@ import numpy as np
 import zarr
 from numcodecs import blosc
 
+from benchmarks import lazy_arrays
 from benchmarks.contender import CORES, Fit, Solution
 from benchmarks.data import chunk_slices
 
@@ -276,3 +277,45 @@ def units(store: str, n_units: int, passes: int, nearest: bool) -> Fit:
         return Solution.nothing(read=read, products=sum(floor.multiply(products) for _ in range(passes)))
 
     return fit
+
+
+def lazy_blocks(store: str, kind: str, place: str) -> Fit:
+    """Every block of a dask array, computed by dask and dropped, and Y'Y of every block, where blocks are."""
+    import dask
+
+    array, client = lazy_arrays.placed(store, kind, place)
+    floor = Floor(store, through_zarr=False)
+    heights = array.chunks[0]
+    dropped = array.map_blocks(forgotten, dtype=array.dtype, chunks=((1,) * len(heights), (1,)))
+
+    def here() -> tuple[float, float]:
+        start = time.perf_counter()
+        dask.compute(dropped, scheduler="threads", num_workers=CORES)
+        return time.perf_counter() - start, floor.multiply(lambda y: drop(y.T @ y))
+
+    def there() -> tuple[float, float]:
+        start = time.perf_counter()
+        client.compute(dropped, sync=True)
+        read = time.perf_counter() - start
+        start = time.perf_counter()
+        share = [heights[each::CORES] for each in range(CORES)]
+        client.gather(client.map(products_of, share, cols=array.shape[1], pure=False))
+        return read, time.perf_counter() - start
+
+    def fit() -> Solution:
+        read, products = here() if client is None else there()
+        return Solution.nothing(read=read, products=products)
+
+    return fit
+
+
+def forgotten(block: np.ndarray) -> np.ndarray:
+    """Return one value instead of a block."""
+    return np.zeros((1, 1), block.dtype)
+
+
+def products_of(heights: Iterable[int], cols: int) -> None:
+    """Multiply blocks of these heights, in a worker."""
+    block = np.ones((max(heights), cols), np.float32)
+    for height in heights:
+        drop(block[:height].T @ block[:height])

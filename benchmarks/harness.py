@@ -59,6 +59,8 @@ class Outcome:
     runs: int = 1
     notes: Mapping[str, float | str] = field(default_factory=dict)
     verdict: Mapping[str, float | str] = field(default_factory=dict)
+    memory: Sequence[tuple[float, int]] = ()
+    """Resident bytes of the process and its helpers over the seconds of the run, imports included."""
 
 
 def race(contenders: Sequence[Contender], settings: Settings, judge: Judge) -> list[Outcome]:
@@ -104,12 +106,14 @@ def best(runs: Sequence[Outcome]) -> Outcome:
         runs=len(runs),
         notes=fastest.notes,
         verdict=fastest.verdict,
+        memory=fastest.memory,
     )
 
 
 def run_once(contender: Contender, settings: Settings, judge: Judge) -> Outcome:
-    """Run a contender in a process of its own, from a warm page cache."""
-    store_bytes, load = warm(contender.store), other_runnable()
+    """Run a contender in a process of its own, from a page cache that has the store, or has nothing of it."""
+    prepare = chill if contender.cold else warm
+    store_bytes, load = prepare(contender.store), other_runnable()
     with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
         spec = Path(scratch, "spec.json")
         spec.write_text(
@@ -129,15 +133,16 @@ def run_once(contender: Contender, settings: Settings, judge: Judge) -> Outcome:
             env=os.environ | {"PYTHONPATH": str(root)} | thread_environment(contender.blas_threads),
         )
         try:
-            helpers_peak, ended = watch(process, settings)
+            watched = watch(process, settings)
         finally:
             process.kill()
         report = spec.with_name("outcome.json")
-        if ended or not report.exists():
-            return Outcome(contender.name, failure=ended or f"ended with code {process.returncode}")
+        if watched.ended or not report.exists():
+            failure = watched.ended or f"ended with code {process.returncode}"
+            return Outcome(contender.name, failure=failure, memory=watched.memory)
         outcome = json.loads(report.read_text())
         if "failure" in outcome:
-            return Outcome(contender.name, failure=outcome["failure"])
+            return Outcome(contender.name, failure=outcome["failure"], memory=watched.memory)
         with np.load(spec.with_name("solution.npz")) as found:
             solution = Solution(**{name: found[name] for name in found})
         return Outcome(
@@ -145,10 +150,11 @@ def run_once(contender: Contender, settings: Settings, judge: Judge) -> Outcome:
             seconds=outcome["seconds"],
             cpu=outcome["cpu"],
             load=load,
-            peak=outcome["peak"] + helpers_peak,
+            peak=outcome["peak"] + watched.helpers_peak,
             reads=outcome["read"] / store_bytes,
             notes=outcome["notes"],
             verdict={} if solution.is_nothing else judge(solution),
+            memory=watched.memory,
         )
 
 
@@ -158,26 +164,47 @@ def thread_environment(blas_threads: int) -> dict[str, str]:
     return dict.fromkeys(names, str(blas_threads))
 
 
-def watch(process: subprocess.Popen[bytes], settings: Settings) -> tuple[int, str]:
-    """Wait for a process; return the summed peaks of its helper processes and why it was ended, if it was."""
+@dataclass(frozen=True)
+class Watched:
+    """What was seen of a process while it ran."""
+
+    helpers_peak: int
+    """The summed peaks of its helper processes."""
+    memory: Sequence[tuple[float, int]]
+    ended: str = ""
+    """Why it was ended, if it was."""
+
+
+def watch(process: subprocess.Popen[bytes], settings: Settings) -> Watched:
+    """Wait for a process, and end it if it needs too much memory or time."""
     peaks: dict[int, int] = {}
+    memory: list[tuple[float, int]] = []
+    ended = ""
     start = time.monotonic()
     while process.poll() is None:
+        resident = 0
         for pid in tree(process.pid):
             try:
                 peaks[pid] = peak_bytes(str(pid))
+                resident += resident_bytes(pid)
             except (FileNotFoundError, ProcessLookupError):
                 continue
+        memory.append((round(time.monotonic() - start, 2), resident))
         if settings.memory_cap and sum(peaks.values()) > settings.memory_cap:
+            ended = f"out of memory: over {settings.memory_cap / 1e9:.1f} GB"
+        elif time.monotonic() - start > settings.timeout_seconds:
+            ended = f"out of time: over {settings.timeout_seconds:.0f} s"
+        if ended:
             process.kill()
             process.wait()
-            return 0, f"out of memory: over {settings.memory_cap / 1e9:.1f} GB"
-        if time.monotonic() - start > settings.timeout_seconds:
-            process.kill()
-            process.wait()
-            return 0, f"out of time: over {settings.timeout_seconds:.0f} s"
+            break
         time.sleep(POLL_SECONDS)
-    return sum(peak for pid, peak in peaks.items() if pid != process.pid), ""
+    return Watched(sum(peak for pid, peak in peaks.items() if pid != process.pid), memory, ended)
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory that a process holds now."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def tree(pid: int) -> list[int]:
@@ -212,4 +239,16 @@ def warm(store: Path) -> int:
             with path.open("rb", buffering=0) as file:
                 while count := file.readinto(buffer):
                     size += count
+    return size
+
+
+def chill(store: Path) -> int:
+    """Drop every file of a store from the page cache and return its size in bytes."""
+    size = 0
+    for path in store.rglob("*"):
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                os.fsync(file.fileno())  # pages that are not written yet would stay
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                size += os.fstat(file.fileno()).st_size
     return size

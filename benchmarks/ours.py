@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks import lazy_arrays
 from benchmarks.contender import CORES, Fit, Solution
 
 if TYPE_CHECKING:
@@ -50,7 +51,13 @@ def warm_up() -> None:
     import_module("streamdr").PCA  # noqa: B018
 
 
-def fitted(store: str, k: int, memory_limit: str, scheduler: object) -> Fit:
+def lazy(store: str, k: int, memory_limit: str, kind: str, place: str) -> Fit:
+    """A dask array, where it is: lazy, or on the cluster of the default client."""
+    array, _ = lazy_arrays.placed(store, kind, place)
+    return fitted(array, k, memory_limit, None)
+
+
+def fitted(store: Any, k: int, memory_limit: str, scheduler: object) -> Fit:
     """Return the fit under a scheduler."""
     import streamdr
 
@@ -64,7 +71,7 @@ def fitted(store: str, k: int, memory_limit: str, scheduler: object) -> Fit:
     return fit
 
 
-def ppca(store: str, k: int, memory_limit: str, **parameters: Any) -> Fit:
+def ppca(store: str, k: int, memory_limit: str, workers: int = CORES, **parameters: Any) -> Fit:
     """Probabilistic PCA on a thread pool, by default until it has converged."""
     import streamdr
 
@@ -72,9 +79,25 @@ def ppca(store: str, k: int, memory_limit: str, **parameters: Any) -> Fit:
 
     def fit() -> Solution:
         start = time.perf_counter()
-        with execution(workers=CORES, memory_limit=memory_limit):
+        with execution(workers=workers, memory_limit=memory_limit):
             model: PPCAModel = PPCA(n_components=k, **parameters).fit(store).model_
         return ppca_solution(model, time.perf_counter() - start)
+
+    return fit
+
+
+def ppca_mixture(
+    store: str, k: int, mixtures: int, memory_limit: str, workers: int, **parameters: Any
+) -> Fit:
+    """A mixture of probabilistic PCAs on a thread pool."""
+    import streamdr
+
+    execution, PPCAMixture = streamdr.execution, streamdr.PPCAMixture
+
+    def fit() -> Solution:
+        with execution(workers=workers, memory_limit=memory_limit):
+            model = PPCAMixture(k, mixtures, **parameters).fit(store).model_
+        return Solution.nothing(iterations=float(model.n_iter))
 
     return fit
 

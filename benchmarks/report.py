@@ -34,10 +34,11 @@ BUSY = 0.5
 """With more other runnable tasks than this, timings are not reliable."""
 
 HOW = """\
-Every run is a fresh process that starts from a warm page cache. Seconds go from the path of the store to the
-model, imports excluded, best of the runs; a contender slower than {slow:g} s is not run again. Peak is the
-high-water mark of the process, imports and helper processes included. Processor seconds, and
-reads (bytes read over the size of the store), are those of the process without its helpers.
+Every run is a fresh process that starts from a warm page cache, unless a title says that it is cold.
+Seconds go from the path of the store to the model, imports excluded, best of the runs; a contender slower
+than {slow:g} s is not run again. Peak is the high-water mark of the process, imports and helper processes
+included. Processor seconds, and reads (bytes read over the size of the store), are those of the process
+without its helpers.
 """
 
 

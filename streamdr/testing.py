@@ -21,7 +21,7 @@ import numpy as np
 
 from streamdr.core.accumulator import Accumulator, UpdatesSparse, takes_sparse
 from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, Span, SparseBlock, SparseRows, widen
-from streamdr.core.method import Method, Model, Pass, Passes, in_memory
+from streamdr.core.method import MapsColumnsThrough, Method, Model, Pass, Passes, in_memory
 from streamdr.errors import MissingValuesError
 
 HOSTILE: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
@@ -286,7 +286,9 @@ def check_method(method: Method, data: Array, *, labels: Array | None = None) ->
         )
         by_columns = first.scores_by_columns(len(data))
         if by_columns is not None:
-            by_columns.update(Block(Span(0, data.shape[1]), data))
+            through = first.columns_through if isinstance(first, MapsColumnsThrough) else None
+            mapped = data if through is None else through.transform(data)
+            by_columns.update(Block(Span(0, mapped.shape[1]), mapped))
             scores = by_columns.arrays()["scores"]
             np.testing.assert_allclose(
                 scores, whole, rtol=0, atol=tolerance, err_msg="columns map as rows do"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
-from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, SparseBlock
+from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, Span, SparseBlock
 
 
 class Accumulator(Protocol):
@@ -65,6 +65,19 @@ def takes_sparse(accumulator: object, data: MatrixSpec, axis: Axis) -> bool:
     """
     able = isinstance(accumulator, UpdatesSparse) and getattr(accumulator, "takes_sparse", True)
     return data.density is not None and axis == "rows" and able
+
+
+@runtime_checkable
+class UpdatesTiles(Protocol):
+    """An accumulator of each column alone: it takes the columns of a block a few at a time."""
+
+    def update_tile(self, block: Block, columns: Span) -> None:
+        """Fold in some columns of a block of rows. `block` has the values of these columns only."""
+
+
+def takes_stored(accumulator: object) -> bool:
+    """Whether an accumulator widens blocks itself, a little at a time, from the type that is stored."""
+    return bool(getattr(accumulator, "takes_stored", False))
 
 
 A = TypeVar("A", bound=Accumulator)

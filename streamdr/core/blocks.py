@@ -16,6 +16,8 @@ LARGEST_BLOCK_BYTES = 64 << 20
 """Bytes that are read at a time where the accumulator is large."""
 SEGMENT_BYTES = 32 << 20
 """Bytes that one task reads."""
+IN_MEMORY_BYTES = 4 << 20
+"""Bytes that one task takes of rows that are in memory."""
 GOOD_READ_BYTES = 1 << 20
 """Bytes of a read above which longer reads are hardly faster."""
 SPARSE_PIECE = 1 << 20
@@ -80,6 +82,8 @@ class MatrixSpec:
     density: float | None = field(default=None, compare=False, repr=False)
     """The share of the values that are stored, where rows are sparse; None for dense rows. It serves to
     estimate work: no result depends on it."""
+    chunks: tuple[int, int] | None = field(default=None, compare=False, repr=False)
+    """The rows and columns of a chunk, where they are known: for methods that can read along both axes."""
 
     def stored_number(self, column: int) -> int:
         """The number of a column in the data as it is stored, for a message."""

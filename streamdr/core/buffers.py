@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdr.core.blocks import Array, Block
+from streamdr.core.blocks import Array, Block, working_dtype
 
 
 class _Buffers:
@@ -66,3 +66,13 @@ def released_with(free: Callable[[], None]) -> None:
 def output_buffer(values: Array, block: Block) -> Array:
     """An array for a result of the shape of `values`: `values` itself where the block is disposable."""
     return values if block.disposable else scratch("moved", values.shape, values.dtype)
+
+
+def widened(values: Array) -> Array:
+    """Values as native floats, as `widen` returns them, in a scratch buffer if they are converted."""
+    dtype = working_dtype(values.dtype)
+    if values.dtype == dtype:
+        return values
+    converted = scratch("widened", values.shape, dtype)
+    converted[...] = values
+    return converted

@@ -7,14 +7,24 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg import lapack
 from scipy.special import gammaln
 
-from streamdr.core.blocks import Array, SparseRows
+from streamdr.core.blocks import Array, Span, SparseRows
+from streamdr.core.solving import by_slices
 
 _TILE_BYTES = 1 << 19  # a tile of this size stays in cache while it is added to
 _SLAB_ROWS = 256
 _SHIFT_ROWS = 64
 _SQUARES_OVERFLOW = 1e140
+_SLICED_ORDER = 1024
+"""The order from which eigenvectors are multiplied slice by slice: below, threads gain too little."""
+_SLICE = 512
+"""The number of eigenvectors in a slice. Every slice prepares the reflectors anew, so it must not be thin."""
+_SMALL = 1e-140
+"""Matrices with all entries below this, or any entry above its reciprocal, are scaled by LAPACK's driver."""
+_REFLECTOR_BLOCK = 64
+"""The number of reflectors that LAPACK applies at a time."""
 
 
 def ignore_overflow() -> np.errstate:
@@ -31,13 +41,20 @@ def shift_near_mean(values: Array, weights: Array | None = None) -> Array:
     A constant column must be exactly zero once it is shifted, or its rounding would count as variance. So the
     mean is that of differences from one of the rows.
     """
+    if weights is None:  # a view: rows may be wide
+        return mean_of_few(values[:: shift_step(len(values))])
     return mean_of_few(values[shift_rows(len(values), weights)])
+
+
+def shift_step(n_rows: int) -> int:
+    """The distance between the few rows of a block whose mean is the shift, if rows have no weights."""
+    return max(1, n_rows // _SHIFT_ROWS)
 
 
 def shift_rows(n_rows: int, weights: Array | None = None) -> Array:
     """The numbers of the few rows of a block whose mean is the shift."""
     if weights is None or not n_rows:
-        return np.arange(0, n_rows, max(1, n_rows // _SHIFT_ROWS))
+        return np.arange(0, n_rows, shift_step(n_rows))
     total = np.cumsum(weights)
     steps = (np.arange(_SHIFT_ROWS) + 0.5) / _SHIFT_ROWS * total[-1]
     numbers: Array = np.minimum(np.searchsorted(total, steps, side="right"), n_rows - 1)
@@ -46,10 +63,17 @@ def shift_rows(n_rows: int, weights: Array | None = None) -> Array:
 
 def mean_of_few(rows: Array) -> Array:
     """The mean of a few rows in their own type; exact in columns that are constant."""
-    sums = np.zeros(rows.shape[1])
-    for row in rows:  # one at a time: rows may be as wide as memory allows
-        sums += np.subtract(row, rows[0], dtype=np.float64)
-    mean: Array = (rows[0] + sums / len(rows)).astype(rows.dtype)
+    mean = np.empty(rows.shape[1], rows.dtype)
+    # Some columns at a time, which stay in cache: rows may be as wide as memory allows.
+    some = max(1, _TILE_BYTES // (len(rows) * np.dtype(np.float64).itemsize))
+    for start in range(0, len(mean), some):
+        columns = slice(start, start + some)
+        differences = rows[:, columns].astype(np.float64, order="C")
+        differences -= rows[0, columns].astype(np.float64)
+        # numpy adds row after row, but would add a single column in pairs.
+        alone = differences.shape[1] == 1
+        sums = np.cumsum(differences, axis=0)[-1] if alone else differences.sum(axis=0)
+        mean[columns] = rows[0, columns] + sums / len(rows)
     return mean
 
 
@@ -93,9 +117,43 @@ def eigenpairs(matrix: Array) -> tuple[Array, Array]:
     representable numbers, where the QR iteration does not.
     """
     try:
+        if _is_sliced(matrix):
+            return _by_slices_of_vectors(matrix)
         values, vectors = scipy.linalg.eigh(matrix, driver="evd", check_finite=False)
     except np.linalg.LinAlgError:
         values, vectors = scipy.linalg.eigh(matrix, driver="ev", check_finite=False)
+    return values, vectors
+
+
+def _is_sliced(matrix: Array) -> bool:
+    """Whether the eigenvectors of a matrix are worth several threads, and the matrix needs no scaling."""
+    if len(matrix) < _SLICED_ORDER or matrix.dtype != np.float64:
+        return False
+    return _SMALL < float(max(matrix.max(), -matrix.min())) < 1.0 / _SMALL
+
+
+def _by_slices_of_vectors(matrix: Array) -> tuple[Array, Array]:
+    """Divide and conquer in its three steps, the last one on several threads.
+
+    The matrix is reduced to a tridiagonal one, whose eigenvectors are found by divide and conquer. They are
+    multiplied by the reflectors of the reduction, which is up to two fifths of the work. Slices have a fixed
+    width, so the bits do not depend on the number of threads.
+    """
+    order = len(matrix)
+    lwork, info = lapack.dsytrd_lwork(order, lower=1)
+    reduced, diagonal, off_diagonal, factors, info = lapack.dsytrd(matrix, lower=1, lwork=int(lwork))
+    values, vectors, info = lapack.dstevd(diagonal, off_diagonal, compute_v=1)
+    if info:
+        raise np.linalg.LinAlgError("divide and conquer did not converge")
+    reflectors = np.asfortranarray(reduced[1:, :-1])
+    del reduced
+
+    def turn(span: Span) -> None:
+        some = np.asfortranarray(vectors[1:, span.slice])
+        work = _REFLECTOR_BLOCK * (len(span) + _REFLECTOR_BLOCK + 1)
+        vectors[1:, span.slice] = lapack.dormqr("L", "N", reflectors, factors, some, work, overwrite_c=1)[0]
+
+    by_slices(turn, order, _SLICE)
     return values, vectors
 
 

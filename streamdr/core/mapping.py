@@ -13,7 +13,7 @@ from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array, MatrixSpec
 from streamdr.core.digests import array_digest
 from streamdr.core.function_digest import function_digest
-from streamdr.core.method import DeclaresWork, MapsSparse, Model, SelectsColumns
+from streamdr.core.method import DeclaresWork, MapsColumnsApart, MapsSparse, Model, SelectsColumns
 from streamdr.core.work import Work, products
 
 REPORT = {"report": True}
@@ -46,6 +46,17 @@ def columns_kept(model: Model) -> Array | None:
     if isinstance(model, SelectsColumns) and model.reads is not None:
         return model.reads if model.narrowed().outputs_are_features else None
     return None
+
+
+def maps_apart(model: Model) -> bool:
+    """Whether a model makes each output of one column, so that columns can be read without the others."""
+    return isinstance(model, MapsColumnsApart) and model.maps_columns_apart
+
+
+def mapped_chunks(chunks: tuple[int, int], data: MatrixSpec, model: Model) -> tuple[int, int]:
+    """The chunks of rows that a model has mapped: whole rows, unless it maps each column apart."""
+    apart = data.density is None and maps_apart(model)
+    return chunks[0], min(chunks[1], model.n_outputs) if apart else model.n_outputs
 
 
 def fills_missing(model: Model) -> bool:
@@ -100,6 +111,7 @@ def mapped_spec(data: MatrixSpec, model: Model) -> MatrixSpec:
         columns=data.columns if model.outputs_are_features else columns,
         feature_names=mapped_names(data.feature_names, model),
         density=data.density if keeps_sparse(data, model) else None,
+        chunks=None if data.chunks is None else mapped_chunks(data.chunks, data, model),
     )
 
 

@@ -131,6 +131,27 @@ class MapsColumns(Protocol):
 
 
 @runtime_checkable
+class MapsColumnsThrough(Protocol):
+    """A model of several, of which only the last maps columns to scores."""
+
+    @property
+    def columns_through(self) -> Model:
+        """What maps the columns before the accumulator of `scores_by_columns` is given them."""
+
+
+@runtime_checkable
+class MapsColumnsApart(Protocol):
+    """A model that makes each output of one column, in their order: some of them without the others."""
+
+    @property
+    def maps_columns_apart(self) -> bool:
+        """Whether it does; `for_outputs` needs it."""
+
+    def for_outputs(self, outputs: Span) -> tuple[Span, Model]:
+        """The columns of which some outputs are made, and the model that makes these outputs of them."""
+
+
+@runtime_checkable
 class HasOutlines(Protocol):
     """A method that knows the size of its models before they are fitted."""
 
@@ -239,6 +260,8 @@ class Phase:
     """Peak bytes of the solve, including the model, without the full accumulator."""
     cost_factor: int = 1
     """The cost factor of its passes."""
+    in_memory: bool = False
+    """Whether its passes use rows in memory. Then all workers run, also where the data is a single block."""
     through: Model | None = None
     """An outline of the model that rows are mapped through first, in a chain."""
     takes_sparse: bool = False
@@ -251,8 +274,10 @@ class Phase:
     """The work after each pass, on one core."""
     count: Count = ONCE
     """How often there is such a pass."""
-    reads: bool = True
-    """Whether its passes read the data, and not rows that the method has in memory."""
+    takes_tiles: bool = False
+    """Whether its accumulator is `UpdatesTiles`."""
+    takes_stored: bool = False
+    """Whether its accumulator takes blocks in the type in which they are stored."""
 
 
 @dataclass(frozen=True)
@@ -269,6 +294,8 @@ class Route:
     """Arithmetic of all passes and the solve: `auto` compares these."""
     phases: tuple[Phase, ...]
     """The phases, in order."""
+    note: str = ""
+    """How it reads, where that follows from the layout of the data; part of the plan's reason."""
     advice: str = ""
     """What to try where this route does not fit into memory."""
     usual_passes: int = 0

@@ -15,7 +15,14 @@ from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import BLOCK_BYTES, Array, MatrixSpec, Span, SparseRows
 from streamdr.core.linalg import slabs
 from streamdr.core.mapping import fills_missing
-from streamdr.core.method import HasSparseOutputs, MapsColumns, MapsSparse, Model, UsesScratch
+from streamdr.core.method import (
+    HasSparseOutputs,
+    MapsColumns,
+    MapsColumnsThrough,
+    MapsSparse,
+    Model,
+    UsesScratch,
+)
 from streamdr.errors import RowError
 
 RowKind = Literal[
@@ -343,6 +350,11 @@ class RowView:
         embeds = self.kind.embeds
         accumulator: Accumulator | None = self.model.scores_by_columns(n_rows) if embeds else None
         return accumulator
+
+    @property
+    def columns_through(self) -> Model | None:
+        """The model that maps columns before their scores are summed; None if there is none."""
+        return self.model.columns_through if isinstance(self.model, MapsColumnsThrough) else None
 
     @cached_property
     def never_observed(self) -> Array | None:

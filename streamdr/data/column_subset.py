@@ -22,7 +22,7 @@ class ColumnSubset(Source):
     def __init__(self, whole: Source, columns: Array) -> None:
         self.name = whole.name
         self.spec = replace(whole.spec, n_cols=len(columns), labels=None)
-        self.chunks = (whole.chunks[0], len(columns))
+        self.chunks = (whole.chunks[0], min(whole.chunks[1], len(columns)))
         self.grain = (whole.grain[0], 1)
         if whole.feature_names is not None:
             self.feature_names = tuple(whole.feature_names[column] for column in columns)
@@ -81,7 +81,9 @@ class ColumnSubset(Source):
         for wide, selected in self._groups:
             here = Span(max(selected.start, cols.start), min(selected.stop, cols.stop))
             if here.start < here.stop:
-                positions = self._columns[here.slice] - wide.start
+                positions: Array | slice = self._columns[here.slice] - wide.start
+                if len(here) == len(wide):  # all of them: a slice is copied faster
+                    positions = slice(None)
                 memory[:, here.start - cols.start : here.stop - cols.start] = read(rows, wide)[:, positions]
         return memory
 

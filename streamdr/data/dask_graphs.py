@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from dask.sizeof import sizeof
 from streamdr.core.byte_sizes import format_bytes
 from streamdr.core.execution import current
 from streamdr.core.system import memory_limit
+from streamdr.data.dask_stores import direct_nodes
+from streamdr.data.remote_results import at_hand
 from streamdr.data.shared_tasks import Key, keys_to_hold, repetition
 from streamdr.errors import DataError
 
@@ -55,6 +57,16 @@ class Graph:
         self._futures: dict[Key, Any] = futures_in(array)
         self._tasks |= self._futures  # dask.optimize leaves them out
         self._dependencies: dict[Key, set[Key]] = get_deps(self._tasks)[0]
+        self._direct = direct_nodes(self._tasks)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the graph without futures, which a worker receives as results at hand."""
+        tasks = {key: task for key, task in self._tasks.items() if key not in self._futures}
+        return self.__dict__ | {"_tasks": tasks, "_futures": {}}
+
+    def futures(self, keys: Sequence[Key]) -> dict[Key, Any]:
+        """Return the futures of the results on a cluster that are needed to compute the keys."""
+        return {key: self._futures[key] for key in self._needed(keys) if key in self._futures}
 
     def hold(self, results: dict[Key, Any]) -> None:
         """Replace tasks by their results."""
@@ -87,11 +99,10 @@ class Graph:
 
     def compute(self, keys: Sequence[Key], client: Any = None) -> list[Any]:
         """Return the results of tasks, computed in the calling thread or by a client."""
-        part = self._part(keys)
         if client is not None:
-            results: list[Any] = client.get(part, list(keys), sync=True)
+            results: list[Any] = client.get(self._part(keys), list(keys), sync=True)
             return results
-        return list(dask.get(part, list(keys)))
+        return list(dask.get(self._part_here(keys), list(keys)))
 
     def client(self, name: str) -> Any:
         """Return the client that computes the tasks, or None for the calling thread."""
@@ -105,7 +116,7 @@ class Graph:
                     "open client"
                 )
             return found
-        found = _active_client()
+        found = active_client()
         return None if found is None or self._has_large_arrays() else found
 
     def _has_large_arrays(self) -> bool:
@@ -132,7 +143,7 @@ class Graph:
                     raise _TooLarge
 
         with Callback(posttask=add_size):
-            values = dask.threaded.get(self._part(keys), keys, num_workers=current().workers)
+            values = dask.threaded.get(self._part_here(keys), keys, num_workers=current().workers)
         return dict(zip(keys, values, strict=True))
 
     def _fetched_within(self, client: Any, keys: list[Key], limit: int) -> dict[Key, Any]:
@@ -154,13 +165,27 @@ class Graph:
 
     def _part(self, keys: Sequence[Key]) -> dict[Key, Any]:
         """Return the tasks that are needed to compute the keys."""
+        return {key: self._tasks[key] for key in self._needed(keys)}
+
+    def _part_here(self, keys: Sequence[Key]) -> dict[Key, Any]:
+        """Return the tasks for this process: with results at hand, and stores that are read directly."""
+        results = at_hand()
+        return {
+            key: (Held(results[key]),) if key in results else self._direct.get(key) or self._tasks[key]
+            for key in self._needed(keys, results)
+        }
+
+    def _needed(self, keys: Sequence[Key], results: Collection[Key] = ()) -> set[Key]:
+        """Return the keys, and those of the tasks that they depend on, up to the results."""
         found = set(keys)
         pending = list(found)
         while pending:
-            fresh = self._dependencies[pending.pop()] - found
-            found |= fresh
-            pending.extend(fresh)
-        return {key: self._tasks[key] for key in found}
+            key = pending.pop()
+            if key not in results:
+                fresh = self._dependencies[key] - found
+                found |= fresh
+                pending.extend(fresh)
+        return found
 
 
 class _TooLarge(Exception):  # noqa: N818  (it is caught here)
@@ -175,8 +200,10 @@ def futures_in(array: Any) -> dict[Key, Any]:
     return {key: value for key, value in array.__dask_graph__().items() if isinstance(value, future)}
 
 
-def _active_client() -> Any:
-    """Return the client that dask would use now, or None."""
+def active_client() -> Any:
+    """Return the client that dask would use now, or None, as on a worker."""
+    if "distributed" not in sys.modules or _in_a_worker():
+        return None
     owner = getattr(dask.base.get_scheduler(), "__self__", None)
     return owner if isinstance(owner, sys.modules["distributed"].Client) else None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ import numpy as np
 
 from streamdr.core import blocks
 from streamdr.core.blocks import Array, Axis, MatrixSpec, Span
+from streamdr.core.buffers import scratch
 from streamdr.data.dtypes import require_numeric
 from streamdr.data.grid_source import GridSource
 from streamdr.data.in_memory import digest_contents, require_unmasked
@@ -20,10 +23,35 @@ from streamdr.data.shared_tasks import Key
 from streamdr.data.snapshot import WholeSnapshot
 from streamdr.data.sparse.scipy_matrices import as_scipy, is_sparse
 from streamdr.data.zarr.grid import Overlap, overlaps
+from streamdr.data.zarr.locate import Located
+from streamdr.data.zarr.source import ZarrSource
 from streamdr.errors import DataError, StreamdrError
 
 if TYPE_CHECKING:
     from streamdr.data.dask_graphs import Graph
+
+
+def open_dask(array: Any, sample_axis: int | str) -> GridSource:
+    """Open a dask array. One that is a whole zarr array, as da.from_zarr returns it, is read as the store."""
+    from streamdr.data.dask_stores import whole_store
+
+    found = whole_store(array)
+    return DaskSource(array, sample_axis=sample_axis) if found is None else LazyStore(found, sample_axis)
+
+
+class LazyStore(ZarrSource):
+    """A dask array that is a whole zarr array. Chunks that are not stored have the fill value, as in dask."""
+
+    def __init__(self, found: Located, sample_axis: int | str) -> None:
+        super().__init__(found.node, found.metadata, sample_axis=sample_axis, allow_missing=True)
+        self.feature_names = self.dims = None  # a dask array has no names
+
+    @property
+    def client(self) -> Any:
+        """The client that dask would use; None without one."""
+        from streamdr.data.dask_graphs import active_client
+
+        return active_client()
 
 
 class DaskSource(GridSource):
@@ -54,12 +82,27 @@ class DaskSource(GridSource):
         """Return the region. All its chunks are one computation, so shared results are computed once."""
         region, part = self.layout.select(rows, cols)
         pieces, chunks = self._computed(region)
-        matrix, box = self.layout.empty(region, self.spec.dtype)
-        if len(chunks) == 1 and chunks[0].shape == box.shape:
-            whole = np.asarray(chunks[0], self.spec.dtype)
-            return self.layout.trimmed(self.layout.matrix(whole), part)
-        _place(pieces, chunks, box)
-        return self.layout.trimmed(matrix, part)
+        whole = self._whole(region, chunks)
+        if whole is None:
+            whole, box = self.layout.empty(region, self.spec.dtype)
+            _place(pieces, chunks, box)
+        return self.layout.trimmed(whole, part)
+
+    def read_scratch(self, rows: Span, cols: Span) -> Array:
+        """Return the region: a chunk as it is, several in memory that this thread's next call overwrites."""
+        region, part = self.layout.select(rows, cols)
+        pieces, chunks = self._computed(region)
+        whole = self._whole(region, chunks)
+        if whole is None:
+            whole = scratch("region", self.layout.shape_of(region), self.spec.dtype)
+            _place(pieces, chunks, self.layout.box(whole, region))
+        return self.layout.trimmed(whole, part)
+
+    def _whole(self, region: Region, chunks: list[Array]) -> Array | None:
+        """Return a region that is one chunk as a matrix, without a copy; None for other regions."""
+        if len(chunks) != 1 or chunks[0].size != math.prod(self.layout.shape_of(region)):
+            return None
+        return self.layout.matrix(np.asarray(chunks[0], self.spec.dtype))
 
     def fill_box(self, region: Region, box: Array) -> None:
         """Compute a region of the array, and copy it into `box`."""
@@ -75,9 +118,8 @@ class DaskSource(GridSource):
     def _computed_chunks(self, region: Region) -> tuple[list[Overlap], list[Any]]:
         """Compute the chunks that a region overlaps, in one computation."""
         pieces = list(overlaps(self._edges, region))
-        cols = self.layout.covers(region)[1]
-        graph = self._prepared("rows" if len(cols) == self.spec.n_cols else "columns")
-        keys: list[Key] = [(graph.name, *piece.coords) for piece in pieces]
+        graph = self._prepared_for(self.layout.covers(region)[1])
+        keys = self._keys(pieces)
         try:
             chunks = graph.compute(keys, graph.client(self.name))
         except StreamdrError:
@@ -126,6 +168,27 @@ class DaskSource(GridSource):
         return None if self._is_persisted else self._graph.client(self.name)
 
     @property
+    def holder(self) -> Any:
+        """The client whose cluster holds chunks of the array; None without one.
+
+        None also if tasks need more than these chunks: weights or labels that a cluster holds, or the axes of
+        features, by which another source chooses what it reads of this one.
+        """
+        if not self._is_persisted or super().is_process_local or self.axes is not None:
+            return None
+        return self._graph.client(self.name)
+
+    def remote_results(self, regions: Iterable[tuple[Span, Span]]) -> Mapping[Any, Any]:
+        """Return the futures of the results on a cluster that reading regions needs, by their keys."""
+        if not self._is_persisted:
+            return {}
+        found: dict[Any, Any] = {}
+        for rows, cols in regions:
+            region, _ = self.layout.select(rows, cols)
+            found |= self._prepared_for(cols).futures(self._keys(overlaps(self._edges, region)))
+        return found
+
+    @property
     def is_process_local(self) -> bool:
         """Whether a cluster holds chunks of the array: only this process can get them."""
         return super().is_process_local or self._is_persisted
@@ -144,12 +207,20 @@ class DaskSource(GridSource):
                     graph.hold(self._held[axis])
         return graph
 
+    def _prepared_for(self, cols: Span) -> Graph:
+        """Return the graph, prepared for reads of these columns."""
+        return self._prepared("rows" if len(cols) == self.spec.n_cols else "columns")
+
+    def _keys(self, pieces: Iterable[Overlap]) -> list[Key]:
+        """Return the keys of chunks."""
+        return [(self._graph.name, *piece.coords) for piece in pieces]
+
     def _shared(self, graph: Graph, axis: Axis) -> dict[Any, Any]:
         """Compute and return the results that blocks along an axis share."""
         chunk = self.chunks[0 if axis == "rows" else 1]  # the last rows are read in pieces as short as this
         block = max(1, blocks.BLOCK_BYTES // (chunk * self.spec.line_bytes(axis))) * chunk
         try:
-            return graph.shared(self._bands(graph, axis, chunk), self._bands(graph, axis, block), self.name)
+            return graph.shared(self._bands(axis, chunk), self._bands(axis, block), self.name)
         except StreamdrError:
             raise
         except Exception as error:
@@ -158,18 +229,18 @@ class DaskSource(GridSource):
                 f"{error or type(error).__name__}"
             ) from error
 
-    def _bands(self, graph: Graph, axis: Axis, lines: int) -> list[list[Any]]:
+    def _bands(self, axis: Axis, lines: int) -> list[list[Any]]:
         """Return the keys that are computed together, for each read of this number of rows or columns."""
         everything = Span(0, self.spec.length("columns" if axis == "rows" else "rows"))
         bands = []
         for span in Span(0, self.spec.length(axis)).split(lines):
             region, _ = self.layout.select(*((span, everything) if axis == "rows" else (everything, span)))
-            bands.append([(graph.name, *piece.coords) for piece in overlaps(self._edges, region)])
+            bands.append(self._keys(overlaps(self._edges, region)))
         return bands
 
     @cached_property
     def _graph(self) -> Graph:
-        """The flattened graph. It is not pickled."""
+        """The flattened graph. A pickle has either the array, or its graph without what a cluster holds."""
 
         from streamdr.data.dask_graphs import Graph
 
@@ -179,7 +250,10 @@ class DaskSource(GridSource):
         return graph
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_graph", "_lock")}
+        state = {key: value for key, value in self.__dict__.items() if key not in ("_graph", "_lock")}
+        if self._is_persisted:  # tasks receive what the cluster holds, the shared results too
+            state |= {"_array": None, "_graph": self._graph, "_held": {"rows": {}, "columns": {}}}
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
@@ -232,6 +306,6 @@ class XarraySource(GridSource):
 
 
 def _place(pieces: list[Overlap], chunks: list[Array], box: Array) -> None:
-    """Copy the parts of chunks that belong to a region into `box`."""
-    for piece, chunk in zip(pieces, chunks, strict=True):
-        box[piece.target] = chunk[piece.within]
+    """Move the parts of chunks that belong to a region into `box`. Chunks are freed one by one."""
+    for piece in reversed(pieces):
+        box[piece.target] = chunks.pop()[piece.within]

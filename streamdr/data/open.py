@@ -12,7 +12,6 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import zarr
-from zarr.storage import LocalStore, ObjectStore
 
 from streamdr.core.addresses import Address, Location, parse_location
 from streamdr.core.axes import VARIABLE, FeatureAxes
@@ -40,7 +39,7 @@ from streamdr.data.labelled.weights import COSLAT, along_dims, checked_weights, 
 from streamdr.data.labelled.weights import KEY as WEIGHTS_KEY
 from streamdr.data.labels import LabelColumnSource, require_one_per_row
 from streamdr.data.layout import MatrixLayout
-from streamdr.data.lazy_arrays import DaskSource
+from streamdr.data.lazy_arrays import open_dask
 from streamdr.data.missing_values import MissingValuesSource, layout_of, stored_value
 from streamdr.data.ordering import ordered
 from streamdr.data.row_conditions import select_rows
@@ -55,11 +54,10 @@ from streamdr.data.table_columns import asks_for_all, with_labels
 from streamdr.data.text_labels import TextArray, TextStore
 from streamdr.data.zarr.icechunk_node import repository_at
 from streamdr.data.zarr.locate import locate
-from streamdr.data.zarr.objects import ObjectNode, node_at
+from streamdr.data.zarr.objects import node_at, node_of
 from streamdr.data.zarr.source import COMPANION_ADVICE, ZarrSource
-from streamdr.data.zarr.stores import Directory, Node, StoreNode
+from streamdr.data.zarr.stores import Directory, Node
 from streamdr.errors import DataError, InputError, ParameterError
-from streamdr.store.remote import opened_objects
 
 _KEYS = {"array": "path"}
 """The configuration keys of arguments of `open_source`, where the names differ."""
@@ -440,7 +438,7 @@ def _open(
     if is_of(data, "dask.array", "Array"):
         if has_sparse_chunks(data) and sample_axis == 0:
             return SparseDaskSource(data)
-        return DaskSource(data, sample_axis=sample_axis)
+        return open_dask(data, sample_axis)
     if is_of(data, "xarray", "DataArray"):  # a mask, weights or labels
         return _open_one(data, _How(None, sample_axis, Labelled(), allow_missing, None))
     if is_frame(data) or is_lazy_frame(data):
@@ -471,12 +469,7 @@ def _zarr_node(data: Any, key: str) -> Node | None:
     `key` is the configuration key of the data.
     """
     if isinstance(data, (zarr.Array, zarr.Group)):
-        if isinstance(data.store, LocalStore):
-            root = data.store.root / data.path
-            return Directory(root, str(root))
-        if isinstance(data.store, ObjectStore):
-            return ObjectNode(opened_objects(data.store.store), data.path)
-        return StoreNode(data.store, data.path)
+        return node_of(data)
     if isinstance(data, Address):
         return node_at(data, key)
     if not isinstance(data, Path):

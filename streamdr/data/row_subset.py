@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,12 @@ class RowSubset(Source):
     @property
     def _reads_from(self) -> tuple[Source | None, ...]:
         return (*super()._reads_from, self._whole)
+
+    def remote_results(self, regions: Iterable[tuple[Span, Span]]) -> Mapping[Any, Any]:
+        """Return the futures that rows of the whole source need."""
+        return self._whole.remote_results(
+            (piece, cols) for rows, cols in regions for piece in self._pieces(rows)
+        )
 
     @property
     def stored_itemsize(self) -> int:

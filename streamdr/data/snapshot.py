@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from streamdr.errors import DataError
 
 DIGEST_BYTES = 20
+_STEP = 1 << 16
+"""After so many chunks, the digest of those before is kept: a pass asks for many prefixes."""
 
 
 class Snapshot(Protocol):
@@ -86,16 +89,33 @@ class ChunkSnapshot:
         """Return a digest of the metadata and of the stamps of the chunks that contain these rows."""
         whole, rest = divmod(rows, self.chunk_rows)
         by_stamp = whole if rest == 0 or self.contents is not None else whole + 1
-        digest = hashlib.blake2b(self.meaning, digest_size=DIGEST_BYTES)
-        digest.update(np.ascontiguousarray(self.stamps[: np.searchsorted(self.positions, by_stamp)]).data)
+        digest = self._digest_of(int(np.searchsorted(self.positions, by_stamp)))
         digest.update(str(rows).encode())
         if rest and self.contents is not None:
             digest.update(self.contents(rows - rest, rows))
         return digest.hexdigest()
 
+    def _digest_of(self, count: int) -> hashlib.blake2b:
+        """Return a digest of the metadata and the first stamps, continued from one of fewer stamps."""
+        known, steps = self._digests, count // _STEP
+        for start in range((len(known) - 1) * _STEP, steps * _STEP, _STEP):
+            known.append(_continued(known[-1], self.stamps[start : start + _STEP]))
+        return _continued(known[steps], self.stamps[steps * _STEP : count])
+
+    @cached_property
+    def _digests(self) -> list[hashlib.blake2b]:
+        """The digests of the metadata and the first stamps, in steps of a fixed number of them."""
+        return [hashlib.blake2b(self.meaning, digest_size=DIGEST_BYTES)]
+
     def require_chunks(self) -> None:
         """Raise an error if chunks were missing."""
         self.require()
+
+
+def _continued(digest: hashlib.blake2b, stamps: NDArray[np.int64]) -> hashlib.blake2b:
+    longer = digest.copy()
+    longer.update(np.ascontiguousarray(stamps).data)
+    return longer
 
 
 @dataclass(frozen=True)

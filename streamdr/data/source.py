@@ -25,6 +25,7 @@ from streamdr.core.blocks import (
     widen,
     working_dtype,
 )
+from streamdr.core.buffers import widened
 from streamdr.data.snapshot import JoinedSnapshot, Snapshot
 from streamdr.data.sparse.pieces import pieces_by_length
 from streamdr.errors import DataError, MissingValuesError
@@ -112,7 +113,9 @@ class Source(ABC):
     cost_factor: int = 1
     """The ratio of the bytes read to the bytes returned."""
     client: Any = None
-    """The dask client whose cluster computes or holds the values, if there is one."""
+    """The dask client whose cluster computes the values, if there is one."""
+    holder: Any = None
+    """The dask client whose cluster holds the values. Its tasks get them by `remote_results`."""
     line_name: str = "row"
     """What errors call a row."""
     private_buffers: bool = False
@@ -120,8 +123,8 @@ class Source(ABC):
 
     @property
     def named_spec(self) -> MatrixSpec:
-        """The spec with the names of the features, as methods see it."""
-        return replace(self.spec, feature_names=self.feature_names)
+        """The spec with the names of the features and the size of chunks, as methods see it."""
+        return replace(self.spec, feature_names=self.feature_names, chunks=self.chunks)
 
     def column_beside(self, name: int | str) -> Source | None:
         """Open a column beside the rows; None if there is none of this name."""
@@ -166,6 +169,10 @@ class Source(ABC):
     def is_process_local(self) -> bool:
         """Whether only this process can read the source, or one that it reads from."""
         return any(part.is_process_local for part in self._reads_from if part is not None)
+
+    def remote_results(self, regions: Iterable[tuple[Span, Span]]) -> Mapping[Any, Any]:
+        """Return the futures of the results on a cluster that reading regions needs, by their keys."""
+        return {}
 
     @property
     def held_bytes(self) -> int:
@@ -283,7 +290,7 @@ class Source(ABC):
 
     def block(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> Block:
         """Return whole rows (or columns) as native floats, checked to be finite, or NaN if `allow_nan`."""
-        rows, cols = self._area(span, axis)
+        rows, cols = self.area(span, axis)
         values = widen(self.read(rows, cols))
         if self.spec.dtype.kind == "f" and not _is_finite(values):
             pieces = (
@@ -298,7 +305,7 @@ class Source(ABC):
         The values are read again in small pieces along whole chunks: a block may take most of the memory.
         """
         if self.spec.dtype.kind == "f":
-            rows, cols = self._area(span, axis)
+            rows, cols = self.area(span, axis)
             pieces = ((piece, widen(self.read(*piece))) for piece in self._pieces_to_check(rows, cols))
             self._require_valid(pieces, rows, cols, allow_nan=allow_nan)
 
@@ -327,12 +334,25 @@ class Source(ABC):
         This avoids allocating new pages for every block. The values are not checked here: an accumulator
         sums all of them anyway, and calls `locate_nonfinite` if a sum is not finite.
         """
-        rows, cols = self._area(span, axis)
-        stored = self.read_scratch(rows, cols)
-        values = widen(stored)
+        stored = self.stored_block(span, axis, allow_nan=allow_nan)
+        values = widened(stored.values)
+        return replace(stored, values=values, disposable=stored.disposable or values is not stored.values)
+
+    def scratch_tile(self, span: Span, cols: Span, *, allow_nan: bool = False) -> Block:
+        """Return some columns of rows like `scratch_block`."""
+        stored = self.read_scratch(span, cols)
+        values = widened(stored)
         disposable = self.private_buffers or values is not stored
+        locate_nonfinite = partial(self.check, span, allow_nan=allow_nan)
+        return Block(span, values, self._labels(span), self._weights(span), disposable, locate_nonfinite)
+
+    def stored_block(self, span: Span, axis: Axis = "rows", *, allow_nan: bool = False) -> Block:
+        """Return a block like `scratch_block`, in the type in which its values are stored."""
+        rows, cols = self.area(span, axis)
+        stored = self.read_scratch(rows, cols)
         locate_nonfinite = partial(self.check, span, axis, allow_nan=allow_nan)
-        return Block(span, values, self._labels(rows), self._weights(rows), disposable, locate_nonfinite)
+        labels, weights = self._labels(rows), self._weights(rows)
+        return Block(span, stored, labels, weights, self.private_buffers, locate_nonfinite)
 
     def read_sparse(self, rows: Span) -> SparseRows:
         """Return whole rows as stored. Only sources whose spec has a density have sparse rows."""
@@ -382,7 +402,7 @@ class Source(ABC):
                     allow_nan=allow_nan,
                 )
 
-    def _area(self, span: Span, axis: Axis) -> tuple[Span, Span]:
+    def area(self, span: Span, axis: Axis) -> tuple[Span, Span]:
         """Return the rows and columns of a span along an axis."""
         everything = Span(0, self.spec.length("columns" if axis == "rows" else "rows"))
         return (span, everything) if axis == "rows" else (everything, span)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from itertools import takewhile
 from typing import Protocol
 
@@ -13,7 +12,7 @@ from streamdr.core.progress import Progress
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
 from streamdr.engine.executors import Executor, Handle
-from streamdr.engine.ledger import Entry, Ledger, TailPart
+from streamdr.engine.ledger import Entry, Layout, Ledger, TailPart
 from streamdr.engine.merge_tree import MergeTree, segments_in
 
 _SHARE = 20
@@ -91,23 +90,27 @@ class Checkpoints:
 
     def restore(self) -> None:
         """Restore the state that an earlier run saved, as far as its rows have not changed."""
-        entry = self._ledger.load(self.key, self._empty)
+        entry = self._ledger.load(self.key, self._empty, self._usable)
         if entry is None:
-            return
-        stop = segments_in(entry.counts) * self._tree.partition.segment_lines
-        if not self._is_unchanged(stop, entry.mark):
-            self._progress.message(
-                f"{self._source.name}: rows that were read before have changed, so all are read again"
-            )
             return
         if entry.length < self._tree.partition.length:
             added = self._tree.partition.length - entry.length
             self._progress.message(
                 f"{self._source.name}: {added:,} {self._tree.partition.axis} were appended"
             )
-        unchanged = takewhile(lambda part: self._is_unchanged(part.span.stop, part.mark), entry.tail)
-        self._continue_from(replace(entry, tail=list(unchanged)))
+        self._continue_from(entry)
         self._saved = self._tree.lines
+
+    def _usable(self, layout: Layout) -> int | None:
+        """Return how many parts of the last segment have not changed; None if a row before it has."""
+        stop = segments_in(layout.counts) * self._tree.partition.segment_lines
+        if not self._is_unchanged(stop, layout.mark):
+            self._progress.message(
+                f"{self._source.name}: rows that were read before have changed, so all are read again"
+            )
+            return None
+        unchanged = takewhile(lambda part: self._is_unchanged(part[0].stop, part[1]), layout.tail)
+        return len(list(unchanged))
 
     def save_when_due(self) -> None:
         """Save the state, unless it was saved recently."""
@@ -134,6 +137,7 @@ class Checkpoints:
             digits=states,
             mark=self._mark(self._tree.count * self._tree.partition.segment_lines),
             tail=tail,
+            ends=[self._mark(stop) for stop in self._tree.ends],
         )
         self._ledger.save(self.key, entry)
         self._saved = self._tree.lines

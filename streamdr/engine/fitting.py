@@ -22,6 +22,7 @@ from streamdr.core.linalg import ignore_overflow
 from streamdr.core.method import Method, Model, Pass, Passes
 from streamdr.core.progress import PassStart, Progress, Silent
 from streamdr.core.row_outputs import EMBEDDING, RowOutput, RowView
+from streamdr.core.solving import solving_with
 from streamdr.data.feature_subset import FeatureSubset
 from streamdr.data.same_features import require_grid_of_model, require_names_of_model
 from streamdr.data.snapshot import Snapshot
@@ -119,15 +120,16 @@ def fit(
     progress = progress or Silent()
     counted: Runner | None = None
     if source.axes is None:
-        chosen = plan(method, source, execution)
+        chosen = _planned(method, source, execution)
         source.validate(seen)
     else:
         source.validate(seen)
         with arithmetic():
             source, counted = select_features(method, source, execution, progress, stop, ledger, seen)
-        chosen = plan(method, source, execution)
+        chosen = _planned(method, source, execution)
     planned(source, chosen)
-    with arithmetic(), open_executor(execution, chosen.workers, stop) as engine:
+    workers = chosen.workers
+    with arithmetic(), solving_with(workers), open_executor(execution, workers, stop) as engine:
         if counted is None:
             pause = execution.checkpoint_seconds
             runner = Runner(engine, source, chosen.window, progress, stop, ledger, pause, seen)
@@ -151,6 +153,12 @@ def fit(
             return Fitted(finished.value, chosen, runner.bytes_read, seconds, statistics, source.axes)
 
 
+def _planned(method: Method, source: Source, execution: Execution) -> Plan:
+    """Return the plan. It needs the size of what the blocks of a lazy array share, which is computed here."""
+    with arithmetic():
+        return plan(method, source, execution)
+
+
 class _KeptStatistics:
     """A copy of the statistics of a single pass, since the solve may overwrite them."""
 
@@ -168,10 +176,13 @@ class _KeptStatistics:
 
 
 def _with_scheduler(execution: Execution, source: Source) -> Execution:
-    """Return the execution on the cluster that computes the source, unless another one was chosen.
+    """Return the execution on the cluster that computes or holds the source, unless another one was chosen.
 
-    A source that is already in the memory of a cluster is read here, block by block.
+    A source that is in the memory of another cluster is read here, block by block.
     """
+    holder = source.holder
+    if holder is not None and execution.cluster is None and execution.scheduler in (None, holder):
+        return replace(execution, scheduler=holder)
     if source.is_process_local:
         return replace(execution, scheduler="threads", cluster=None, tls=None)
     if execution.scheduler is not None or execution.cluster is not None or source.client is None:
@@ -461,7 +472,8 @@ def _write_by_columns(
 ) -> int:
     empty = view.scores_by_columns(runner.source.spec.n_rows)
     assert empty is not None  # the plan chooses columns only if there is one
-    scores: Array = runner.run(Pass(empty, axis="columns", label="transform")).arrays()["scores"]
+    request = Pass(empty, axis="columns", label="transform", through=view.columns_through)
+    scores: Array = runner.run(request).arrays()["scores"]
     for span in Span(0, len(scores)).split(chosen.chunk_rows):
         staged.write_rows(span.start, scores[span.slice].astype(dtype), view.kind.name)
     return len(scores)

@@ -132,6 +132,18 @@ def partition(
     return Partition(axis, data.length(axis), lines, block * lines, segment, finest * lines)
 
 
+def column_tiles(data: MatrixSpec, chunks: tuple[int, int], n_rows: int) -> list[Span]:
+    """Return the columns that are read together where they may be read apart: whole chunks of columns.
+
+    All of them, unless so many rows are a block that is too long, as those of a tall chunk are.
+    """
+    height = n_rows * data.working.itemsize
+    if height * data.n_cols <= blocks.LARGEST_BLOCK_BYTES:
+        return [Span(0, data.n_cols)]
+    width = chunks[1] * max(1, blocks.BLOCK_BYTES // (height * chunks[1]))
+    return list(Span(0, data.n_cols).split(width))
+
+
 def _sparse_bytes(data: MatrixSpec) -> int:
     """Return the nominal bytes of a sparse row."""
     return min(-(-data.n_cols // _COLUMNS_PER_VALUE), _MOST_ROW_VALUES) * _VALUE_BYTES

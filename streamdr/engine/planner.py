@@ -33,7 +33,7 @@ from streamdr.data.row_subset import RowSubset
 from streamdr.data.source import Source
 from streamdr.data.transformed import TransformedSource
 from streamdr.engine.merge_tree import RADIX
-from streamdr.engine.partition import Partition, partition
+from streamdr.engine.partition import Partition, column_tiles, partition
 from streamdr.engine.work_stages import NO_STAGE, Stage, fallback_stages, fit_stages, output_stage
 from streamdr.errors import MemoryLimitError
 
@@ -281,13 +281,16 @@ def _by_rows(
 
 
 def _by_columns(view: RowView, source: Source, execution: Execution, workers: int) -> TransformPlan:
+    if view.columns_through is not None:
+        source = TransformedSource(source, view.columns_through)
     data = source.spec
     scores = 8 * data.n_rows * view.n_outputs
     blocks = partition(data, source.chunks, "columns", scores)
     columns = blocks.longest
     here = min(workers, len(blocks)) if execution.in_process else 1
     reading = source.overhead(data.n_rows, columns) + source.checking_bytes(data.n_rows, columns)
-    task = 2 * columns * data.line_bytes("columns") + reading + scores
+    own = source.private_buffers or data.dtype != data.working  # else they are copied to be centred
+    task = (1 if own else 2) * columns * data.line_bytes("columns") + reading + scores
     levels = math.ceil(math.log(max(len(blocks), 2), RADIX)) + 2
     peak = here * task + (2 * workers + levels + 1) * scores
     return TransformPlan("columns", workers, 2 * workers, 0, data.n_rows, peak, 0)
@@ -391,6 +394,9 @@ def _phase(
     blocks = partition(data, source.chunks, phase.axis, empty, phase.cost_factor, sparse=sparse)
     # Threads share this process. Each process of a cluster has the limit for itself.
     here = min(workers, len(blocks)) if execution.in_process else 1
+    updating = here
+    if phase.in_memory:  # in this process, whatever the executor
+        updating = workers if execution.in_process else window
     if sparse:
         reading, scratch = source.sparse_bytes(blocks.longest), phase.sparse_scratch_bytes
     else:
@@ -403,7 +409,7 @@ def _phase(
     parts = {
         "interpreter": max(BASELINE, resident()),
         "blocks": here * reading,
-        "scratch": here * scratch,
+        "scratch": updating * scratch,
         "accumulators": phase.gathered_bytes + filling,
         "held": phase.held_bytes + source.held_bytes,
     }
@@ -416,7 +422,13 @@ def _phase(
 def _dense_reading(phase: Phase, source: Source, lines: int) -> tuple[int, int]:
     """Return the bytes of a dense block with those to read it, and those that an update with it allocates."""
     data = source.spec
-    block = lines * data.line_bytes(phase.axis)
+    if phase.takes_tiles and phase.axis == "rows":
+        columns = len(column_tiles(data, source.chunks, lines)[0])
+        scratch = phase.scratch_bytes + source.checking_bytes(lines, data.n_cols)
+        return lines * columns * data.working.itemsize + source.overhead(lines, columns), scratch
+    # The overhead of a source counts the values as they are stored, if that is another type.
+    as_stored = phase.takes_stored and data.dtype != data.working
+    block = 0 if as_stored else lines * data.line_bytes(phase.axis)
     shape = (lines, data.n_cols) if phase.axis == "rows" else (data.n_rows, lines)
     scratch = round(phase.scratch_per_block * block) + phase.scratch_bytes
     if phase.max_scratch_bytes is not None:
@@ -465,8 +477,9 @@ def _own_phases(route: Route) -> list[Phase]:
 
 def _reason(best: Plan, drafts: list[Plan]) -> str:
     others = [draft for draft in drafts if draft.route is not best.route]
+    chosen = f"{best.route.name} {best.route.note}".rstrip()
     if not others:
-        return f"{best.route.name}: the only way for these parameters"
+        return f"{chosen}: the only way for these parameters"
     best_time = format_seconds(best.usual_seconds)
     verdicts = []
     for draft in others:
@@ -475,7 +488,7 @@ def _reason(best: Plan, drafts: list[Plan]) -> str:
         else:
             iterative = "" if draft.route.exact else ", iterative"
             verdicts.append(f"{draft.route.name} takes {format_seconds(draft.usual_seconds)}{iterative}")
-    return f"{best.route.name}: {best_time} at nominal speeds, where {'; '.join(verdicts)}"
+    return f"{chosen}: {best_time} at nominal speeds, where {'; '.join(verdicts)}"
 
 
 def _refusal(drafts: list[Plan], source: Source, limit: int) -> MemoryLimitError:

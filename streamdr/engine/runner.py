@@ -7,35 +7,43 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, cast
 
-from streamdr.core.accumulator import Accumulator, UpdatesSparse, copied, takes_sparse
+from streamdr.core import blocks as sizes
+from streamdr.core.accumulator import (
+    Accumulator,
+    UpdatesSparse,
+    UpdatesTiles,
+    copied,
+    takes_sparse,
+    takes_stored,
+)
 from streamdr.core.blocks import Axis, Block, Span
 from streamdr.core.buffers import release
 from streamdr.core.function_digest import UnidentifiedError
 from streamdr.core.linalg import ignore_overflow
 from streamdr.core.method import Pass
 from streamdr.core.progress import PassStart, Progress
+from streamdr.data.remote_results import results_at_hand
 from streamdr.data.row_subset import RowSubset, RowSubsetSnapshot
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
 from streamdr.data.transformed import TransformedSource
 from streamdr.engine.checkpoints import Checkpoints, NoCheckpoints, PassCheckpoints, input_name
 from streamdr.engine.executors import Executor, Handle, LostError, Recovery
+from streamdr.engine.executors.threads import Threads
 from streamdr.engine.forecast import Expected, Forecast
 from streamdr.engine.ledger import Ledger
-from streamdr.engine.merge_tree import MergeTree, Work
-from streamdr.engine.partition import Partition, partition
+from streamdr.engine.merge_tree import MergeTree, Work, carry
+from streamdr.engine.partition import Partition, column_tiles, partition
 from streamdr.errors import DataError, Interrupted, RowError
 
 Task = tuple[Callable[..., Any], *tuple[Any, ...]]
 
 _POLL_SECONDS = 0.2
-_IN_MEMORY_BYTES = 4 << 20
 _MESSAGE_SECONDS = 5.0
 _SHOW_SECONDS = 1.0
 
@@ -48,14 +56,20 @@ def fold(
     segments: Sequence[Sequence[Span]],
     stopped: Callable[[], bool],
     count: Callable[[int], None],
+    keys: Sequence[Any] = (),
+    results: Sequence[Any] = (),
 ) -> Accumulator:
-    """Read segments block by block into accumulators, and merge these in order. This is one task.
+    """Read segments block by block into accumulators, and merge these as the tree does. This is one task.
 
     `begun` is the state of the first segment from an earlier run. It is copied, since a task may run twice.
+    `results` are what a cluster holds of a lazy source, under these keys.
     """
-    total: Accumulator | None = None
+    if keys:
+        with results_at_hand(dict(zip(keys, results, strict=True))):
+            return fold(empty, begun, source, axis, segments, stopped, count)
+    digits: list[tuple[int, Accumulator] | None] = []
     for blocks in segments:
-        accumulator = copied(empty if begun is None else begun)
+        accumulator = empty.empty_like() if begun is None else copied(begun)
         begun = None
         for span in blocks:
             if stopped():
@@ -63,12 +77,15 @@ def fold(
             with ignore_overflow():
                 _update(accumulator, source, span, axis)
             count(len(span))
-        if total is None:
-            total = accumulator
-        else:
-            total.merge(accumulator)
-    assert total is not None  # a task has segments
+        carry(digits, accumulator, 0, _absorbed)
+    (total,) = (digit[1] for digit in digits if digit is not None)  # a task has one segment, or whole runs
     return total
+
+
+def _absorbed(earlier: Accumulator, later: Accumulator) -> Accumulator:
+    """Merge into the earlier accumulator, which this task owns, and return it."""
+    earlier.merge(later)
+    return earlier
 
 
 def _update(accumulator: Accumulator, source: Source, span: Span, axis: Axis) -> None:
@@ -79,8 +96,13 @@ def _update(accumulator: Accumulator, source: Source, span: Span, axis: Axis) ->
             for piece in source.sparse_blocks(span, allow_nan=accumulator.allow_nan):
                 start = piece.span.start
                 cast(UpdatesSparse, accumulator).update_sparse(piece)
+        elif axis == "rows" and isinstance(accumulator, UpdatesTiles):
+            for columns in column_tiles(source.spec, source.chunks, len(span)):
+                block = source.scratch_tile(span, columns, allow_nan=accumulator.allow_nan)
+                accumulator.update_tile(block, columns)
         else:
-            accumulator.update(source.scratch_block(span, axis, allow_nan=accumulator.allow_nan))
+            read = source.stored_block if takes_stored(accumulator) else source.scratch_block
+            accumulator.update(read(span, axis, allow_nan=accumulator.allow_nan))
     except RowError as error:
         place = source.stored_row(start + error.row)
         raise error.located(*place, source.described_column) from None
@@ -111,6 +133,19 @@ def in_order(
                 waiting()
     finally:
         engine.cancel(pending)
+
+
+def _accumulated(empty: Accumulator, block: Block) -> Accumulator:
+    """Add rows that are in memory to a copy of an accumulator. This is one task."""
+    accumulator = copied(empty)
+    with ignore_overflow():
+        accumulator.update(block)
+    return accumulator
+
+
+def _within(span: Span, part: Span) -> slice:
+    """Return where a part of a span is in an array that holds the span."""
+    return slice(part.start - span.start, part.stop - span.start)
 
 
 class Advance:
@@ -184,29 +219,34 @@ class Runner:
         return recovery.retry(lambda: self._attempt(request, recovery, expected))
 
     def _run_in_memory(self, request: Pass, block: Block) -> Accumulator:
-        """Accumulate rows that are in memory, by several threads, and merge the parts in order."""
-        spans = list(block.span.split(max(1, _IN_MEMORY_BYTES // max(1, block.values[:1].nbytes))))
-
-        def part(span: Span) -> Accumulator:
-            if self.stop.is_set():
-                raise Interrupted("stopped between two blocks")
-            accumulator = copied(request.empty)
-            rows = slice(span.start - block.span.start, span.stop - block.span.start)
-            with ignore_overflow():
-                accumulator.update(replace(block, span=span, values=block.values[rows]))
-            return accumulator
-
+        """Accumulate rows that are in memory, by threads of this process, and merge the parts in order."""
+        line_bytes = max(1, block.values[:1].nbytes) * request.cost_factor
+        spans = list(block.span.split(max(1, sizes.IN_MEMORY_BYTES // line_bytes)))
+        parts = (replace(block, span=span, values=block.values[_within(block.span, span)]) for span in spans)
+        if self.stop.is_set():
+            raise Interrupted("stopped before the end")
         if len(spans) == 1:  # for few rows, starting threads would take most of the time
-            total = part(spans[0])
+            total = _accumulated(request.empty, next(parts))
         else:
-            with ThreadPoolExecutor(min(len(spans), self.window)) as threads:
-                parts = threads.map(part, spans)
-                total = next(parts)
-                for later in parts:
-                    total.merge(later)
+            total = self._merged(request.empty, parts, min(self.engine.workers, self.window, len(spans)))
         if time.monotonic() > self._next_message:  # such a pass may take only a millisecond
             self.progress.message(request.label)
             self._next_message = time.monotonic() + _MESSAGE_SECONDS
+        return total
+
+    def _merged(self, empty: Accumulator, parts: Iterator[Block], workers: int) -> Accumulator:
+        """Accumulate each part by one of `workers` threads, while this one merges those before it."""
+        total: Accumulator | None = None
+        tasks = ((_accumulated, empty, part) for part in parts)
+        with closing(Threads(workers, self.stop)) as threads:
+            recovery = Recovery(threads, self.progress, self.source.name, self.window)
+            with closing(in_order(recovery, tasks, self.stop, lambda: None)) as handles:
+                for handle in handles:
+                    if total is None:
+                        total = threads.result(handle)
+                    else:
+                        total.merge(threads.result(handle))
+        assert total is not None  # there are parts
         return total
 
     def recovery(self) -> Recovery:
@@ -217,7 +257,7 @@ class Runner:
         source = self._source(request)
         tree, checkpoints = self._restored(request, source)
         recovery.begin(tree.lines)
-        if work := tree.work(self.engine.run):
+        if work := self._work(tree, recovery.long_runs):
             try:
                 self._read(request, source, tree, work, checkpoints, recovery, expected)
             finally:
@@ -231,7 +271,7 @@ class Runner:
             return None, 0
         source = self._source(request)
         tree, _ = self._restored(request, source)
-        work = tree.work(self.engine.run)
+        work = self._work(tree, self.engine.long_runs)
         full = None if work else self.engine.result(tree.total())
         return full, sum(_bytes_of(part, tree.partition, source) for part in work)
 
@@ -241,6 +281,12 @@ class Runner:
             return 0
         source = self._source(request)
         return source.spec.n_rows * source.stored_line_bytes("rows")
+
+    def _work(self, tree: MergeTree[Handle], long_runs: int) -> list[Work[Handle]]:
+        """Return what is left to read: single segments if a cluster holds the source: then little moves."""
+        if self.source.holder is not None:
+            return tree.work(1)
+        return tree.work(self.engine.run, long_runs)
 
     def _source(self, request: Pass) -> Source:
         mapped = self.source
@@ -273,7 +319,7 @@ class Runner:
         start = parts.length - sum(part.lines for part in work)
         if start:
             self.progress.message(f"resuming {request.label} at {parts.axis[:-1]} {start:,}")
-        empty, shared = self.engine.share(request.empty), self.engine.share(source)
+        empty, shared = self.engine.share(request.empty), self.engine.keep(source)
         tasks = (
             (
                 fold,
@@ -284,10 +330,11 @@ class Runner:
                 [parts.blocks(span) for span in part.spans],
                 self.engine.stopped,
                 self.engine.count,
+                *self._remote_results(source, part, parts),
             )
             for part in work
         )
-        spans = (Span(part.spans[0].start, part.spans[-1].stop) for part in work)
+        spans = (part.span for part in work)
         self.progress.start(
             PassStart(request.label, parts.length, start, float(line_bytes), parts.axis, *expected)
         )
@@ -304,6 +351,16 @@ class Runner:
             if not isinstance(sys.exception(), LostError):  # the results are lost, so nothing can be saved
                 checkpoints.save()
             self.progress.finish()
+
+    def _remote_results(
+        self, source: Source, work: Work[Handle], parts: Partition
+    ) -> tuple[list[Any], list[Handle]]:
+        """Return the keys and the handles of what the cluster holds of the lines of a task."""
+        if not self.engine.shares_futures:
+            return [], []
+        regions = (source.area(span, parts.axis) for lines in work.spans for span in parts.blocks(lines))
+        found = source.remote_results(regions)
+        return list(found), list(found.values())
 
     def _checkpoints(self, request: Pass, source: Source, tree: MergeTree[Handle]) -> PassCheckpoints:
         if self.ledger is None or self.seen is None:

@@ -155,22 +155,22 @@ def _phase_stage(phase: Phase, source: Source, workers: int, execution: Executio
     work = (phase.work + mapping) * share
     work += Work(moved=float(_TOUCHED * number * filled + _MERGED * len(blocks) * filled))
     work += Work(calls=_BLOCK_CALLS * number + _TASK_CALLS * len(blocks))
-    if phase.reads:
+    if not phase.in_memory:
         keeps = phase.through is None or keeps_sparse(source.spec, phase.through)
         work += _reading(source, sparse=sparse and keeps) * share
     single = phase.solve_work
-    if phase.reads and execution.ledger is not None:
+    if not phase.in_memory and execution.ledger is not None:
         kept = min(len(blocks), 2 + len(blocks.tail()))
         single += Work(written=float(kept * filled), moved=float(2 * kept * filled))
     return Stage(
         work,
         single,
-        min(workers, len(blocks)),
-        _uneven(blocks.whole, workers),
+        workers if phase.in_memory else min(workers, len(blocks)),
+        1.0 if phase.in_memory else _uneven(blocks.whole, workers),
         phase.count,
         phase.axis,
         phase.part is not None,
-        phase.reads,
+        not phase.in_memory,
     )
 
 

@@ -115,7 +115,7 @@ def _map_dask(
     def mapped_block(rows: Array, block_info: Any = None) -> Array:
         start = block_info[0]["array-location"][0][0]
         block = _BlockRows(rows, array_name, start, numbers)
-        with _located(lambda row: (array_name, start + row)):
+        with _located(lambda row: (array_name, start + row), block.described_column):
             made: Array = run_as(expected, lambda: function(block.finite(allow_nan=allow_nan)))
         return made
 
@@ -125,12 +125,14 @@ def _map_dask(
 
 
 @contextmanager
-def _located(place: Callable[[int], tuple[str, int]]) -> Iterator[None]:
+def _located(
+    place: Callable[[int], tuple[str, int]], described_column: Callable[[int], str]
+) -> Iterator[None]:
     """Name the data of a row, and its number there, in errors of rows that cannot be mapped."""
     try:
         yield
     except RowError as error:
-        raise error.located(*place(error.row)) from None
+        raise error.located(*place(error.row), described_column) from None
 
 
 class _BlockRows(ArraySource):
@@ -176,7 +178,7 @@ def _map_source(
 
     def mapped_block(block_info: Any = None) -> Any:
         (start, stop), _ = block_info[None]["array-location"]
-        with _located(lambda row: source.stored_row(start + row)):
+        with _located(lambda row: source.stored_row(start + row), source.described_column):
             return run_as(
                 expected, lambda: function(source.block(Span(start, stop), allow_nan=allow_nan).values)
             )
@@ -202,5 +204,10 @@ def _map_labelled(
     if data.chunks is None:
         values = data.values.reshape(n_rows, n_cols)
         block = _BlockRows(values, data.name or "DataArray", numbers=numbers)
-        return function(block.finite(allow_nan=allow_nan))
+        try:
+            return function(block.finite(allow_nan=allow_nan))
+        except RowError as error:
+            if numbers is None or error.column is None:
+                raise
+            raise error.in_chain(error.step, int(numbers[error.column])) from None
     return _map_dask(data.data.reshape(n_rows, n_cols), function, n_outputs, allow_nan, dtype, numbers)

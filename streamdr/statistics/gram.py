@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import AlignedArrays, Array, Block, aligned, widen
+from streamdr.core.blocks import AlignedArrays, Array, Block, Span, aligned, widen
 from streamdr.core.buffers import output_buffer, scratch
-from streamdr.core.linalg import column_squares, constant_columns, double_centred, shift_near_mean, slabs
+from streamdr.core.linalg import constant_columns, double_centred, shift_near_mean, slabs
+from streamdr.core.solving import by_slices
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,22 @@ def shift_columns(
     if variance and not center:  # the block's own memory is overwritten below
         squares = _squares_about_mean(values, shift, roots)
     origin = shift if center else np.zeros_like(shift)
-    moved = np.subtract(values, origin, out=output_buffer(values, block))
-    if block.weights is not None:
-        moved *= roots.astype(moved.dtype)[:, None]
+    moved = output_buffer(values, block)
+    own = squares
+    squared = scale or (variance and center)
+    if squared:
+        own = np.zeros(values.shape[1])
+    # A slab at a time, so that it is squared while it is still in cache.
+    for slab in slabs(values):
+        here = np.subtract(values[slab], origin, out=moved[slab])
+        if block.weights is not None:
+            here *= roots[slab].astype(moved.dtype)[:, None]
+        if squared:
+            own += np.einsum("ij,ij->j", here, here)
     offset = (roots.astype(moved.dtype) @ moved).astype(np.float64) / (total or 1.0)
     if not np.isfinite(offset).all():
         block.locate_nonfinite()
     mean = origin.astype(np.float64) + offset
-    own = column_squares(moved) if scale or (variance and center) else squares
     if center:
         squares = own = np.maximum(own - total * offset**2, 0.0)
     about_mean = squares / (total or 1.0)
@@ -252,17 +261,24 @@ class Loadings(AlignedArrays):
     def take(self) -> tuple[Array, Array]:
         """Return mean, deviation and variance, and V'A (one row per vector), and empty the accumulator.
 
-        Otherwise the result would be in memory twice.
+        The pieces are joined in double precision by the threads of the solve. Each is freed as soon as it is
+        copied. Otherwise the result would be in memory twice.
         """
-        length = sum(piece.shape[1] for _, piece in self.pieces)
+        stops = np.cumsum([piece.shape[1] for _, piece in self.pieces], dtype=np.intp).tolist()
+        length = stops[-1] if stops else 0
         levels, loadings = np.empty((3, length)), np.empty((self.vectors.shape[1], length))
-        start = 0
-        self.pieces.reverse()
-        while self.pieces:
-            level, piece = self.pieces.pop()
-            columns = slice(start, start + piece.shape[1])
-            levels[:, columns], loadings[:, columns] = level, piece
-            start = columns.stop
+        pieces: list[tuple[Array, Array] | None] = [*self.pieces]
+        self.pieces = []
+
+        def copy(numbers: Span) -> None:
+            for number in range(numbers.start, numbers.stop):
+                found, pieces[number] = pieces[number], None
+                assert found is not None  # each is copied once
+                level, piece = found
+                columns = slice(stops[number] - piece.shape[1], stops[number])
+                levels[:, columns], loadings[:, columns] = level, piece
+
+        by_slices(copy, len(pieces), 1)
         return levels, loadings
 
     def empty_like(self) -> Self:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import AlignedArrays, Array, Block, SparseBlock, aligned
-from streamdr.core.linalg import column_squares
-from streamdr.statistics.centring import Centre, shifted
+from streamdr.core.blocks import AlignedArrays, Array, Block, Span, SparseBlock, aligned, widen
+from streamdr.core.buffers import output_buffer
+from streamdr.core.linalg import mean_of_few, shift_rows
+from streamdr.statistics.centring import Centre
 from streamdr.statistics.sparse_rows import shifted_sparse, thin_rows, thin_values
+
+_SHIFT_STEP = 4
+_TILE_ROWS, _TILE_COLUMNS = 256, 4096
+"""A block is shifted and multiplied a tile of this size at a time, while it is in cache."""
 
 
 class Products(AlignedArrays):
@@ -39,27 +44,55 @@ class Products(AlignedArrays):
         """Fold one block of rows in."""
         if len(block.values) == 0:
             return
-        rows = shifted(block, double=self.double)
-        scores = rows.values @ self.basis.astype(rows.values.dtype, copy=False)
-        squares = None if self.squares is None else column_squares(rows.values)
-        self._absorb(rows.centre, scores.T @ rows.values, squares, about_origin=True)
+        values = widen(block.values)
+        if self.double:
+            values = values.astype(np.float64, copy=False)
+        n_rows, n_cols = values.shape
+        weights = np.ones(n_rows) if block.weights is None else block.weights
+        # A few rows are enough for a shift: what remains of the mean is small beside the deviations.
+        few = shift_rows(n_rows, block.weights)[::_SHIFT_STEP]
+        shift, basis = mean_of_few(values[few]), self.basis.astype(values.dtype, copy=False)
+        moved = output_buffer(values, block)
+        sums, squares = np.zeros(n_cols), None if self.squares is None else np.zeros(n_cols)
+        for rows in (span.slice for span in Span(0, n_rows).split(_TILE_ROWS)):
+            scores = np.zeros((len(moved[rows]), basis.shape[1]), values.dtype)
+            for columns in _tiles(n_cols):
+                tile = np.subtract(values[rows, columns], shift[columns], out=moved[rows, columns])
+                sums[columns] += weights[rows].astype(tile.dtype) @ tile
+                if block.weights is not None:
+                    tile *= np.sqrt(weights[rows]).astype(tile.dtype)[:, None]
+                if squares is not None:
+                    squares[columns] += np.einsum("ij,ij->j", tile, tile)
+                scores += tile @ basis[columns]
+            thin = aligned(scores.T)
+            for columns in _tiles(n_cols):
+                self.images[:, columns] += thin @ moved[rows, columns]
+        if not np.isfinite(sums).all():
+            block.locate_nonfinite()
+        weight, count = float(weights.sum()), int(np.count_nonzero(weights))
+        centre = Centre(n_cols, count, weight, shift.astype(np.float64), sums / (weight or 1.0))
+        self._absorb(centre, squares, about_origin=True)
 
     def update_sparse(self, block: SparseBlock) -> None:
         """Fold one block of sparse rows in."""
         most_values, most_rows = thin_values(len(self.basis)), thin_rows(*self.basis.shape)
         for rows in shifted_sparse(block, double=self.double, most_values=most_values, most_rows=most_rows):
             squares = None if self.squares is None else rows.centred_squares()
-            self._absorb(rows.centre, rows.centred_images(self.basis), squares, about_origin=False)
+            self.images += rows.centred_images(self.basis)
+            self._absorb(rows.centre, squares, about_origin=False)
 
     def merge(self, later: Self) -> None:
         """Fold in the products of the rows that follow."""
-        self._absorb(later.centre, later.images, later.squares, about_origin=False)
+        self.images += later.images
+        self._absorb(later.centre, later.squares, about_origin=False)
 
-    def _absorb(self, centre: Centre, images: Array, squares: Array | None, *, about_origin: bool) -> None:
-        """Add the products of more rows."""
+    def _absorb(self, centre: Centre, squares: Array | None, *, about_origin: bool) -> None:
+        """Add the squares of more rows, whose products are added, and correct for the change of the mean."""
         vectors, coefficients = self.centre.absorb(centre, moments_about_origin=about_origin)
-        self.images += images
-        self.images += (vectors @ self.basis).T @ (vectors * coefficients[:, None])
+        scores: Array = (vectors @ self.basis).T
+        weighted: Array = vectors * coefficients[:, None]
+        for columns in _tiles(len(self.basis)):
+            self.images[:, columns] += scores @ weighted[:, columns]
         if self.squares is not None:
             assert squares is not None  # accumulators with different parameters are never merged
             self.squares += squares
@@ -71,7 +104,8 @@ class Products(AlignedArrays):
 
     def parameters(self) -> Mapping[str, Any]:
         """The parameters, which are part of the ledger's key."""
-        return {"basis": self.basis, "squares": self.squares is not None, "double": self.double}
+        given = {"basis": self.basis, "squares": self.squares is not None, "double": self.double}
+        return given | {"tile": (_TILE_ROWS, _TILE_COLUMNS)}
 
     def value(self) -> dict[str, Array]:
         """Count, weight, mean, squares and products."""
@@ -90,3 +124,8 @@ class Products(AlignedArrays):
         self.centre.restore(arrays)
         self.squares = arrays.get("squares")
         self.images = arrays["images"]
+
+
+def _tiles(n_cols: int) -> Iterator[slice]:
+    """Yield the columns of each tile."""
+    return (span.slice for span in Span(0, n_cols).split(_TILE_COLUMNS))

@@ -68,7 +68,8 @@ class ByFold:
 
     def update(self, block: Block) -> None:
         """Fold one block of rows in: each row into the statistic of its fold, in the order of the block."""
-        fold_numbers = fold_of(block.numbers, self.n_folds, self.seed)
+        numbers = block.numbers
+        fold_numbers = fold_of(numbers, self.n_folds, self.seed)
         for fold, part in enumerate(self.parts):
             rows = np.flatnonzero(fold_numbers == fold)
             if not len(rows):
@@ -77,7 +78,7 @@ class ByFold:
             values = scratch("fold", shape, block.values.dtype)
             np.take(block.values, rows, axis=0, out=values, mode="clip")  # "raise" would buffer
             labels, weights = (None if each is None else each[rows] for each in (block.labels, block.weights))
-            own_rows = Block(Span(0, len(rows)), values, labels, weights, True, rows=block.numbers[rows])
+            own_rows = Block(Span(0, len(rows)), values, labels, weights, True, rows=numbers[rows])
             part.update(replace(own_rows, locate_nonfinite=block.locate_nonfinite))
 
     @property

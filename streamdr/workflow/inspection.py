@@ -18,7 +18,7 @@ from streamdr.data.file_formats import groups_in_hdf5, is_hdf5, is_parquet, open
 from streamdr.data.in_memory import open_npy
 from streamdr.data.sparse.groups import ZarrNodes
 from streamdr.data.zarr.locate import Located, arrays_below, is_array, locate, stale_copy
-from streamdr.data.zarr.missing_chunks import Present, find_missing, present_chunks
+from streamdr.data.zarr.missing_chunks import Present, find_missing
 from streamdr.data.zarr.objects import node_at
 from streamdr.data.zarr.source import ZarrSource
 from streamdr.data.zarr.stores import Directory, Node
@@ -139,10 +139,9 @@ def _array(node: Node, name: str | None, shown: str) -> ArrayInspection | Labels
 def _inspect_array(name: str, found: Located, stale: tuple[Any, ...] | None) -> ArrayInspection:
     node, metadata, shards = found.node, found.metadata, found.metadata.sharding
     source = ZarrSource(node, metadata, sample_axis=0, allow_missing=True)
-    numbers = present_chunks(node, metadata)
-    chunks = (metadata.grid.coords(number) for number in numbers.tolist())
-    stored = sum(node.stamp(metadata.keys.key(coords))[0] for coords in chunks)
-    missing = find_missing(node, metadata, Present.of(numbers, metadata.grid))
+    chunks = node.stored_chunks(metadata.grid, metadata.keys)
+    stored = int(chunks.stamps[:, 0].sum())
+    missing = find_missing(node, metadata, Present.of(chunks.numbers, metadata.grid))
     return ArrayInspection(
         name=name,
         shape=tuple(metadata.grid.shape),

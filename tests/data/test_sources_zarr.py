@@ -304,3 +304,21 @@ def test_threads_read_concurrently(tmp_path, cut):
     with ThreadPoolExecutor(8) as pool:
         blocks = list(pool.map(source.block, Span(0, 640).split(24)))
     np.testing.assert_array_equal(np.concatenate([block.values for block in blocks]), values)
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i4", "f2"])
+@pytest.mark.parametrize("axis", ["rows", "columns"])
+def test_blocks_of_narrow_types_are_widened_in_the_same_memory(tmp_path, dtype, axis):
+    values = numbers((64, 48), dtype)
+    write(tmp_path / "x.zarr", values, chunks=(10, 7), compressors=BLOSC)
+    source = open_source(tmp_path / "x.zarr")
+    first = source.scratch_block(Span(0, 16), axis)
+    kept, memory = first.values.copy(), first.values
+    second = source.scratch_block(Span(16, 32), axis)
+    assert np.shares_memory(memory, second.values)
+    assert first.disposable
+    assert second.disposable
+    both = np.concatenate([kept, second.values], axis=0 if axis == "rows" else 1)
+    expected = values[:32] if axis == "rows" else values[:, :32]
+    assert both.dtype == source.spec.working
+    np.testing.assert_array_equal(both, expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 
@@ -68,6 +69,30 @@ def test_appends_to_many_segments_give_the_bits_of_a_refit(nights, monkeypatch):
     for added in (60, 2500, 10, 500, 21):
         nights.grow(rows := rows + added)
         assert nights.run().fit.bytes_read <= (added + rows / 16) * ROW
+    assert_same_bits(nights.model(), refitted(nights))
+
+
+def test_an_append_writes_only_the_states_that_it_changes(nights, monkeypatch):
+    """Every state has a file of its own. Those of digits to which nothing was added are not touched."""
+    monkeypatch.setattr("streamdr.core.blocks.BLOCK_BYTES", 300 * ROW)
+    monkeypatch.setattr("streamdr.core.blocks.SEGMENT_BYTES", 600 * ROW)
+    monkeypatch.setattr("streamdr.engine.ledger._OWN_FILE_BYTES", 0)
+    nights.write(3100, chunks=(20, 20))
+    nights.run()
+    ledger, rows = nights.root / "out/.streamdr-ledger", 3100
+    kept = []
+    for added in (10, 30, 500, 21):
+        before = {path.name: path.stat().st_ino for path in ledger.glob("*-*.npz")}
+        nights.grow(rows := rows + added)
+        assert nights.run().fit.bytes_read <= (added + rows / 16) * ROW
+        after = {path.name: path.stat().st_ino for path in ledger.glob("*-*.npz")}
+        assert all(after[name] == before[name] for name in before.keys() & after.keys())
+        (entry,) = ledger.glob("????????????????????????????????????????.npz")
+        with np.load(entry) as archive:
+            assert set(json.loads(str(archive["layout"]))["files"]) == after.keys(), "nothing is left over"
+        kept.append(len(before.keys() & after.keys()))
+    assert kept[0] >= 2
+    assert min(kept) >= 1, "the highest digit"
     assert_same_bits(nights.model(), refitted(nights))
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import zipfile
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def moments(rows):
 def entry():
     rows = np.random.default_rng(0).normal(size=(10, 3))
     tail = TailPart(Span(8, 10), moments(rows[8:]), "the digest at 10")
-    return Entry(10, [0, 2], [moments(rows[:8])], "the digest at 8", [tail])
+    return Entry(10, [0, 2], [moments(rows[:8])], "the digest at 8", [tail], ["the digest at 8"])
 
 
 def equal(one, other):
@@ -259,3 +260,163 @@ def test_unfinished_files_of_killed_runs_are_removed_and_those_of_living_runs_ar
     Ledger(LocalKeyValueFolder(tmp_path)).save("key", entry)
     gone.wait()
     assert {path.name for path in tmp_path.iterdir()} == {*writing, "key.npz"}
+
+
+@pytest.fixture
+def apart(monkeypatch):
+    """Gives every state a file of its own, as large ones have."""
+    monkeypatch.setattr("streamdr.engine.ledger._OWN_FILE_BYTES", 0)
+
+
+def states_in(folder, key="key"):
+    """Return the files of states and their inodes: a file that is written again has another inode."""
+    return {path.name: path.stat().st_ino for path in folder.glob(f"{key}-*.npz")}
+
+
+def appended_to(entry):
+    """Return the entry after rows were appended: the digits are the same, and the tail is another."""
+    rows = np.random.default_rng(1).normal(size=(4, 3))
+    tail = TailPart(Span(8, 12), moments(rows), "the digest at 12")
+    return replace(entry, length=12, tail=[tail])
+
+
+def test_only_states_that_have_changed_are_written(tmp_path, entry, apart):
+    ledger = Ledger(LocalKeyValueFolder(tmp_path))
+    ledger.save("key", entry)
+    first = states_in(tmp_path)
+    assert len(first) == 2
+    assert equal(Ledger(LocalKeyValueFolder(tmp_path)).load("key", Moments(3)), entry)
+    for continued in (ledger, Ledger(LocalKeyValueFolder(tmp_path))):
+        continued.load("key", Moments(3))
+        continued.save("key", appended_to(entry))
+        second = states_in(tmp_path)
+        assert len(second) == 2
+        assert len(first.items() & second.items()) == 1, "the digit stays in its file"
+        assert equal(Ledger(LocalKeyValueFolder(tmp_path)).load("key", Moments(3)), appended_to(entry))
+    ledger.forget("key")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_state_whose_file_is_gone_is_written_again(tmp_path, entry, apart):
+    """Another run of the same pass may have got further, and deleted it."""
+    ledger = Ledger(LocalKeyValueFolder(tmp_path))
+    ledger.save("key", entry)
+    for path in tmp_path.glob("key-*.npz"):
+        path.unlink()
+    ledger.save("key", appended_to(entry))
+    assert equal(Ledger(LocalKeyValueFolder(tmp_path)).load("key", Moments(3)), appended_to(entry))
+
+
+def test_a_fresh_ledger_writes_every_state_again(tmp_path, entry, apart):
+    Ledger(LocalKeyValueFolder(tmp_path)).save("key", entry)
+    before = states_in(tmp_path)
+    Ledger(LocalKeyValueFolder(tmp_path), fresh=True).save("key", entry)
+    after = states_in(tmp_path)
+    assert before.keys() == after.keys()
+    assert not before.items() & after.items()
+
+
+def test_states_of_other_segments_or_other_rows_have_other_files(tmp_path, entry, apart):
+    files = set()
+    for counts in ([2], [0, 2], [1, 2], [0, 3]):
+        states = [entry.digits[0]] * sum(count > 0 for count in counts)
+        for mark in ("one digest", "another"):
+            ends = ["the digest of all", mark][-len(states) :]
+            changed = replace(entry, counts=counts, digits=states, ends=ends, tail=[])
+            Ledger(LocalKeyValueFolder(tmp_path / f"{counts} {mark}")).save("key", changed)
+            files |= states_in(tmp_path / f"{counts} {mark}").keys()
+    # Two digests of three digits: one of them, twice two runs, is in two cases; and one lowest digit.
+    assert len(files) == 7
+
+
+def test_states_that_are_not_usable_are_not_read(tmp_path, entry, apart):
+    ledger = Ledger(LocalKeyValueFolder(tmp_path))
+    ledger.save("key", replace(entry, tail=[]))
+    (digit,) = states_in(tmp_path)
+    ledger.save("key", entry)
+    for name in states_in(tmp_path).keys() - {digit}:
+        (tmp_path / name).write_bytes(b"damaged")
+    loaded = present(Ledger(LocalKeyValueFolder(tmp_path)).load("key", Moments(3), lambda layout: 0))
+    assert equal(loaded, replace(entry, tail=[]))
+    (tmp_path / digit).write_bytes(b"damaged")
+    assert Ledger(LocalKeyValueFolder(tmp_path)).load("key", Moments(3), lambda layout: None) is None
+    assert (tmp_path / "key.npz").exists(), "an entry of other rows is not damaged"
+    assert Ledger(LocalKeyValueFolder(tmp_path)).load("key", Moments(3)) is None
+    assert list(tmp_path.iterdir()) == [], "a damaged entry is deleted with its states"
+
+
+def test_no_flipped_bit_of_a_state_raises_or_changes_a_number(tmp_path, entry, apart, recwarn):
+    Ledger(LocalKeyValueFolder(tmp_path)).save("key", entry)
+    whole = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for name in states_in(tmp_path):
+        for damaged in flips(tmp_path / name, lambda count: range(0, count, 101)):
+            for other, content in whole.items():
+                (tmp_path / other).write_bytes(content)
+            (tmp_path / name).write_bytes(damaged)
+            loaded = Ledger(LocalKeyValueFolder(tmp_path)).load("key", Moments(3))
+            assert loaded is None or equal(loaded, entry)
+            assert (tmp_path / "key.npz").exists() == (loaded is not None)
+    assert not recwarn.list
+
+
+def test_a_state_in_the_place_of_another_is_not_used(tmp_path, entry, apart):
+    Ledger(LocalKeyValueFolder(tmp_path)).save("key", entry)
+    one, other = sorted(states_in(tmp_path))
+    (tmp_path / one).write_bytes((tmp_path / other).read_bytes())
+    assert Ledger(LocalKeyValueFolder(tmp_path)).load("key", Moments(3)) is None
+
+
+@pytest.mark.parametrize("name", ["../precious.npz", "precious.npz", f"other-{'0' * 24}.npz", 7])
+def test_an_entry_that_names_another_file_is_refused(tmp_path, entry, apart, name):
+    folder = tmp_path / "ledger"
+    Ledger(LocalKeyValueFolder(folder)).save("key", entry)
+    (tmp_path / "precious.npz").write_text("precious")
+    (folder / "precious.npz").write_text("precious")
+    with np.load(folder / "key.npz") as archive:
+        layout = json.loads(str(archive["layout"]))
+    layout["files"][0] = name
+    np.savez(folder / "key.npz", layout=np.array(json.dumps(layout)))
+    assert Ledger(LocalKeyValueFolder(folder)).load("key", Moments(3)) is None
+    assert [path.name for path in folder.iterdir()] == ["precious.npz"]
+    assert (tmp_path / "precious.npz").exists()
+
+
+class KilledFolder(LocalKeyValueFolder):
+    """A folder whose process ends before it writes a file that is not a state."""
+
+    def write(self, name, fill):
+        if "-" not in name:
+            raise KeyboardInterrupt
+        super().write(name, fill)
+
+
+def test_a_kill_before_the_entry_is_replaced_leaves_the_old_one(tmp_path, entry, apart):
+    key = named(1)
+    Ledger(LocalKeyValueFolder(tmp_path)).save(key, entry)
+    before = states_in(tmp_path, key)
+    with pytest.raises(KeyboardInterrupt):
+        Ledger(KilledFolder(tmp_path)).save(key, appended_to(entry))
+    assert len(states_in(tmp_path, key)) == 3
+    ledger = Ledger(LocalKeyValueFolder(tmp_path))
+    assert equal(ledger.load(key, Moments(3)), entry)
+    ledger.prune()
+    assert states_in(tmp_path, key).keys() == before.keys(), "what the killed run left is deleted"
+    assert equal(ledger.load(key, Moments(3)), entry)
+
+
+def test_entries_are_deleted_with_their_states(tmp_path, entry, apart, monkeypatch):
+    monkeypatch.setattr("streamdr.engine.ledger._KEPT_BYTES", 0)
+    for number in range(6):
+        Ledger(LocalKeyValueFolder(tmp_path)).save(named(number), entry)
+        for path in tmp_path.glob(f"{named(number)}*"):
+            os.utime(path, (number, number))
+    foreign = tmp_path / f"{named(0)}-{'0' * 24}.npz"  # named like a state, but not one
+    foreign.touch()
+    os.utime(foreign, (0, 0))
+    ledger = Ledger(LocalKeyValueFolder(tmp_path))
+    assert ledger.load(named(1), Moments(3)) is not None
+    ledger.prune()
+    left = {path.name.partition(".")[0].partition("-")[0] for path in tmp_path.iterdir() if path != foreign}
+    assert left == {named(1), named(4), named(5)}
+    assert all(len(states_in(tmp_path, key)) == 2 for key in left)
+    assert foreign.exists()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdr.core.blocks import LARGEST_BLOCK_BYTES, MatrixSpec, Span
-from streamdr.engine.merge_tree import RADIX, RUN, MergeTree
+from streamdr.engine.merge_tree import LONG_RUN, RADIX, RUN, MergeTree, carry
 from streamdr.engine.partition import Partition, partition
 
 SPEC = MatrixSpec(400_000, 1024, np.dtype(np.float32))
@@ -88,24 +88,26 @@ def test_the_last_lines_need_few_reads_however_small_the_chunks():
     assert len(reads) < 100
 
 
+def paired(earlier, later):
+    return f"({earlier}, {later})"
+
+
 def folded(parts, work):
     """Return the result of a task as a text of its computation: equal texts mean equal bits."""
-    state, texts = work.continues or "", []
+    state, digits = work.continues or "", []
     for span in work.spans:
         for block in parts.blocks(span):
             state += f"{block.start}-{block.stop} "
-        texts.append(state)
+        carry(digits, state, 0, paired)
         state = ""
-    total = texts[0]
-    for text in texts[1:]:
-        total = f"({total}, {text})"
+    (total,) = (digit[1] for digit in digits if digit)
     return total
 
 
-def finished(parts, run, known=((), ())):
-    tree = MergeTree[str](parts, lambda earlier, later: f"({earlier}, {later})")
+def finished(parts, run, known=((), ()), long_runs=0):
+    tree = MergeTree[str](parts, paired)
     tree.digits, tree.tail = list(known[0]), list(known[1])
-    work = tree.work(run)
+    work = tree.work(run, long_runs)
     for piece in work:
         tree.take(piece, folded(parts, piece))
         assert len(tree.digits) <= 2 + np.log(tree.count + 1) / np.log(RADIX), "one value per level"
@@ -126,6 +128,8 @@ def test_runs_of_segments_merge_in_the_same_order_as_single_segments(layout, row
     parts = parts_of(layout, rows)
     (alone, read), (by_runs, _) = finished(parts, 1), finished(parts, RUN)
     assert by_runs.total() == alone.total()
+    by_long_runs, _ = finished(parts, RUN, long_runs=1)
+    assert by_long_runs.total() == alone.total()
     assert alone.count == parts.whole
     assert alone.lines == read == rows
 
@@ -142,6 +146,22 @@ def test_appended_rows_continue_the_same_sum(layout, rows, added, parts_kept, ru
     if parts_kept == 5:
         again = max(rows / 16, parts_of(layout, rows).finest)
         assert read <= added + 2 * again, "only incomplete parts are read again, and they are small"
+
+
+@given(st.integers(0, 20 * LONG_RUN), st.integers(0, 5), st.integers(0, 3 * LONG_RUN))
+def test_long_runs_leave_enough_work_to_share(segments, long_runs, already):
+    parts = Partition("rows", segments, 1, 1, 1, 1)
+    before, _ = finished(Partition("rows", min(already, segments), 1, 1, 1, 1), 1)
+    tree = MergeTree[str](parts, paired, digits=list(before.digits))
+    left = segments - tree.count
+    for piece in tree.work(RUN, long_runs):
+        if piece.segments == LONG_RUN:
+            assert piece.span.start % LONG_RUN == 0
+            assert long_runs
+            assert left >= long_runs * LONG_RUN
+        left -= piece.lines
+    continued, _ = finished(parts, RUN, (before.digits, ()), long_runs)
+    assert segments == 0 or continued.total() == finished(parts, 1)[0].total()
 
 
 def test_spans_split():

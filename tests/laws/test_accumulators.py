@@ -42,6 +42,7 @@ from streamdr.methods.steps.dispersions import Exponentials
 from streamdr.statistics.by_class.lengths import ClassLengths
 from streamdr.statistics.by_class.moments import ClassMoments
 from streamdr.statistics.by_class.sums import ClassSums
+from streamdr.statistics.column_products import ColumnProducts, TiledLoadings
 from streamdr.statistics.composite import Composite
 from streamdr.statistics.gram import Gram, Loadings, Scores
 from streamdr.statistics.joint import JointMoments, JointSums
@@ -61,6 +62,8 @@ AXES: dict[str, Axis] = {
     "block_products": "rows",
     "gram": "columns",
     "loadings": "columns",
+    "column products": "columns",
+    "tiled loadings": "columns",
     "scores": "columns",
     "pairwise": "rows",
     "visible": "rows",
@@ -169,6 +172,8 @@ def examples(kind: str, data: np.ndarray) -> Sequence[Accumulator]:
         "products": lambda: [Products(tall), Products(tall, squares=False), Products(tall, double=True)],
         "gram": lambda: [Gram(N), Gram(N, scale=True), Gram(N, double=True)],
         "loadings": lambda: [Loadings(wide), Loadings(wide, scale=True)],
+        "column products": lambda: [ColumnProducts(wide), ColumnProducts(wide, scale=True)],
+        "tiled loadings": lambda: [TiledLoadings(wide), TiledLoadings(wide, scale=True)],
         "scores": lambda: [Scores(N, rng.normal(size=D), tall)],
         "pairwise": lambda: [Pairwise(D), Pairwise(D, HOLDOUT)],
         "visible": lambda: [ObservedCounts(D, HOLDOUT), ObservedCounts(D, Holdout(0.9, 3, (0, 2)))],
@@ -456,7 +461,7 @@ def test_laws_with_weights_and_missing_values(kind, missing):
         check_accumulator(empty, data, weights=weights, amplification=amplification(empty, data))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "loadings"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "loadings" not in kind])
 def test_state_is_bounded(kind):
     data = data_for(kind, "kind")
     for empty in examples(kind, data):

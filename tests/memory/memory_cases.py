@@ -54,6 +54,7 @@ SCALED = [{"name": "standardise"}, {"name": "clip", "min": -3.0, "max": 3.0}]
 COUNTED = [{"name": "normalize_total", "target_sum": 1e4}, {"name": "log1p"}]
 PCA = {"name": "pca", "n_components": 5}
 KRYLOV = {**PCA, "solver": "krylov", "max_passes": 3, "tol": 0.0}
+ALLELES = {"name": "scale_genotypes", "ploidy": 127}
 CASES = [
     Case("pca tall", "tall", "pca", {"n_components": 10}),
     Case("pca tall bytes", "tall bytes", "pca", {"n_components": 10}),
@@ -67,6 +68,12 @@ CASES = [
         "both land",
         "pca",
         {"n_components": 5, "solver": "krylov", "max_passes": 3, "tol": 0.0},
+    ),
+    Case(
+        "pca both shorts krylov",
+        "both shorts",
+        "pca",
+        {"n_components": 5, "solver": "krylov", "max_passes": 3, "tol": 0.0, "scale": True},
     ),
     Case("ppca tall land", "tall land", "ppca", {"n_components": 5}),
     Case("pca wide rows double", "wide rows", "pca", {"n_components": 5, "precision": "double"}),
@@ -360,6 +367,7 @@ CASES = [
     Case("chain tall", "tall", Chain.name, {"steps": [*SCALED, {"name": "pca", "n_components": 10}]}),
     Case("chain tall bytes", "tall bytes", Chain.name, {"steps": [*COUNTED, PCA]}),
     Case("chain both bytes", "both bytes", Chain.name, {"steps": [*COUNTED, *SCALED, PCA]}, quick=True),
+    Case("chain wide krylov", "wide byte missing", Chain.name, {"steps": [ALLELES, KRYLOV]}),
     Case("chain both krylov", "both bytes", Chain.name, {"steps": [*COUNTED, KRYLOV]}),
     Case("chain both classes", "both bytes", Chain.name, {"steps": [PCA, {"name": "lda"}]}, labels="classes"),
     Case("chain wide bytes", "wide bytes", Chain.name, {"steps": [*SCALED, PCA]}),

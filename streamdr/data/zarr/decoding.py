@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any, Literal
 
@@ -50,17 +51,17 @@ class ChunkDecoder:
         steps = tuple(name.removeprefix("numcodecs.") for name in names)
         return cls(metadata.smallest, dtype, metadata.order, steps) if set(steps) <= _PLAIN else None
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The size of a decoded chunk in bytes."""
         return prod(self.shape) * self.dtype.itemsize
 
-    @property
+    @cached_property
     def limits(self) -> tuple[int, ...]:
         """The most bytes that each step may return, in the order of decoding. The last is the exact size."""
         return tuple(_encoded_size(self.size, len(self.steps) - 1 - i) for i in range(len(self.steps)))
 
-    @property
+    @cached_property
     def encoded_limit(self) -> int:
         """The most bytes that an encoded chunk can have."""
         return _encoded_size(self.size, len(self.steps))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
@@ -106,15 +107,15 @@ class KeyEncoding:
         """Return the key of a chunk."""
         return self.separator.join([*([self.prefix] if self.prefix else []), *map(str, coords)])
 
-    def coords(self, key: str, ndim: int) -> tuple[int, ...] | None:
-        """Return the coordinates of the chunk with this key, or None if it is not the key of a chunk."""
-        parts = key.split(self.separator)
-        if self.prefix:
-            if parts[0] != self.prefix:
-                return None
-            del parts[0]
-        if len(parts) != ndim or not all(part.isdecimal() for part in parts):
-            return None
-        coords = tuple(map(int, parts))
+    def reader(self, grid: ChunkGrid) -> Callable[[str], int | None]:
+        """Return a function from the key of a chunk to its number, and from any other text to None."""
         # "3" is the key of a chunk, "03" is not.
-        return coords if all(map(str.__eq__, map(str, coords), parts)) else None
+        position = "(0|[1-9][0-9]{0,18})"
+        parts = [*([re.escape(self.prefix)] if self.prefix else []), *[position] * len(grid.shape)]
+        match = re.compile(re.escape(self.separator).join(parts)).fullmatch
+
+        def number(key: str) -> int | None:
+            found = match(key)
+            return None if found is None else grid.number([int(part) for part in found.groups()])
+
+        return number

@@ -86,14 +86,6 @@ def _numbers(
     return (outer * grid.counts[axis] + lines) * inner + within
 
 
-def present_chunks(node: Node, metadata: ArrayMetadata) -> NDArray[np.int64]:
-    """Return the numbers, in C order, of the stored chunks (or shards): eight bytes per file."""
-    grid = metadata.grid
-    parsed = (metadata.keys.coords(key, len(grid.shape)) for key in node.list_keys())
-    found = (grid.number(coords) for coords in parsed if coords is not None)
-    return np.unique(np.fromiter((number for number in found if number is not None), np.int64))
-
-
 def find_missing(node: Node, metadata: ArrayMetadata, present: Present) -> Missing | None:
     """Return the missing chunks of an array: missing files, or else chunks that are missing in shards."""
     grid = metadata.grid
@@ -104,7 +96,7 @@ def find_missing(node: Node, metadata: ArrayMetadata, present: Present) -> Missi
         return None
     if present.unwritten_along is None:
         return _find_missing_in_shards(node, metadata)
-    numbers = present_chunks(node, metadata)
+    numbers = node.stored_chunks(metadata.grid, metadata.keys).numbers
     return _find_partly_missing_in_shards(node, metadata, numbers, present.unwritten_along)
 
 

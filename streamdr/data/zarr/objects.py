@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from array import array
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zarr
+from zarr.abc.store import Store
+from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
 from streamdr.core.addresses import Address
 from streamdr.core.blocks import Array
+from streamdr.data.zarr.grid import ChunkGrid, KeyEncoding
 from streamdr.data.zarr.icechunk_node import repository_at
 from streamdr.data.zarr.metadata import METADATA_FILES
-from streamdr.data.zarr.stores import Node, ReadPart
+from streamdr.data.zarr.stored_chunks import StoredChunks
+from streamdr.data.zarr.stores import Directory, Node, ReadPart, StoreNode
 from streamdr.errors import DataError, InputError
-from streamdr.store.remote import Listed, Objects, RemoteError, open_objects
+from streamdr.store.remote import Objects, RemoteError, open_objects, opened_objects
 
 
 def node_at(address: Address, key: str = "path") -> Node:
@@ -37,16 +42,36 @@ def node_at(address: Address, key: str = "path") -> Node:
     return ObjectNode(objects, "")
 
 
+def node_of(opened: zarr.Array[Any] | zarr.Group) -> Node:
+    """Return the node of an array or a group that zarr has opened."""
+    root = local_root(opened.store)
+    if root is not None:
+        return Directory(root / opened.path, str(root / opened.path))
+    if isinstance(opened.store, ObjectStore):
+        return ObjectNode(opened_objects(opened.store.store), opened.path)
+    return StoreNode(opened.store, opened.path)
+
+
+def local_root(store: Store) -> Path | None:
+    """Return the directory of a store of local files, which dask opens through fsspec; None for others."""
+    if isinstance(store, LocalStore):
+        return store.root
+    local = sys.modules.get("fsspec.implementations.local")
+    if local is None or not isinstance(store, FsspecStore):
+        return None
+    files = getattr(store.fs, "sync_fs", store.fs)
+    return Path(store.path) if type(files) is local.LocalFileSystem else None
+
+
 class ObjectNode:
     """A node at a path in an object store."""
 
     def __init__(self, objects: Objects, path: str) -> None:
         self.objects = objects
         self.path = path
-        self._stamps = Stamps()
 
     def __reduce__(self) -> tuple[type[ObjectNode], tuple[Objects, str]]:
-        return ObjectNode, (self.objects, self.path)  # without the stamps, which workers do not need
+        return ObjectNode, (self.objects, self.path)
 
     @property
     def name(self) -> str:
@@ -61,14 +86,11 @@ class ObjectNode:
         """Return the sorted names of files and nodes directly below this one."""
         return self.objects.children(self.path)
 
-    def list_keys(self) -> Iterator[str]:
-        """Yield every key below this node. Their stamps are kept from the same listing."""
-        below, stamps = len(self._key("")), Stamps()
-        for found in self.objects.listed(self.path):
-            key = found.key[below:]
-            stamps.add(key, found)
-            yield key
-        self._stamps = stamps
+    def stored_chunks(self, grid: ChunkGrid, keys: KeyEncoding) -> StoredChunks:
+        """List the chunks, with their sizes and versions: a request for a thousand of them."""
+        below, number_of = len(self._key("")), keys.reader(grid)
+        listed = ((number_of(one.key[below:]), one) for one in self.objects.listed(self.path))
+        return StoredChunks.of((number, one.size, one.stamp) for number, one in listed if number is not None)
 
     def read(self, key: str, limit: int) -> bytes | None:
         """Return the contents of an object, or None if there is none."""
@@ -79,6 +101,10 @@ class ObjectNode:
         """Return the contents of an object without a copy, or None if there is none."""
         data = self.objects.get(self._key(key), limit)
         return None if data is None else np.frombuffer(data, np.uint8)
+
+    def read_soon(self, key: str) -> bool:
+        """Return False: only files are read ahead."""
+        return False
 
     @contextmanager
     def parts(self, key: str) -> Iterator[ReadPart | None]:
@@ -98,36 +124,5 @@ class ObjectNode:
         """Whether there is such an object."""
         return self.objects.size(self._key(key)) is not None
 
-    def stamp(self, key: str) -> tuple[int, int]:
-        """Return size and version from the last listing: asking for each object would be one request each."""
-        return self._stamps.of(key)
-
     def _key(self, key: str) -> str:
         return f"{self.path}/{key}" if self.path else key
-
-
-class Stamps:
-    """The sizes and versions of the keys of a listing, in 24 bytes per key: there may be millions."""
-
-    def __init__(self) -> None:
-        self._entries = array("q")
-        self._table: np.ndarray[Any, np.dtype[np.int64]] | None = None
-
-    def add(self, key: str, found: Listed) -> None:
-        """Add a key of the listing, with its size and version."""
-        self._entries.extend((_key_number(key), found.size, found.stamp))
-
-    def of(self, key: str) -> tuple[int, int]:
-        """Return the size and version of a key."""
-        if self._table is None:
-            table = np.frombuffer(self._entries, np.int64).reshape(-1, 3)
-            self._table = table[np.argsort(table[:, 0])]
-        row = int(np.searchsorted(self._table[:, 0], _key_number(key)))
-        if row == len(self._table) or self._table[row, 0] != _key_number(key):
-            raise FileNotFoundError(f"{key} was not there when the store was listed")
-        return int(self._table[row, 1]), int(self._table[row, 2])
-
-
-def _key_number(key: str) -> int:
-    """Return a 64-bit digest of a key."""
-    return int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), signed=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import cache, partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,10 @@ from streamdr.data.zarr.codecs import shortened
 from streamdr.data.zarr.grid import Overlap
 from streamdr.data.zarr.locate import array_at
 from streamdr.data.zarr.metadata import ArrayMetadata
-from streamdr.data.zarr.missing_chunks import Present, find_missing, present_chunks
+from streamdr.data.zarr.missing_chunks import Present, find_missing
+from streamdr.data.zarr.read_ahead import ReadAhead
 from streamdr.data.zarr.reading import WholeReader, chunk_reader, declared_fill_value
+from streamdr.data.zarr.stored_chunks import StoredChunks
 from streamdr.data.zarr.stores import Node
 from streamdr.errors import DataError
 from streamdr.store.remote import RemoteError
@@ -88,6 +89,7 @@ class ZarrSource(GridSource):
         self._allow_missing = allow_missing
         self._unwritten_along = self.layout.sample_axis if may_be_unwritten else None
         self._reader = chunk_reader(node, metadata, allow_missing=allow_missing or may_be_unwritten)
+        self._read_ahead = ReadAhead(node, metadata, self.layout.sample_axis)
         self.attributes = metadata.attributes
         self.chunk_shape = metadata.grid.chunk
         whole = isinstance(self._reader, WholeReader)
@@ -128,6 +130,7 @@ class ZarrSource(GridSource):
                 self._reader.fill(piece, box[piece.target])
             except Exception as error:
                 raise self._unreadable(piece, error) from error
+        self._read_ahead.after(region)
 
     def overhead(self, n_rows: int, n_cols: int) -> int:
         """Return the bytes of one chunk being decoded, and of columns that are read with those requested."""
@@ -139,10 +142,14 @@ class ZarrSource(GridSource):
         if self._allow_missing:
             return
         try:
-            present = self._present(present_chunks(self._node, self._metadata))
+            present = self._present(self._stored_chunks().numbers)
         except OSError as error:
             raise DataError(f"{self.name}: its chunks cannot be listed: {error}") from error
         self._require_complete(present)
+
+    def _stored_chunks(self) -> StoredChunks:
+        """List the chunks of the array."""
+        return self._node.stored_chunks(self._metadata.grid, self._metadata.keys)
 
     def _present(self, numbers: NDArray[np.int64]) -> Present:
         """Return which chunks are stored, from their numbers."""
@@ -167,15 +174,13 @@ class ZarrSource(GridSource):
         """Return a snapshot of the metadata, and of the size and modification time of every chunk."""
         axis, grid = self.layout.sample_axis, self._metadata.grid
         try:
-            numbers = present_chunks(self._node, self._metadata)
+            numbers, stamps = self._stored_chunks()
             meaning = self._meaning()
-            coords = np.stack(np.unravel_index(numbers, grid.counts), axis=1)
-            keys = (self._metadata.keys.key(position) for position in coords.tolist())
-            stamps = np.fromiter(chain.from_iterable(self._node.stamp(key) for key in keys), np.int64)
         except OSError as error:
             raise DataError(f"{self.name}: its chunks cannot be listed: {error}") from error
-        order = np.argsort(coords[:, axis], kind="stable")
-        table = np.concatenate([coords, stamps.reshape(-1, 2)], axis=1)[order]
+        table = np.column_stack([*np.unravel_index(numbers, grid.counts), stamps])
+        if axis:  # in C order, chunks are sorted by the first axis
+            table = table[np.argsort(table[:, axis], kind="stable")]
         # One number per row is cheap to read. So chunks of weights need not end where chunks of the data end.
         contents = self._contents if self.spec.n_cols == 1 else None
         # Cached, because it reads the indexes of all shards.

@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from errno import ELOOP
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
@@ -18,7 +17,9 @@ from zarr.core.sync import collect_aiterator, sync
 
 from streamdr.core.blocks import Array
 from streamdr.core.buffers import scratch
-from streamdr.core.files import open_regular, read_regular, too_large
+from streamdr.core.files import open_descriptor, open_regular, read_regular, too_large
+from streamdr.data.zarr.grid import ChunkGrid, KeyEncoding
+from streamdr.data.zarr.stored_chunks import StoredChunks, chunks_in_directory
 from streamdr.errors import DataError
 
 ReadPart = Callable[[int, int], bytes]
@@ -38,8 +39,8 @@ class Node(Protocol):
     def children(self) -> list[str]:
         """Return the sorted names of files and nodes directly below this one."""
 
-    def list_keys(self) -> Iterator[str]:
-        """Yield every key below this node, in no particular order."""
+    def stored_chunks(self, grid: ChunkGrid, keys: KeyEncoding) -> StoredChunks:
+        """List the chunks of the array at this node."""
 
     def read(self, key: str, limit: int) -> bytes | None:
         """Return the contents of a file of at most `limit` bytes, or None if there is none."""
@@ -47,14 +48,14 @@ class Node(Protocol):
     def read_scratch(self, key: str, limit: int) -> Array | None:
         """Return the same, in memory that this thread's next call may overwrite."""
 
+    def read_soon(self, key: str) -> bool:
+        """Ask the system to read a file from the disk; False if it is in memory, or cannot be asked."""
+
     def parts(self, key: str) -> AbstractContextManager[ReadPart | None]:
         """Return a function that reads parts of a file, or None if there is none."""
 
     def exists(self, key: str) -> bool:
         """Whether there is such a file."""
-
-    def stamp(self, key: str) -> tuple[int, int]:
-        """Return two numbers that change when the file changes."""
 
 
 class Directory:
@@ -74,21 +75,9 @@ class Directory:
         """Return the sorted names of files and nodes directly below this one."""
         return sorted(os.listdir(self.root))
 
-    def list_keys(self) -> Iterator[str]:
-        """Yield every key below this node, in no particular order."""
-        pending, seen = [""], set()
-        while pending:
-            below = pending.pop()
-            status = os.stat(self._prefix + below)
-            if (identity := (status.st_dev, status.st_ino)) in seen:  # links in a loop would never end
-                raise OSError(ELOOP, "links lead to the same directory twice", self._prefix + below)
-            seen.add(identity)
-            with os.scandir(self._prefix + below) as entries:
-                for entry in entries:
-                    if entry.is_dir():
-                        pending.append(f"{below}{entry.name}/")
-                    else:
-                        yield f"{below}{entry.name}"
+    def stored_chunks(self, grid: ChunkGrid, keys: KeyEncoding) -> StoredChunks:
+        """List the chunks, with their sizes and modification times."""
+        return chunks_in_directory(str(self.root), grid, keys)
 
     def read(self, key: str, limit: int) -> bytes | None:
         """Return the contents of a file, or None if there is none."""
@@ -100,18 +89,31 @@ class Directory:
     def read_scratch(self, key: str, limit: int) -> Array | None:
         """Return the same, in memory that this thread's next call overwrites."""
         try:
-            with open_regular(self._prefix + key, buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                if size > limit:
-                    raise too_large(size, limit)
-                # One byte more than the size: a file that grew is detected, not truncated.
-                memory = scratch("file", (size + 1,), np.dtype(np.uint8))
-                filled = 0
-                while count := os.readv(file.fileno(), [memory.data[filled:]]):
-                    filled += count
-                return memory[:filled]
+            descriptor, size = open_descriptor(self._prefix + key)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        try:
+            if size > limit:
+                raise too_large(size, limit)
+            # One byte more than the size: a file that grew is detected, not truncated.
+            memory = scratch("file", (size + 1,), np.dtype(np.uint8))
+            filled = 0
+            while count := os.readv(descriptor, [memory.data[filled:]]):
+                filled += count
+            return memory[:filled]
+        finally:
+            os.close(descriptor)
+
+    def read_soon(self, key: str) -> bool:
+        """Ask the system to read a file from the disk; False if it is in memory, or cannot be asked."""
+        try:
+            with open_regular(self._prefix + key, buffering=0) as file:
+                if _is_in_memory(file):
+                    return False
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+                return True
+        except OSError:
+            return False  # reading it will say why
 
     @contextmanager
     def parts(self, key: str) -> Iterator[ReadPart | None]:
@@ -128,10 +130,14 @@ class Directory:
         """Whether there is such a file."""
         return os.path.isfile(self._prefix + key)
 
-    def stamp(self, key: str) -> tuple[int, int]:
-        """Return size and modification time."""
-        status = os.stat(self._prefix + key)
-        return status.st_size, status.st_mtime_ns
+
+def _is_in_memory(file: BinaryIO) -> bool:
+    """Return whether the beginning of a file can be read without waiting for the disk."""
+    try:
+        os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _part_of(file: BinaryIO, start: int, length: int) -> bytes:
@@ -167,6 +173,12 @@ class StoreNode:
         """Return the sorted names of files and nodes directly below this one."""
         return sorted(collect_aiterator(self.store.list_dir(self.path)))
 
+    def stored_chunks(self, grid: ChunkGrid, keys: KeyEncoding) -> StoredChunks:
+        """List the chunks, with what `stamp` returns."""
+        number_of = keys.reader(grid)
+        numbers = ((number_of(key), key) for key in self.list_keys())
+        return StoredChunks.of((number, *self.stamp(key)) for number, key in numbers if number is not None)
+
     def list_keys(self) -> Iterator[str]:
         """Yield every key below this node, in no particular order."""
         below = self._key("")
@@ -186,6 +198,10 @@ class StoreNode:
         """Return the contents of a file, or None if there is none."""
         contents = self.read(key, limit)
         return None if contents is None else np.frombuffer(contents, np.uint8)
+
+    def read_soon(self, key: str) -> bool:
+        """Return False: only files are read ahead."""
+        return False
 
     @contextmanager
     def parts(self, key: str) -> Iterator[ReadPart | None]:

@@ -37,6 +37,10 @@ class Executor(Protocol):
     """The number of tasks that run at a time."""
     run: int
     """The number of segments per task: more than one where merging is expensive."""
+    shares_futures: bool
+    """Whether the futures of a dask client may be arguments of tasks."""
+    long_runs: int
+    """How many long runs must remain for the next task to be one; 0 if no task is."""
     stopped: Callable[[], bool]
     """Called by long tasks from time to time: whether the run was stopped."""
 
@@ -49,6 +53,9 @@ class Executor(Protocol):
 
     def share(self, value: Any) -> Any:
         """Send a large argument once, for many tasks."""
+
+    def keep(self, value: Any) -> Any:
+        """Send an argument once, and keep it until another one is kept: for the tasks of several passes."""
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Handle:
         """Start a task. Handles among its arguments, of finished tasks, are replaced by their values."""

@@ -1,5 +1,10 @@
 """The executor on a dask cluster: results stay on the workers, and are merged there.
 
+dask estimates the time of a task by that of others whose keys begin with the same word, and takes tasks for
+readers of data if they depend on a few others only. So keys begin with the name of the function. Tasks that
+read then go to any worker that is free, also to one that has joined late. Merges go to a worker that holds
+one of the two results, and before tasks that read, so that results do not accumulate.
+
 When a worker dies, dask computes its results again. `LostError` is raised where that is impossible: for tasks
 that are blamed for the deaths of workers, and for everything if the scheduler is lost.
 """
@@ -16,18 +21,31 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Event
 from typing import Any
+from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 import dask
 from distributed import CancelledError, Client, Future, KilledWorker, WorkerPlugin
 from threadpoolctl import threadpool_limits
 
 from streamdr.engine.executors.base import KilledError, LostError, merged
-from streamdr.engine.executors.identity import ForeignWorkerError, difference, identity, identity_now, run_as
+from streamdr.engine.executors.held import Held, value_of
+from streamdr.engine.executors.identity import (
+    ForeignWorkerError,
+    difference,
+    identity,
+    identity_now,
+    run_as,
+)
 from streamdr.engine.merge_tree import RUN
 from streamdr.errors import EngineError, Interrupted, StreamdrError
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as in malloc.h
 _KEPT = 32 << 20
+_LONG_RUNS = 2
+"""How many long runs must remain for each worker for tasks to be long, so that all workers end together."""
+_FIRST = 1
+"""The priority of tasks that do not read."""
 _POLL_SECONDS = 0.2
 _CHECK_SECONDS = 2.0
 _RECONNECT_SECONDS = 12.0
@@ -68,6 +86,7 @@ class Dask:
     """Runs tasks on the workers of a scheduler."""
 
     run = RUN
+    shares_futures = True
 
     def __init__(self, client: Client, policy: WorkerPolicy, stop: Event) -> None:
         self.stopped = _never
@@ -78,6 +97,9 @@ class Dask:
         self._watch = WorkerWatch(client, policy.patience)
         self._prepare()
         self.workers: int = max(policy.expected, sum(client.nthreads().values()))
+        self.long_runs = _LONG_RUNS * self.workers
+        self._kept: tuple[Any, Future[Any]] | None = None
+        self._placed: WeakKeyDictionary[Future[Any], Any] = WeakKeyDictionary()
 
     def counted(self) -> int:
         """Return 0: workers report whole tasks only."""
@@ -85,29 +107,58 @@ class Dask:
 
     def share(self, value: Any) -> Future[Any]:
         """Send a value once, and copy it from worker to worker."""
-        shared = self.place(value)
+        return self._shared("share", value)
+
+    def keep(self, value: Any) -> Future[Any]:
+        """Share a value, and keep it on the workers until another one is kept."""
+        if self._kept is None or self._kept[0] is not value or self._kept[1].status != "finished":
+            self._kept = value, self._shared("keep", value)
+        return self._kept[1]
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Start a task."""
+        return self._submit(function.__name__.strip("_"), function, *arguments)
+
+    def merge(self, earlier: Future[Any], later: Future[Any]) -> Future[Any]:
+        """Merge on a worker, into a copy: dask may run a task twice, so it must not modify its arguments."""
+        return self._submit("merge", merged, earlier, later, priority=_FIRST)
+
+    def place(self, value: Any) -> Future[Any]:
+        """Send a value as if a task had computed it, so that the scheduler can restore it like any result.
+
+        Values that are scattered to workers are lost with them. As long as the handle is used, the value
+        stays here too, so that the next checkpoint does not move what has not changed since.
+        """
+        known = next((handle for handle, placed in self._placed.items() if placed is value), None)
+        if known is not None and known.status == "finished":
+            return known
+        handle = self._sent("place", value)
+        self._placed[handle] = value
+        return handle
+
+    def _shared(self, word: str, value: Any) -> Future[Any]:
+        shared = self._sent(word, value)
         # If a worker died meanwhile, the missing copy is made when a task needs it.
         with suppress(Exception):
             self._client.replicate([shared], callback_timeout=_RECONNECT_SECONDS)
         return shared
 
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Start a task."""
-        with self._noticing_loss():
-            return self._client.submit(run_as, identity(), function, *arguments, pure=False)
-
-    def merge(self, earlier: Future[Any], later: Future[Any]) -> Future[Any]:
-        """Merge on a worker, into a copy: dask may run a task twice, so it must not modify its arguments."""
-        return self.submit(merged, earlier, later)
-
-    def place(self, value: Any) -> Future[Any]:
-        """Send a value as if a task had computed it, so that the scheduler can restore it like any result.
-
-        Values that are scattered to workers are lost with them.
-        """
+    def _sent(self, word: str, value: Any) -> Future[Any]:
         # dask would warn that large arguments should be sent only once. This is how they are sent once.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": sys.maxsize}):
-            return self.submit(_identity_function, value)
+            return self._submit(word, _identity_function, Held(value), priority=_FIRST)
+
+    def _submit(
+        self, word: str, function: Callable[..., Any], *arguments: Any, priority: int = 0
+    ) -> Future[Any]:
+        """Start a task whose key begins with a word."""
+        key = f"{word}-{uuid4().hex}"
+        # dask would look for other tasks in every element of a list, which takes longer than all else.
+        opaque = (Held(each) if isinstance(each, list | tuple) else each for each in arguments)
+        with self._noticing_loss():
+            return self._client.submit(
+                held_by, Held(identity()), function, *opaque, key=key, priority=priority, pure=False
+            )
 
     def finished(self, handle: Future[Any], timeout: float) -> bool:
         """Wait for a task to end."""
@@ -123,11 +174,13 @@ class Dask:
             self.result(handle)
 
     def result(self, handle: Future[Any]) -> Any:
-        """Fetch the task's value, or raise its exception."""
+        """Fetch the task's value, or raise its exception. A value that was placed is here already."""
+        if handle in self._placed:
+            return self._placed[handle]
         while not self.finished(handle, _POLL_SECONDS):
             pass  # it was lost after it had finished, and is computed again
         with self._noticing_loss(handle):
-            return handle.result()
+            return value_of(handle.result())
 
     def width(self, planned: int) -> int:
         """Return twice the number of workers. Results wait in the memory of the workers, not here."""
@@ -221,6 +274,8 @@ def _require_same_code(client: Client) -> None:
     for worker, there in found.items():
         if not isinstance(there, tuple):
             every: Any = client.get_versions(packages=["streamdr"])
+            if worker not in every["workers"]:
+                continue  # it has ended meanwhile
             versions = every["workers"][worker]["packages"]
             reported = {"streamdr": versions.get("streamdr") or "", "code": "unknown"}
             there = tuple((dict(identity()) | reported).items())
@@ -267,6 +322,11 @@ def _disconnected(client: Client) -> EngineError:
 def _address(client: Client) -> str:
     scheduler: Any = client.scheduler
     return str(scheduler.address) if scheduler is not None else "dask"
+
+
+def held_by(expected: Held, function: Callable[..., Any], *arguments: Any) -> Held:
+    """Run a task on a worker, and return its result as a value that the worker holds."""
+    return Held(run_as(expected.value, function, *map(value_of, arguments)))
 
 
 def _identity_function(value: Any) -> Any:

@@ -44,6 +44,11 @@ class Recovery:
         """The number of tasks that may be submitted at a time."""
         return 1 if self._suspects else self.width
 
+    @property
+    def long_runs(self) -> int:
+        """How many long runs must remain for a task to be one. A task under suspicion is short."""
+        return 0 if self._suspects else self.engine.long_runs
+
     def retry(self, attempt: Callable[[], T]) -> T:
         """Attempt work until it is done, or there were too many losses."""
         while True:

@@ -14,6 +14,8 @@ class Threads:
     """A pool of threads in this process. The thread of the caller merges, since it is idle otherwise."""
 
     run = 1
+    shares_futures = False
+    long_runs = 0
 
     def __init__(self, workers: int, stop: Event) -> None:
         self.workers = workers
@@ -33,6 +35,10 @@ class Threads:
 
     def share(self, value: Any) -> Any:
         """Return the value itself, since threads share memory."""
+        return value
+
+    def keep(self, value: Any) -> Any:
+        """Return the value itself."""
         return value
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:

@@ -10,11 +10,19 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from streamdr.core.accumulator import Accumulator
 from streamdr.core.annotations import Annotations, annotated_by, composed
-from streamdr.core.blocks import Array, MatrixSpec, SparseRows
+from streamdr.core.blocks import Array, MatrixSpec, Span, SparseRows
 from streamdr.core.facts import Fact, Table
-from streamdr.core.mapping import columns_kept, columns_read, fills_missing, mapped_spec, mapping_work
-from streamdr.core.method import MapsSparse, Model, SelectsColumns, UsesScratch
+from streamdr.core.mapping import (
+    columns_kept,
+    columns_read,
+    fills_missing,
+    mapped_spec,
+    mapping_work,
+    maps_apart,
+)
+from streamdr.core.method import MapsColumns, MapsColumnsApart, MapsSparse, Model, SelectsColumns, UsesScratch
 from streamdr.core.pictures import Picture
 from streamdr.core.plain_maps import HasPlainMaps, PlainClasses, PlainMap
 from streamdr.core.work import Work
@@ -157,8 +165,35 @@ class ChainModel:
             rows = mapped
         return rows
 
-    def scores_by_columns(self, n_rows: int) -> None:
-        """None: whole rows are mapped."""
+    @property
+    def maps_columns_apart(self) -> bool:
+        """Whether every model maps each column without the others."""
+        return all(maps_apart(model) for model in self.models)
+
+    def for_outputs(self, outputs: Span) -> tuple[Span, ChainModel]:
+        """The columns of which some outputs are made, and the chain that makes these outputs of them."""
+        models: list[Model] = []
+        for model in reversed(self.models):
+            assert isinstance(model, MapsColumnsApart)  # by `maps_columns_apart`
+            outputs, part = model.for_outputs(outputs)
+            models.insert(0, part)
+        return outputs, chain_model(self.names, models)
+
+    @property
+    def maps_by_columns(self) -> bool:
+        """Whether the last model maps by columns, and those before it map each column without the others."""
+        last = self.last
+        able = isinstance(last, MapsColumns) and last.maps_by_columns and len(self.models) > 1
+        return able and all(maps_apart(model) for model in self.models[:-1])
+
+    @property
+    def columns_through(self) -> Model:
+        """The models before the last one."""
+        return self.up_to(self.names[-2])
+
+    def scores_by_columns(self, n_rows: int) -> Accumulator | None:
+        """The scores of the last model, of columns that the models before it have mapped."""
+        return self.last.scores_by_columns(n_rows) if self.maps_by_columns else None
 
     def summary(self) -> dict[str, Any]:
         """The summaries of all models, by name."""

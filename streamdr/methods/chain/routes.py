@@ -70,6 +70,7 @@ def chain_route(chain: Method, name: str, routes: Sequence[Route], data: MatrixS
         passes=passes,
         flops=sum(route.flops for route in routes),
         phases=tuple(_phases(names, routes, data)),
+        note=last.note,
         advice=next((route.advice for route in reversed(routes) if route.advice), ""),
         usual_passes=usual if usual < passes else 0,
         sampling_passes=first.sampling_passes,

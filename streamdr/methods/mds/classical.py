@@ -366,7 +366,6 @@ class ClassicalMDS:
             + (Work() if self.stored else distance_work(n, n, data.n_cols)),
             solve_work=Work(product64=4.0 * n * width**2 * self.max_passes),
             count=iterations(self.max_passes, self.max_passes),
-            reads=self.stored,
         )
         each = 2.0 * width + (0 if self.stored else 8 * data.n_cols)
         return Route(

@@ -14,7 +14,7 @@ from streamdr.core.work import Work, products
 from streamdr.errors import DataError
 
 METRICS = ("euclidean", "cityblock", "cosine")
-_PAIR_BYTES = 1 << 20
+PAIR_BYTES = 1 << 20
 """Bytes of the points of pairs that are processed together."""
 _MAX_DISTANCE = 1e150
 """The largest distance whose squares can be summed without overflow."""
@@ -44,8 +44,8 @@ class StoredDistances:
 
     def between(self, rows: Array) -> Array:
         """The rows themselves, with negative rounding errors set to zero."""
-        distances: Array = rows.astype(np.float64)
-        return np.maximum(distances, 0.0, out=distances)
+        distances: Array = np.maximum(rows, 0.0, dtype=np.float64)
+        return distances
 
     def parameters(self) -> Mapping[str, Any]:
         """The number of points."""
@@ -124,10 +124,11 @@ def point_distances(metric: str | RowFunction, points: Array) -> Distances:
 def pair_distances(metric: str | RowFunction, points: Array, pairs: Array) -> Array:
     """The distance of the two points of each pair, a few pairs at a time."""
     found = np.empty(len(pairs))
-    step = max(1, _PAIR_BYTES // max(1, points[:1].nbytes))
+    step = max(1, PAIR_BYTES // max(1, points[:1].nbytes))
     for start in range(0, len(pairs), step):
         some = slice(start, start + step)
-        found[some] = _row_distances(metric, points[pairs[some, 0]], points[pairs[some, 1]])
+        left, right = (points.take(pairs[some, side], axis=0) for side in (0, 1))
+        found[some] = _row_distances(metric, left, right)
     return found
 
 

@@ -15,16 +15,16 @@ from streamdr.core.blocks import Array, MatrixSpec
 from streamdr.core.method import Model, Pass, Passes, Route, Tags, cost_factor
 from streamdr.core.parameters import require_types
 from streamdr.errors import DataError, ParameterError
-from streamdr.methods.mds.distances import pair_distances
 from streamdr.methods.mds.initialisation import Initialisation, initialise
+from streamdr.methods.mds.matchings import Matchings, Pairs, PointMatchings, StoredMatchings, round_robin
 from streamdr.methods.mds.parameters import Metric, check_common, lengths, require_enough
 from streamdr.methods.mds.picked_distances import PickedDistances
 from streamdr.methods.mds.routes import iterative_routes, stochastic_route
-from streamdr.methods.mds.sgd import matching, pair_descent, round_robin, stress_of
+from streamdr.methods.mds.sgd import pair_descent, stress_of
 from streamdr.methods.mds.smacof import Descent, Evaluation, gradient_descent, majorized, smacof
 from streamdr.methods.mds.stress import PairWeights, Stress
 from streamdr.methods.mds.stress_model import StressModel, stress_outline
-from streamdr.methods.mds.stresses import STRESSES, StressName, norm_of, weights_of
+from streamdr.methods.mds.stresses import STRESSES, StressName, norm_of
 from streamdr.statistics.concurrent import with_shared_passes
 from streamdr.statistics.validation import require
 
@@ -200,7 +200,8 @@ class MetricMDS:
         plain = initial.weights is None and matrix is None
         uniform = plain and initial.complete and self.stress == "normalized"
         allow_nan = not initial.complete
-        work = 1 if self.allows_nan else cost_factor(data.n_rows, data.n_cols)
+        stored = self.allows_nan or initial.in_memory is not None
+        work = 1 if stored else cost_factor(data.n_rows, data.n_cols)
 
         def evaluate(embedding: Array, label: str) -> Generator[Pass, Accumulator, Evaluation]:
             empty = Stress(initial.distances, embedding, weights, allow_nan=allow_nan)
@@ -218,52 +219,44 @@ class MetricMDS:
     ) -> Generator[Pass, Accumulator, list[Descent]]:
         """The results of stochastic descent from each start."""
         n, seed = initial.n_points, self.random_state
-        weigh = _weigher(self.stress, initial.weights)
-        if initial.points is not None:
-            points, metric = initial.points, self.metric
-
-            def pairs(epoch: int, number: int) -> tuple[Array, Array, Array, Array]:
-                left, right = matching(n, np.random.default_rng([seed, epoch, number]))
-                targets = pair_distances(metric, points, np.stack([left, right], axis=1))
-                return left, right, targets, weigh(targets, left, right)
-        else:
-            matchings = round_robin(n, STORED_ROUNDS, np.random.default_rng([seed, 6]))
-            partners = np.tile(np.arange(n, dtype=np.int32)[:, None], (1, len(matchings)))
-            for number, (left, right) in enumerate(matchings):
-                partners[left, number], partners[right, number] = right, left
-            request = Pass(PickedDistances(partners, allow_nan=True), label="distances of some pairs")
-            found = cast(PickedDistances, (yield request)).found
-
-            def pairs(epoch: int, number: int) -> tuple[Array, Array, Array, Array]:
-                rounds = np.random.default_rng([seed, epoch]).permutation(len(matchings))
-                chosen = int(rounds[number % len(matchings)])
-                left, right = matchings[chosen]
-                targets = found[left, chosen]
-                weights = weigh(targets, left, right)
-                return left, right, np.where(weights > 0, targets, 0.0), weights
-
-        samples = [pairs(self.n_epochs, number) for number in range(min(_STRESS_MATCHINGS, ROUNDS))]
-        sampled_pairs = np.concatenate([np.stack(each[:2], axis=1) for each in samples])
-        targets, weights = (np.concatenate([each[part] for each in samples]) for part in (2, 3))
+        matchings = yield from self._matchings(initial)
+        samples = [matchings.pairs(self.n_epochs, number) for number in range(min(_STRESS_MATCHINGS, ROUNDS))]
+        sampled = Pairs(*(np.concatenate(parts) for parts in zip(*samples, strict=True)))
+        weights = sampled.weights
         if not weights.any():
             raise DataError("no sampled pair has a distance above zero: there is nothing to scale")
-        norm = norm_of(self.stress, float(np.sum(weights * targets**2))) or 1.0
+        norm = norm_of(self.stress, float(np.sum(weights * sampled.targets**2))) or 1.0
         if self.stress == "relative":  # scaled to the sum over all pairs
-            norm = len(sampled_pairs) / (n * (n - 1) / 2)
+            norm = len(weights) / (n * (n - 1) / 2)
         extremes = float(weights[weights > 0].min()), float(weights.max())
 
         def sampled_stress(embedding: Array) -> float:
-            return stress_of(embedding, sampled_pairs, targets, weights, norm)
+            return stress_of(embedding, sampled, norm)
 
         evaluate = self._evaluator(initial, data)
         runs = []
         for start in initial.starts(self.n_init, seed):
-            embedding, history = pair_descent(start, pairs, ROUNDS, self.n_epochs, extremes, sampled_stress)
+            embedding, history = yield from pair_descent(
+                start, matchings, ROUNDS, self.n_epochs, extremes, sampled_stress
+            )
             if initial.points is None or n <= _ALL_PAIRS_POINTS:
                 final = yield from evaluate(embedding, "the stress of all pairs")
                 history[-1] = final.stress
             runs.append(Descent(embedding, history, converged=True))
         return runs
+
+    def _matchings(self, initial: Initialisation) -> Generator[Pass, Accumulator, Matchings]:
+        """The matchings of points in memory, or of some stored distances, which are read."""
+        n, seed = initial.n_points, self.random_state
+        if initial.points is not None:
+            return PointMatchings(self.metric, initial.points, self.stress, initial.weights, seed)
+        matchings = round_robin(n, STORED_ROUNDS, np.random.default_rng([seed, 6]))
+        partners = np.tile(np.arange(n, dtype=np.int32)[:, None], (1, len(matchings)))
+        for number, (left, right) in enumerate(matchings):
+            partners[left, number], partners[right, number] = right, left
+        request = Pass(PickedDistances(partners, allow_nan=True), label="distances of some pairs")
+        found = cast(PickedDistances, (yield request)).found
+        return StoredMatchings(matchings, found, self.stress, initial.weights, seed)
 
     def _model(self, data: MatrixSpec, initial: Initialisation, runs: Sequence[Descent]) -> StressModel:
         """The model of the best start."""
@@ -311,13 +304,3 @@ class MetricMDS:
             message = f"no chain of pairs of positive weight connects point 0 with point {other}"
             raise ParameterError("pair_weights", f"{message}: give a pair between them a positive weight")
         return matrix
-
-
-def _weigher(stress: str, points: Array | None) -> Any:
-    """The function that weights pairs by their target distances and the weights of their points."""
-
-    def weigh(targets: Array, left: Array, right: Array) -> Array:
-        weights = weights_of(stress, targets)
-        return weights if points is None else weights * points[left] * points[right]
-
-    return weigh

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamdr.core.blocks import MatrixSpec
+from streamdr.core.blocks import IN_MEMORY_BYTES, MatrixSpec
 from streamdr.core.byte_sizes import format_bytes
 from streamdr.core.method import Phase, Route, cost_factor
 from streamdr.core.work import Count, Work, exactly, products
-from streamdr.methods.mds.distances import distance_work
+from streamdr.methods.mds.distances import PAIR_BYTES, distance_work
 from streamdr.methods.mds.initialisation import LANDMARKS
 from streamdr.methods.mds.tiles import TILE_BYTES, tile_rows
 from streamdr.methods.mds.validation import gathered_phase, with_distance_check
@@ -57,16 +57,15 @@ def iterative_routes(
                 gathered_phase(data, 2 * rows + copies * matrix + landmarks + 20 * state + weights, stored),
                 solve_work=Work() if stored else distance_work(n, n, d),
             ),
-            # Blocks in memory are processed by twice as many threads as there are workers.
             Phase(
                 6 * state,
-                scratch_bytes=2 * tiles,
+                scratch_bytes=tiles,
                 held_bytes=rows + copies * matrix + landmarks // 4 + 20 * state + weights,
                 solve_bytes=4 * state,
                 work=pair_work(n, k) * method.n_init,
                 solve_work=_step_work(n, k) * method.n_init,
                 count=_evaluations(method),
-                reads=False,
+                in_memory=True,
             ),
         ),
         advice=f"or set storage: stream, which keeps about {format_bytes(landmarks)} of distances",
@@ -82,7 +81,6 @@ def iterative_routes(
         work=pair_work(n, k) * method.n_init + (Work() if stored else distance_work(n, n, d)),
         solve_work=_step_work(n, k) * method.n_init,
         count=_evaluations(method, passes_per_iteration),
-        reads=stored,
     )
     if stored:
         beginning = Phase(landmarks // 4, scratch_per_block=0.5, scratch_bytes=landmarks // 4)
@@ -111,17 +109,21 @@ def stochastic_route(method: MetricMDS, data: MatrixSpec, rounds: int, stored_ro
     landmarks = 5 * 8 * LANDMARKS * n
     table = 8 * n * min(stored_rounds, n) if stored else 0
     state = 8 * n * (20 * k + 60)
+    # For each worker, one task draws the pairs of some rounds, and two are waiting with theirs.
+    waiting = 3 * (4 * IN_MEMORY_BYTES // (1 if stored else d) + 16 * n)
+    drawing = 40 * n + (0 if stored else 6 * max(PAIR_BYTES, 8 * d))
     # The final stress of all pairs takes one more pass; for points, only if there are few.
+    final = 10 * max(TILE_BYTES, 8 * n) + (0 if stored else 16 * d * tile_rows(n))
     evaluating = Phase(
         table + 8 * n * (2 * k + 2) * 3,
-        scratch_bytes=10 * max(TILE_BYTES, 8 * n) + (0 if stored else 16 * d * tile_rows(n)),
+        scratch_bytes=max(final, waiting + drawing),
         scratch_per_block=0.5,
         held_bytes=landmarks + state + 2 * table + (0 if stored else 2 * rows),
         solve_bytes=2 * table + state,
         cost_factor=1 if stored else cost_factor(n, d),
         work=pair_work(n, k) + (Work() if stored else distance_work(n, n, d)),
         count=exactly(method.n_init),
-        reads=stored,
+        in_memory=True,
     )
     each = _STEPS + 4 * k + (0 if stored else d)
     descending = Work(scattered=float(n) * rounds * method.n_epochs * method.n_init * each / 4)

@@ -59,7 +59,7 @@ class PCA:
     n_oversamples : int
         Extra vectors that `"krylov"` iterates, and that a bootstrap follows, in addition to `n_components`.
     max_passes : int
-        The largest number of passes of `"krylov"` over the data.
+        The largest number of passes of `"krylov"` over the data; 2 at least where it reads by columns.
     tol : float
         `"krylov"` stops early when each residual |S u - lambda u| is below tol times its lambda.
     rotation : "varimax", "promax" or None
@@ -234,7 +234,7 @@ class PCA:
         if self.solver == "gram":
             return solvers.gram(self, data)
         if self.solver == "krylov":
-            return solvers.with_bootstrap(self, data, solvers.krylov(self, data))
+            return solvers.krylov(self, data)
         raise ParameterError("solver", "'auto' is not a route: choose one with `using` first")
 
     @property

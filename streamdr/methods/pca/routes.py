@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from streamdr.core import blocks
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.method import Phase, Route
 from streamdr.core.work import Work, iterations, products
 from streamdr.errors import ParameterError
 from streamdr.methods.pca.bootstrap import block_phase
+from streamdr.statistics.column_products import column_scratch
 from streamdr.statistics.sparse_products import product_scratch, product_work, square_work
 from streamdr.statistics.sparse_rows import image_work, thin_scratch, thin_work
 
@@ -101,8 +103,72 @@ def gram(pca: PCA, data: MatrixSpec) -> Route:
     )
 
 
+def iterates_over_columns(pca: PCA, data: MatrixSpec) -> bool:
+    """Whether Krylov iterates over columns: where a chunk's rows are too long a block, and its columns less.
+
+    It depends on the layout of the data only. Sparse rows, and the blocks of a bootstrap, are read by rows.
+    """
+    if data.chunks is None or data.density is not None or pca.n_bootstrap:
+        return False
+    rows, cols = (
+        min(size, length) for size, length in zip(data.chunks, (data.n_rows, data.n_cols), strict=True)
+    )
+    of_rows, of_columns = rows * data.line_bytes("rows"), cols * data.line_bytes("columns")
+    return of_rows > blocks.LARGEST_BLOCK_BYTES and of_columns < of_rows
+
+
 def krylov(pca: PCA, data: MatrixSpec) -> Route:
-    """A few passes, a thin accumulator, iterative."""
+    """A few passes, a thin accumulator, iterative: over rows, or over columns where chunks are tall."""
+    return _krylov_columns(pca, data) if iterates_over_columns(pca, data) else _krylov_rows(pca, data)
+
+
+def _krylov_columns(pca: PCA, data: MatrixSpec) -> Route:
+    """Products of rows, A A' V, and a pass for the components at the end."""
+    n, d, width = data.n_rows, data.n_cols, pca.krylov_width(data)
+    k = cast(int, pca.wanted)
+    products = max(pca.max_passes - 1, 1)
+    block, whole = 8 * n * width, 8 * n * width * products
+    scratch = column_scratch(n, width)
+    loadings = 8 * d * (k + 3)
+    return Route(
+        method=pca.using("krylov"),
+        name="krylov",
+        exact=False,
+        passes=products + 1,
+        flops=2 * (4.0 * n * d * width * products + 2.0 * n * d * k)
+        + 20.0 * n * (width * products) ** 2
+        + 8.0 * d * k * k,
+        phases=(
+            Phase(
+                block + 8 * n,
+                axis="columns",
+                scratch_bytes=scratch,
+                held_bytes=2 * whole,
+                solve_bytes=2 * whole + 7 * block + _LAPACK_BYTES,
+                takes_stored=True,
+                work=image_work(replace(data, n_rows=d, n_cols=n), width, pca.product_dtype(data)),
+                solve_work=Work(product64=4.0 * n * width**2 * products, moved=10.0 * block * products),
+                count=iterations(_USUAL_PASSES - 1, products),
+            ),
+            # As with `gram`: the components are gathered by blocks, and then joined.
+            Phase(
+                1 << 16,
+                axis="columns",
+                scratch_bytes=scratch,
+                gathered_bytes=loadings,
+                held_bytes=8 * n * (2 * k + 2 * width),
+                solve_bytes=loadings + 8 * d * 8 + (32 << 20) + _rotation_bytes(pca, data),
+                takes_stored=True,
+                work=image_work(replace(data, n_rows=d, n_cols=n), k, pca.product_dtype(data)) * 0.5,
+                solve_work=Work(moved=8.0 * loadings),
+            ),
+        ),
+        note="over columns, since chunks are tall",
+    )
+
+
+def _krylov_rows(pca: PCA, data: MatrixSpec) -> Route:
+    """Products of columns, S Q, with one pass for each block of vectors."""
     n, d, width = data.n_rows, data.n_cols, pca.krylov_width(data)
     usual = min(pca.max_passes, _USUAL_PASSES)
     block = 8 * d * width

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -30,7 +30,9 @@ from streamdr.methods.pca.bootstrap import (
 )
 from streamdr.methods.pca.model import PCAModel
 from streamdr.methods.pca.rotation import require_loadings, require_rotatable, rotate
+from streamdr.methods.pca.routes import iterates_over_columns
 from streamdr.methods.pca.significance import Comparison, compare
+from streamdr.statistics.column_products import ColumnProducts, TiledLoadings
 from streamdr.statistics.gram import Gram, Loadings
 from streamdr.statistics.moments import Moments
 from streamdr.statistics.products import Products
@@ -79,13 +81,20 @@ def covariance(pca: PCA, data: MatrixSpec) -> Solve:
     return model, _axes(pca, model, _further(pca, covariance, values, vectors, k)[1])
 
 
+def _levelled(data: MatrixSpec) -> tuple[Array | None, float]:
+    """The weights of columns over a power of two, which is exact, and that power: for products of rows.
+
+    These have the squares of weights, and in single precision they would overflow.
+    """
+    if data.feature_weights is None:
+        return None, 1.0
+    level = float(2.0 ** np.floor(np.log2(data.feature_weights.max())))
+    return data.feature_weights / level, level
+
+
 def gram(pca: PCA, data: MatrixSpec) -> Passes:
     """One pass over columns for the products of rows, and one for the components."""
-    # Weights are divided by a power of two, which is exact: products of single precision would overflow.
-    weights, level = data.feature_weights, 1.0
-    if weights is not None:
-        level = 2.0 ** np.floor(np.log2(weights.max()))
-        weights = weights / level
+    weights, level = _levelled(data)
     empty = Gram(
         data.n_rows,
         scale=pca.scale,
@@ -120,10 +129,7 @@ def gram(pca: PCA, data: MatrixSpec) -> Passes:
     )
     full = cast(Loadings, (yield Pass(thin, axis="columns", label="components")))
     (mean, deviation, variance_of_columns), components = full.take()
-    orthonormalise_rows(components)
-    if n_varying < k:
-        fill = np.random.default_rng(pca.random_state).standard_normal((data.n_cols, k - n_varying))
-        components = np.vstack([components, orthonormal(fill, against=components.T).T])
+    components = _completed(pca, components, k)
     rows = replace(rows, mean=mean, variance=variance_of_columns)
     scaled = pca.scale or weights is not None
     flipped = np.array([row[np.abs(row).argmax()] < 0 for row in components])  # by `fix_signs`, below
@@ -139,8 +145,71 @@ def gram(pca: PCA, data: MatrixSpec) -> Passes:
     return with_row_bootstrap(pca, data, model, gram.roots, products, np.hstack([first, later]) * spread)
 
 
-def krylov(pca: PCA, data: MatrixSpec) -> Solve:
-    """Block Krylov iteration, with one pass per step."""
+def _completed(pca: PCA, components: Array, k: int) -> Array:
+    """Orthonormal components from V'A, completed to k of them by random directions, without variance."""
+    orthonormalise_rows(components)
+    missing, n_cols = k - len(components), components.shape[1]
+    if missing:
+        fill = np.random.default_rng(pca.random_state).standard_normal((n_cols, missing))
+        components = np.vstack([components, orthonormal(fill, against=components.T).T])
+    return components
+
+
+def krylov(pca: PCA, data: MatrixSpec) -> Passes:
+    """Block Krylov iteration, with one pass per step: over rows, or over columns where chunks are tall."""
+    if iterates_over_columns(pca, data):
+        return _krylov_columns(pca, data)
+    return with_bootstrap(pca, data, _krylov_rows(pca, data))
+
+
+def _krylov_columns(pca: PCA, data: MatrixSpec) -> Passes:
+    """Iteration of A A' in passes over columns, and a last one for the components A'v."""
+    weights, level = _levelled(data)
+    options: dict[str, Any] = {
+        "scale": pca.scale,
+        "ddof": pca.ddof,
+        "double": pca.double,
+        "center": pca.center,
+        "feature_weights": weights,
+    }
+    k = cast(int, pca.wanted)
+    rng = np.random.default_rng(pca.random_state)
+    start = orthonormal(rng.standard_normal((data.n_rows, pca.krylov_width(data))))
+    request = Pass(ColumnProducts(start, **options), axis="columns", label="block Krylov 1")
+    first = cast(ColumnProducts, (yield request))
+    freedom = _freedom(pca, first.weight, first.count)
+    require_products(first.images)
+    if first.constant >= 0:
+        raise _constant(pca, data.stored_number(first.constant))
+    newest = first.products() / (freedom / level**2)
+    if not newest.any():
+        raise _no_variance(pca)
+    rounding = product_rounding(data.n_rows, pca.product_dtype(data))
+    iteration = BlockKrylov(k, max(pca.max_passes - 1, 1), pca.tol, rounding)
+
+    def product(block: Array, label: str) -> Generator[Pass, Accumulator, Array]:
+        full = yield Pass(ColumnProducts(block, **options), axis="columns", label=label)
+        return cast(ColumnProducts, full).products() / (freedom / level**2)
+
+    weight, count = first.weight, first.count
+    del first, request
+    pairs = yield from iteration.iterate(start, newest, product)
+    rows = _Rows(weight, count, np.zeros(0), np.zeros(0))
+    n_varying = min(k, _rank(pca, pairs.values, rows, data))
+    top = np.ascontiguousarray(pairs.vectors[:, :n_varying])
+    full = yield Pass(TiledLoadings(top, **options), axis="columns", label="components")
+    (mean, deviation, variance), components = cast(TiledLoadings, full).take()
+    components = _completed(pca, components, k)
+    rows = replace(rows, mean=mean, variance=variance)
+    about = variance if pca.center else variance + mean**2
+    total = _total(pca, about * (weight / freedom), data)
+    scaled = pca.scale or weights is not None
+    divisors = deviation / level if scaled else None
+    return _model(pca, data, rows, divisors, total, pairs.values, components, pairs.residuals)
+
+
+def _krylov_rows(pca: PCA, data: MatrixSpec) -> Solve:
+    """Iteration of the covariance in passes over rows."""
     rng = np.random.default_rng(pca.random_state)
     start = orthonormal(rng.standard_normal((data.n_cols, pca.krylov_width(data))))
     weights = None if data.feature_weights is None else data.feature_weights[:, None]

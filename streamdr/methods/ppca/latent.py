@@ -9,11 +9,13 @@ import numpy as np
 from scipy.special import logsumexp
 
 from streamdr.core.blocks import Array, Block
-from streamdr.core.buffers import scratch
 from streamdr.errors import DataError
 from streamdr.methods.ppca.holdout import Holdout
 from streamdr.methods.ppca.posterior import Factors, ObservedRows, Posterior, expect, observe, slabs
 from streamdr.methods.ppca.small_matrices import packed_length
+
+_ORDER_OF_SUMS = 2
+"""Part of the ledger's key. A change of the last bits raises it: statistics of two kinds never mix."""
 
 
 class Statistics(NamedTuple):
@@ -113,7 +115,7 @@ class Latent:
             likelihood = posterior.log_likelihood
             if self.holdout is not None and held is not None:
                 self.held += self.holdout.evaluate(values, held, weights, self.factors[0], posterior)
-                posterior = posterior.with_second_moments()
+                posterior.add_second_moments()
             self._collect(0, rows, posterior, _positive(weights, rows))
         else:
             # Each component is evaluated twice, for the responsibilities and for the sums: that saves memory.
@@ -144,19 +146,13 @@ class Latent:
 
     def _collect(self, number: int, rows: ObservedRows, posterior: Posterior, weights: Array | None) -> None:
         """Add the sums of some rows for one component. The posterior holds E zz'."""
-        into, k, p = self.statistics[number], len(posterior.latent), len(posterior.spread)
-        first = scratch("first", (k + 1, len(rows.mask)), np.dtype(np.float64))
-        second = posterior.spread
-        first[:k], first[k] = posterior.latent, 1.0
+        masked, residual, latent, squares = self.statistics[number]
+        moments = posterior.moments
         if weights is not None:
-            first *= weights
-            second *= weights
-        masked, residual, latent, squares = into
-        masked[:p] += second @ rows.mask
-        masked[p:] += first @ rows.mask
-        residual += first @ rows.residual
-        latent[:p] += second.sum(axis=1)
-        latent[p:] += first.sum(axis=1)
+            moments *= weights
+        masked += moments @ rows.mask
+        residual += moments[len(posterior.spread) :] @ rows.residual
+        latent += moments.sum(axis=1)
         squares += rows.squares.sum() if weights is None else rows.squares @ weights
 
     def merge(self, later: Self) -> None:
@@ -179,6 +175,7 @@ class Latent:
             "noise": np.array([one.noise for one in self.factors]),
             "shares": self.shares,
             "holdout": None if self.holdout is None else self.holdout.parameters(),
+            "sums": _ORDER_OF_SUMS,
         }
 
     def value(self) -> dict[str, Array]:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from streamdr.core.blocks import AlignedArrays, Array
+from streamdr.core import kernels
+from streamdr.core.blocks import AlignedArrays, Array, widen
 from streamdr.core.buffers import scratch
 from streamdr.methods.ppca.small_matrices import invert, matrices_per_slab, outer, packed_length, unpacked
 
@@ -22,6 +23,8 @@ _DOUBLE = np.dtype(np.float64)
 LN_2PI = float(np.log(2 * np.pi))
 _LOW_NOISE_RATIO = 1e4
 """The ratio of signal to noise above which squares are not subtracted, to avoid cancellation."""
+PADDING = 8
+"""The numbers between the ends of rows and the beginnings of the next ones: a line of the cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,18 +91,32 @@ class ObservedRows:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """The posterior of the latent variables of some rows: one column per row."""
+    """The posterior of the latent variables of some rows: one column per row.
 
-    latent: Array
-    """Their means, components x rows."""
-    spread: Array
-    """Their covariances, packed; or E zz', if second moments were requested."""
+    It is valid until this thread computes another one.
+    """
+
+    order: int
+    """The number of latent variables."""
+    moments: Array
+    """Their covariances, packed (E zz', if second moments were requested), their means, and ones."""
     log_likelihood: Array
     """The log-likelihood of each row, in nats."""
 
-    def with_second_moments(self) -> Posterior:
-        """The same posterior with E zz' in place of the covariances."""
-        return Posterior(self.latent, self.spread + outer(self.latent), self.log_likelihood)
+    @property
+    def spread(self) -> Array:
+        """The covariances of the latent variables, packed; or E zz'."""
+        return self.moments[: packed_length(self.order)]
+
+    @property
+    def latent(self) -> Array:
+        """The means of the latent variables, components x rows."""
+        return self.moments[packed_length(self.order) : -1]
+
+    def add_second_moments(self) -> None:
+        """Replace the covariances by E zz'."""
+        spread = self.spread
+        spread += outer(self.latent)
 
 
 def slabs(shape: tuple[int, ...], order: int) -> Iterator[slice]:
@@ -112,21 +129,25 @@ def slabs(shape: tuple[int, ...], order: int) -> Iterator[slice]:
 
 def observe(values: Array, factors: Factors, held_out: Array | None = None) -> ObservedRows:
     """Centre the observed values that are not held out. NaN is a missing value."""
-    shape = values.shape
-    is_observed = np.equal(values, values, out=scratch("is_observed", shape, np.dtype(bool)))
+    residual = scratch("residual", values.shape, _DOUBLE)
+    mask = scratch("mask", values.shape, _DOUBLE)
+    centre_observed = observe_with_numpy if kernels.compiled is None else kernels.compiled.observe
+    centre_observed(np.ascontiguousarray(widen(values)), factors.centre[None], residual, mask)
     if factors.observed_features is not None:
-        is_observed &= factors.observed_features
+        residual[:, ~factors.observed_features] = mask[:, ~factors.observed_features] = 0.0
     if held_out is not None:
-        is_observed &= ~held_out
-    residual = np.subtract(values, factors.centre, out=scratch("residual", shape, _DOUBLE))
-    mask = scratch("mask", shape, _DOUBLE)
-    # Bitwise and with ones keeps a value; with zeros it makes it 0.0, even if it is NaN.
-    keep = mask.view(np.int64)
-    np.copyto(keep, is_observed)
-    np.negative(keep, out=keep)
-    np.bitwise_and(residual.view(np.int64), keep, out=residual.view(np.int64))
-    np.copyto(mask, is_observed)
+        residual[held_out] = mask[held_out] = 0.0
     return ObservedRows(residual, mask)
+
+
+def observe_with_numpy(values: Array, centre: Array, residual: Array, mask: Array) -> None:
+    """Write the values minus the centre, and 1; or 0 and 0 where they are NaN."""
+    np.equal(values, values, out=mask)
+    np.subtract(values, centre, out=residual)
+    # Bitwise and with ones keeps a value; with zeros it makes it 0.0, even if it is NaN.
+    keep = scratch("keep", values.shape, np.dtype(np.int64))
+    np.negative(mask, out=keep, casting="unsafe")
+    np.bitwise_and(residual.view(np.int64), keep, out=residual.view(np.int64))
 
 
 def expect(rows: ObservedRows, factors: Factors, *, second_moments: bool = False) -> Posterior:
@@ -134,17 +155,25 @@ def expect(rows: ObservedRows, factors: Factors, *, second_moments: bool = False
 
     With `second_moments`, `spread` is E zz' instead of the covariance.
     """
-    k, noise = factors.order, factors.noise
+    k, noise, number = factors.order, factors.noise, len(rows.mask)
     patterns, pattern = _patterns(rows.mask)
-    shape = (packed_length(k), len(patterns))
-    small = np.matmul(factors.products, patterns.T, out=scratch("small", shape, _DOUBLE))
-    projected = (factors.loadings.T / noise) @ rows.residual.T
+    p = packed_length(k)
+    # Rows at a distance of a power of two would compete for the same places of a cache.
+    moments = scratch("moments", (p + k + 1, number + PADDING), _DOUBLE)[:, :number]
+    small, latent = moments[:p], moments[p:-1]
+    moments[-1] = 1.0
+    projected = np.matmul(
+        factors.loadings.T / noise, rows.residual.T, out=scratch("projected", (k, number), _DOUBLE)
+    )
     if pattern is None:
-        latent, explained, log_det = invert(small, projected, with_outer=second_moments)
+        np.matmul(factors.products, patterns.T, out=small)
+        explained, log_det = invert(small, projected, latent, with_outer=second_moments)
     else:
-        log_det = invert(small, np.zeros((k, len(patterns))))[2][pattern]
-        small = small[:, pattern]
-        latent = np.einsum("ijn,jn->in", unpacked(small, k), projected)
+        distinct = factors.products @ patterns.T
+        nothing = np.zeros((k, len(patterns)))
+        log_det = invert(distinct, nothing, np.empty_like(nothing))[1][pattern]
+        np.take(distinct, pattern, axis=1, out=small, mode="clip")
+        np.einsum("ijn,jn->in", unpacked(small, k), projected, out=latent)
         explained = np.einsum("ij,ij->j", projected, latent)
         if second_moments:
             small += outer(latent)
@@ -153,7 +182,7 @@ def expect(rows: ObservedRows, factors: Factors, *, second_moments: bool = False
     else:
         unexplained = rows.squares / noise - explained
     log_likelihood = -0.5 * (rows.observed * (LN_2PI + np.log(noise)) + log_det + unexplained)
-    return Posterior(latent, small, log_likelihood)
+    return Posterior(k, moments, log_likelihood)
 
 
 def _unexplained(rows: ObservedRows, factors: Factors, latent: Array) -> Array:

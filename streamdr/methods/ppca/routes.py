@@ -12,6 +12,7 @@ from streamdr.core.method import Phase, Route
 from streamdr.core.work import SELDOM, Work, exactly, iterations, products
 from streamdr.methods.ppca.observed_counts import SLAB as COUNT_SLAB
 from streamdr.methods.ppca.pairwise import SLAB
+from streamdr.methods.ppca.posterior import PADDING
 from streamdr.methods.ppca.small_matrices import matrices_per_slab, packed_length
 from streamdr.methods.ppca.stepwise import PAIRWISE_COLUMNS, sample_rows
 from streamdr.statistics.sampling import sample_phases
@@ -161,5 +162,5 @@ def e_step_bytes(n_cols: int, n_components: int, n_rows: int | None = None) -> i
     """Bytes of the E step of `n_rows` rows; None for blocks of any size."""
     rows, p = matrices_per_slab(n_components, n_cols), packed_length(n_components)
     rows = rows if n_rows is None else min(n_rows, rows)
-    each = 8 * (4 * n_cols + 3 * p + 2 * n_components * (n_components + 1) + 8 * n_components)
-    return rows * each + latent_bytes(n_cols, n_components)
+    each = 8 * (4 * n_cols + 3 * p + 2 * n_components * (n_components + 1) + 10 * (n_components + 1))
+    return (rows + PADDING) * each + latent_bytes(n_cols, n_components)

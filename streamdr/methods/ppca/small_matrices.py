@@ -11,9 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from streamdr.core import kernels
 from streamdr.core.blocks import Array
 from streamdr.core.buffers import scratch
 
+_DOUBLE = np.dtype(np.float64)
 _CACHED_BYTES = 2 << 20
 _WIDE_BYTES = 16 << 20
 _FEWEST, _MOST = 64, 4096
@@ -21,7 +23,8 @@ _TURN = threading.Lock()
 """Held through a run of short numpy calls.
 
 Each call releases the GIL and acquires it again microseconds later. Two threads that do so at once spend more
-time on switching than on arithmetic. So one thread factorises while others multiply.
+time on switching than on arithmetic. So one thread factorises while others multiply. The compiled kernel is
+one call, and needs no turn.
 """
 
 
@@ -68,37 +71,65 @@ def unpacked(packed: Array, order: int) -> Array:
     return full
 
 
-def invert(packed: Array, vectors: Array, *, with_outer: bool = False) -> tuple[Array, Array, Array]:
-    """Replace positive semidefinite A by B = (I + A)^-1; return x = B v, v'B v and ln det (I + A) for each.
+def invert(packed: Array, vectors: Array, solved: Array, *, with_outer: bool = False) -> tuple[Array, Array]:
+    """Replace positive semidefinite A by B = (I + A)^-1 and write x = B v; return v'B v and ln det (I + A).
 
-    `with_outer` replaces them by B + x x' instead. With L the Cholesky factor and X its inverse, B is X'X.
-    The vector is appended as a row of A: its row of L is (X v)'. Likewise x is appended as a row of X.
+    `with_outer` replaces A by B + x x' instead.
+    """
+    diagonal = scratch("diagonal", vectors.shape, _DOUBLE)
+    quadratic = np.empty((1, vectors.shape[1]))
+    invert_all = invert_with_numpy if kernels.compiled is None else kernels.compiled.invert
+    invert_all(packed, vectors, solved, diagonal, quadratic, with_outer)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        log_determinant = -2.0 * np.log(diagonal, out=diagonal).sum(axis=0)
+    return quadratic[0], log_determinant
+
+
+def invert_with_numpy(
+    packed: Array, vectors: Array, solved: Array, diagonal: Array, quadratic: Array, with_outer: bool
+) -> None:
+    """Write B or B + x x' to `packed`, x to `solved`, v'B v, and the diagonal of L^-1.
+
+    With L the Cholesky factor and X its inverse, B is X'X. The vector is appended as a row of A: its row of L
+    is (X v)'. Likewise x is appended as a row of X. Sums begin with 0, and rounded products are added by
+    ascending m, as in the compiled kernel.
     """
     order, number = vectors.shape
-    lower = scratch("factor", (order + 1, order, number), packed.dtype)
-    inverse = scratch("inverse factor", (order + 1, order, number), packed.dtype)
+    lower = scratch("factor", (order + 1, order, number), _DOUBLE)
+    inverse = scratch("inverse factor", (order + 1, order, number), _DOUBLE)
+    sums = scratch("sums", (order + 1, number), _DOUBLE)
+    terms = scratch("terms", (order + 1, number), _DOUBLE)
+
+    def add_products(one: Array, many: Array) -> None:
+        np.multiply(one, many, out=terms[: len(many)])
+        sums[: len(many)] += terms[: len(many)]
+
     with _TURN, np.errstate(invalid="ignore", divide="ignore"):
         for row, entries in triangle(order):
             lower[row, : row + 1] = packed[entries]
-            inverse[row, row + 1 :] = 0.0
         lower[order] = vectors
         for j in range(order):
             column = lower[j:, j]
             column[0] += 1.0
-            if j:
-                column -= np.einsum("imn,mn->in", lower[j:, :j], lower[j, :j])
+            sums[...] = 0.0
+            for m in range(j):
+                add_products(lower[j, m], lower[j:, m])
+            column -= sums[: len(column)]
             pivot = np.divide(1.0, np.sqrt(column[0], out=inverse[j, j]), out=inverse[j, j])
             column[1:] *= pivot
-            if j:
-                half = j // 2  # the upper right of X is zero: in two parts, half of that is left out
-                np.einsum("mn,mjn->jn", lower[j, :j], inverse[:j, :half], out=inverse[j, :half])
-                np.einsum("mn,mjn->jn", lower[j, half:j], inverse[half:j, half:j], out=inverse[j, half:j])
-                inverse[j, :j] *= -pivot
-        halves, solved = lower[order], inverse[order]
-        np.einsum("mn,mjn->jn", halves, inverse[:order], out=solved)
-        rows = order + 1 if with_outer else order
+        for j in range(1, order + 1):
+            sums[...] = 0.0
+            for m in range(j):
+                add_products(lower[j, m], inverse[m, : m + 1])
+            np.multiply(sums[:j], -inverse[j, j] if j < order else 1.0, out=inverse[j, :j])
         for i, entries in triangle(order):
-            np.einsum("mn,mjn->jn", inverse[i:rows, i], inverse[i:rows, : i + 1], out=packed[entries])
-        quadratic = np.einsum("mn,mn->n", halves, halves)
-        log_determinant = -2.0 * np.log(np.einsum("iin->in", inverse[:order])).sum(axis=0)
-    return solved.copy(), quadratic, log_determinant
+            sums[...] = 0.0
+            for m in range(i, order + 1 if with_outer else order):
+                add_products(inverse[m, i], inverse[m, : i + 1])
+            packed[entries] = sums[: i + 1]
+            diagonal[i] = inverse[i, i]
+        sums[...] = 0.0
+        for m in range(order):
+            add_products(lower[order, m], lower[order, m : m + 1])
+        quadratic[0] = sums[0]
+        solved[...] = inverse[order]

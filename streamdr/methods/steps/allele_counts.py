@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import Array, Block, SparseBlock, widen
+from streamdr.core.blocks import Array, Block, Span, SparseBlock, widen
 from streamdr.core.buffers import scratch
 from streamdr.core.linalg import slabs
 from streamdr.errors import RowError
@@ -33,10 +33,14 @@ class AlleleCounts:
 
     def update(self, block: Block) -> None:
         """Fold one block of rows in."""
-        weights = block.weights
+        self.update_tile(block, Span(0, self.n_cols))
+
+    def update_tile(self, block: Block, columns: Span) -> None:
+        """Fold in some columns of a block of rows."""
+        weights, at = block.weights, columns.slice
         for slab in slabs(block.values):
             rows = widen(block.values[slab])
-            self._require_counts(rows, block, slab.start)
+            self._require_counts(rows, block, slab.start, columns.start)
             missing = np.isnan(rows)
             some = bool(missing.any())
             if some:
@@ -45,13 +49,13 @@ class AlleleCounts:
                 np.copyto(counts, 0.0, where=missing)
                 rows = counts
             if weights is None:  # sums of so few counts are exact in single precision
-                self.sums += rows.sum(axis=0)
-                self.weights += len(rows)
+                self.sums[at] += rows.sum(axis=0)
+                self.weights[at] += len(rows)
                 if some:
-                    self.weights -= np.add.reduce(missing, axis=0, dtype=np.uint16)  # of at most 256 rows
+                    self.weights[at] -= np.add.reduce(missing, axis=0, dtype=np.uint16)  # of at most 256 rows
             else:
-                self.sums += weights[slab] @ rows
-                self.weights += weights[slab] @ ~missing
+                self.sums[at] += weights[slab] @ rows
+                self.weights[at] += weights[slab] @ ~missing
 
     def update_sparse(self, block: SparseBlock) -> None:
         """Fold one block of sparse rows in."""
@@ -70,13 +74,13 @@ class AlleleCounts:
         counts = np.where(missing, 0.0, values)
         self.sums += np.bincount(rows.indices, of_values * counts, self.n_cols)
 
-    def _require_counts(self, rows: Array, block: Block, start: int) -> None:
+    def _require_counts(self, rows: Array, block: Block, start: int, first_column: int) -> None:
         if not _within(rows, self.ploidy):
             block.locate_nonfinite()
             place = _first_outside(rows, self.ploidy)
             if place is not None:
-                row, column = divmod(place, self.n_cols)
-                raise outside(start + row, column, rows[row, column], self.ploidy)
+                row, column = divmod(place, rows.shape[1])
+                raise outside(start + row, first_column + column, rows[row, column], self.ploidy)
 
     def merge(self, later: Self) -> None:
         """Fold in the rows that follow."""
@@ -114,14 +118,14 @@ def outside(row: int, column: int, value: Any, ploidy: int) -> RowError:
     )
 
 
-def require_counts(rows: Array, ploidy: int, start: int, numbers: Array) -> None:
+def require_counts(rows: Array, ploidy: int, start: int) -> None:
     """Refuse rows with a value that is no number of alleles. Missing values are left to the caller.
 
-    `start` is the number of the first row, and `numbers` are those of the columns, for the message.
+    `start` is the number of the first row, for the message.
     """
     if not _within(rows, ploidy) and (place := _first_outside(rows, ploidy)) is not None:
         row, column = divmod(place, rows.shape[1])
-        raise outside(start + row, int(numbers[column]), rows[row, column], ploidy)
+        raise outside(start + row, column, rows[row, column], ploidy)
 
 
 def _within(values: Array, ploidy: int) -> bool:

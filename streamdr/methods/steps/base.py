@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from streamdr.core.blocks import SPARSE_PIECE, AlignedArrays, Array, MatrixSpec, SparseRows, widen
+from streamdr.core.blocks import SPARSE_PIECE, AlignedArrays, Array, MatrixSpec, Span, SparseRows, widen
 from streamdr.core.facts import MOST_ROWS, Column, Fact, Table
 from streamdr.core.linalg import slabs
 from streamdr.core.method import Model, Pass, Passes, Phase, Route
@@ -63,10 +63,32 @@ class StepModel(AlignedArrays):
 
 
 @dataclass(frozen=True, eq=False)
+class ApartModel(StepModel):
+    """The base of step models that map each column without the others."""
+
+    maps_columns_apart: ClassVar[bool] = True
+
+    def for_outputs(self, outputs: Span) -> tuple[Span, Self]:
+        """The same columns, and the model of these."""
+        return outputs, replace(self, n_features=len(outputs), **feature_fields(self, outputs.slice))
+
+
+def feature_fields(model: Any, columns: Array | slice) -> dict[str, Any]:
+    """The fields of a model that have a value for each feature, for some of the features."""
+    found = {
+        field.name: getattr(model, field.name)
+        for field in fields(model)
+        if field.metadata.get("dims") == ("feature",)
+    }
+    return {name: values[columns] for name, values in found.items() if values is not None}
+
+
+@dataclass(frozen=True, eq=False)
 class KeptColumns(AlignedArrays):
     """The base of models that keep some columns, in the order of the data, and may change their values."""
 
     allow_nan: ClassVar[bool] = True
+    maps_columns_apart: ClassVar[bool] = True
 
     support: Array = field(metadata={"dims": ("feature",)})
     """The mask of the columns that are kept."""
@@ -93,12 +115,13 @@ class KeptColumns(AlignedArrays):
 
     def narrowed(self) -> Self:
         """The same model for rows that hold the kept columns only."""
-        own = {
-            each.name: getattr(self, each.name)[self.reads]
-            for each in fields(self)
-            if each.metadata.get("dims") == ("feature",) and getattr(self, each.name) is not None
-        }
-        return replace(self, **own)
+        return replace(self, **feature_fields(self, self.reads))
+
+    def for_outputs(self, outputs: Span) -> tuple[Span, Self]:
+        """The columns from the first to the last that is kept of them, and the model of these."""
+        reads = self.reads[outputs.slice]
+        columns = Span(int(reads[0]), int(reads[-1]) + 1)
+        return columns, replace(self, **feature_fields(self, columns.slice))
 
     def summary(self) -> dict[str, Any]:
         """The number of columns that are kept, and the first of them."""

@@ -12,7 +12,7 @@ from streamdr.core.blocks import Array, MatrixSpec, SparseRows, widen
 from streamdr.core.facts import Fact
 from streamdr.core.method import Tags
 from streamdr.core.plain_maps import Limit, PlainMap
-from streamdr.methods.steps.base import StepModel, WithoutPasses, with_values
+from streamdr.methods.steps.base import ApartModel, WithoutPasses, with_values
 from streamdr.statistics.validation import require
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class ClipModel(StepModel):
+class ClipModel(ApartModel):
     """The limits."""
 
     allow_nan: ClassVar[bool] = True

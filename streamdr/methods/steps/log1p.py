@@ -12,7 +12,7 @@ from streamdr.core.blocks import Array, MatrixSpec, SparseRows, widen
 from streamdr.core.method import Tags
 from streamdr.core.plain_maps import LogOnePlus, PlainMap
 from streamdr.methods.steps.base import (
-    StepModel,
+    ApartModel,
     WithoutPasses,
     refuse_negative,
     refuse_negative_sparse,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Log1pModel(StepModel):
+class Log1pModel(ApartModel):
     """ln(1 + x) of each value."""
 
     allow_nan: ClassVar[bool] = True

@@ -90,17 +90,6 @@ class ScaleGenotypesModel(KeptColumns):
         """None: rows are mapped by rows."""
 
     @cached_property
-    def _numbers(self) -> Array:
-        """The number of each column in the data, for messages."""
-        return np.arange(self.n_features)
-
-    def narrowed(self) -> Self:
-        """The same model for rows that hold the kept columns only."""
-        narrow = super().narrowed()
-        vars(narrow)["_numbers"] = self._numbers[self.reads]
-        return narrow
-
-    @cached_property
     def _kept(self) -> tuple[Array, Array]:
         """The means of the columns that are kept, and the factors by which they are multiplied."""
         return self.mean[self.reads], 1.0 / self.scale[self.reads]
@@ -113,7 +102,7 @@ class ScaleGenotypesModel(KeptColumns):
         for slab in slabs(values):
             rows, here = values[slab], mapped[slab]
             counts = rows if self.outputs_are_features else np.take(rows, self.reads, axis=1)
-            require_counts(widen(rows), self.ploidy, slab.start, self._numbers)
+            require_counts(widen(rows), self.ploidy, slab.start)
             np.subtract(counts, mean, out=here, casting="unsafe")
             here *= factors
             missing = np.isnan(here)
@@ -199,6 +188,7 @@ class ScaleGenotypes(StepMethod):
             held,
             scratch_bytes=scratch,
             solve_bytes=64 * data.n_cols,
+            takes_tiles=True,
             takes_sparse=True,
             sparse_scratch_bytes=scratch + 48 * most_stored(data),
         )

@@ -14,7 +14,7 @@ from streamdr.core.linalg import constant_columns, slabs
 from streamdr.core.method import Model, Pass, Passes, Route, Tags
 from streamdr.core.outline import unallocated
 from streamdr.core.plain_maps import Limit, PlainMap, Scale, Subtract
-from streamdr.methods.steps.base import StepMethod, StepModel, one_pass, with_values
+from streamdr.methods.steps.base import ApartModel, StepMethod, one_pass, with_values
 from streamdr.methods.steps.moments import moments_phase, unbiased, variance_of
 from streamdr.statistics.observed import Observed
 from streamdr.statistics.validation import no_values, require
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class StandardiseModel(StepModel):
+class StandardiseModel(ApartModel):
     """The mean and the scale of each column."""
 
     allow_nan: ClassVar[bool] = True

@@ -376,7 +376,7 @@ def test_distances_of_pairs_do_not_depend_on_the_batch_size(monkeypatch, metric)
     points = np.random.default_rng(0).standard_normal((50, 7))
     pairs = np.random.default_rng(1).integers(0, 50, (333, 2))
     whole = distances.pair_distances(metric, points, pairs)
-    monkeypatch.setattr(distances, "_PAIR_BYTES", 300)
+    monkeypatch.setattr(distances, "PAIR_BYTES", 300)
     np.testing.assert_array_equal(distances.pair_distances(metric, points, pairs), whole)
     apart = scipy.spatial.distance.cdist(points, points, metric)[pairs[:, 0], pairs[:, 1]]
     np.testing.assert_allclose(whole, apart, rtol=1e-12, atol=1e-12)
