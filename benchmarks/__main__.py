@@ -40,6 +40,7 @@ NAMES = (
     "sparse",
     "chain",
     "genotypes",
+    "predictions",
     "larger_than_memory",
 )
 

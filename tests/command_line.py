@@ -68,8 +68,8 @@ def streamdr(
         return Outcome(present(process.exitcode), *(stream.read_text() for stream in streams))
 
 
-def succeed(*words: str | Path, cwd: Path) -> Outcome:
-    outcome = streamdr(*words, cwd=cwd)
+def succeed(*words: str | Path, cwd: Path, environment: Mapping[str, str] | None = None) -> Outcome:
+    outcome = streamdr(*words, cwd=cwd, environment=environment)
     assert outcome.code == 0, outcome.err
     return outcome
 

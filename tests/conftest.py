@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from streamdr.core import blocks
+from streamdr.engine import calibration
 from streamdr.engine.fitting import one_blas_thread
 
 # Tests check results, never the time that they took: other programs may be using the machine.
@@ -38,6 +39,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def single_blas_thread():
     """Use one BLAS thread: small products on many threads mostly wait for each other."""
     with one_blas_thread():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nominal_speeds(tmp_path_factory):
+    """Keep nominal speeds in a cache of the tests, so that commands neither measure nor write to the home."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        calibration.keep(calibration.nominal())
         yield
 
 

@@ -171,10 +171,24 @@ def verify(config: Config, sets: Sets = None, as_json: Json = False) -> int:
 
 
 @app.command()
-def plan(config: Config, sets: Sets = None, as_json: Json = False) -> int:
-    """Show which stages are stale, and how they would run, without reading data."""
+def plan(
+    config: Config,
+    sets: Sets = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate", help="Measure the speeds of this machine again. The first plan measures them."
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Show which stages are stale, and how and how long they would run, without reading data.
+
+    Times are predicted from the speeds of this machine. They are measured once, in a few seconds, and kept in
+    $XDG_CACHE_HOME/streamdr (by default ~/.cache/streamdr).
+    """
     job = Job([config], sets or [], fresh=False, as_json=as_json)
-    return job.run(lambda pipeline, context: pipeline.plan(context), report_text.planned)
+    return job.run(lambda pipeline, context: pipeline.plan(context, calibrate=calibrate), report_text.planned)
 
 
 @app.command()

@@ -13,7 +13,8 @@ from streamdr.core.axes import FeatureAxes
 from streamdr.core.blocks import Array, MatrixSpec
 from streamdr.core.digests import array_digest
 from streamdr.core.function_digest import function_digest
-from streamdr.core.method import MapsColumnsApart, MapsSparse, Model, SelectsColumns
+from streamdr.core.method import DeclaresWork, MapsColumnsApart, MapsSparse, Model, SelectsColumns
+from streamdr.core.work import Work, products
 
 REPORT = {"report": True}
 """The metadata of a field of a model that `transform` does not use, such as a count or a score.
@@ -75,6 +76,26 @@ def class_fills_missing(kind: type) -> bool:
 def keeps_sparse(data: MatrixSpec, model: Model) -> bool:
     """Whether such rows are sparse, and still are when the model has mapped them."""
     return data.density is not None and isinstance(model, MapsSparse) and model.keeps_zeros
+
+
+def mapping_work(model: Any, data: MatrixSpec, operation: str = "transform") -> Work:
+    """The work of mapping all rows of such data by a model: by default, a product with its components.
+
+    Other operations map rows to components and back.
+    """
+    if isinstance(model, DeclaresWork):
+        return model.mapping_work(data, operation)
+    values = float(data.n_rows) * data.n_cols
+    if operation == "transform" and model.outputs_are_features:
+        if data.density is not None:
+            return Work(scattered=8 * values * data.density, functions=values * data.density)
+        return Work(moved=3 * values * data.working.itemsize)
+    made = float(data.n_rows) * model.n_outputs * data.working.itemsize
+    if data.density is not None:
+        return Work(sparse=values * model.n_outputs * data.density, moved=4 * made)
+    products_taken = 1 if operation == "transform" else 2
+    moved = 3 * products_taken * values * data.working.itemsize + 4 * made
+    return products(products_taken * values * model.n_outputs, data.working, "thin") + Work(moved=moved)
 
 
 def mapped_spec(data: MatrixSpec, model: Model) -> MatrixSpec:

@@ -12,6 +12,7 @@ from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import Array, Axis, Block, MatrixSpec, Part, Span, SparseRows
 from streamdr.core.facts import Fact, Table
 from streamdr.core.linalg import ignore_overflow
+from streamdr.core.work import NO_WORK, ONCE, Count, Work
 from streamdr.errors import DataError, MissingValuesError, ParameterError
 
 
@@ -89,6 +90,14 @@ class UsesScratch(Protocol):
 
     def scratch_bytes(self, n_rows: int) -> int:
         """An upper bound of the bytes that mapping `n_rows` rows allocates besides the result."""
+
+
+@runtime_checkable
+class DeclaresWork(Protocol):
+    """A model whose operations on rows are not one product of the rows with its components."""
+
+    def mapping_work(self, data: MatrixSpec, operation: str) -> Work:
+        """The work of an operation, such as `transform`, on all rows of such data."""
 
 
 @runtime_checkable
@@ -222,7 +231,10 @@ class ConditionalOutputs(Protocol):
 
 @dataclass(frozen=True)
 class Phase:
-    """An upper bound of the memory of passes of one kind, and of the computation after them."""
+    """Passes of one kind, and the computation after them: an upper bound of their memory, and their work.
+
+    The work serves to tell how long it will take. Nothing is chosen by it.
+    """
 
     accumulator_bytes: int
     """The largest accumulator."""
@@ -256,6 +268,12 @@ class Phase:
     """Whether its accumulator is `UpdatesSparse`."""
     sparse_scratch_bytes: int = 0
     """Bytes that one `update_sparse` allocates besides the accumulator."""
+    work: Work = NO_WORK
+    """The work of one pass over all rows, without reading them: it is divided among workers."""
+    solve_work: Work = NO_WORK
+    """The work after each pass, on one core."""
+    count: Count = ONCE
+    """How often there is such a pass."""
     takes_tiles: bool = False
     """Whether its accumulator is `UpdatesTiles`."""
     takes_stored: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -24,6 +25,11 @@ _PERCENT_COLUMNS = 6
 _BAR_COLUMNS = 18
 """The columns of the percentage, and of the percentage with a short bar beside it."""
 
+_BLENDED = 0.2
+"""In this part of the predicted time, the measured pace comes to count as much as the prediction."""
+_MOST_RATIO = 10.0
+"""A prediction of later passes is corrected by this factor at most."""
+
 Clock = Callable[[], float]
 Unit = Literal["rows", "columns", "bytes"]
 
@@ -38,6 +44,10 @@ class PassStart(NamedTuple):
     """The number that an earlier process has done."""
     bytes_per_row: float = 0.0
     unit: Unit = "rows"
+    seconds: float = 0.0
+    """The predicted time of the whole pass; 0 where it is not known."""
+    later_seconds: float = 0.0
+    """The predicted time of what follows the pass; 0 where it is not known."""
 
 
 class Progress(Protocol):
@@ -85,15 +95,20 @@ class Meter:
         self.done = begun.done
         self.unit = begun.unit
         self._bytes_per_row = begun.bytes_per_row
+        self._predicted = _sound(begun.seconds)
+        self._later = _sound(begun.later_seconds)
         self._clock = clock
         self._resumed_at = begun.done
         self._started = clock()
         self._recent = deque([(self._started, begun.done)], maxlen=self.WINDOW)
+        self._last = self._started
 
     def advance(self, rows: int) -> None:
         """Count rows that were done just now."""
         self.done += rows
         now = self._clock()
+        if rows:
+            self._last = now
         if now - self._recent[-1][0] >= self.GRAIN:
             self._recent.append((now, self.done))
 
@@ -116,14 +131,43 @@ class Meter:
 
     @property
     def seconds_left(self) -> float | None:
-        """The time left at the recent pace; None before the pace is known."""
+        """The time left of the pass, as predicted, then at the recent pace; None if neither is known."""
+        slowness = self._slowness
+        if slowness is None:
+            return None
+        left = max(0, self.total - self.done) * slowness
+        if self._pace or not left:
+            return left
+        return left - (self._clock() - self._last) if left > self._clock() - self._last else None
+
+    @property
+    def seconds_in_all(self) -> float | None:
+        """The time left of the pass and of what follows it; None where that is not known."""
+        left, slowness = self.seconds_left, self._slowness
+        if left is None or slowness is None or not self._later:
+            return None
+        # What follows is as much slower than predicted as this pass is.
+        ratio = slowness * self.total / self._predicted if self._predicted and self.total else 1.0
+        return left + self._later * min(max(ratio, 1 / _MOST_RATIO), _MOST_RATIO)
+
+    @property
+    def _slowness(self) -> float | None:
+        """The seconds per row: as predicted, then more and more as measured; None if neither is known."""
+        pace, predicted = self._pace, self._predicted / self.total if self.total else 0.0
+        if not (pace and predicted):
+            return 1 / pace if pace else predicted or None
+        known = self.elapsed / (self.elapsed + _BLENDED * self._predicted)
+        return known / pace + (1 - known) * predicted
+
+    @property
+    def _pace(self) -> float:
+        """The recent rows per second; 0 before they are known."""
         # The median slope across a quarter of the window: a burst or one long stall moves few of the
         # slopes, where a mean would promise hours for every minute that a laptop slept.
         points = list(self._recent)
         lag = max(1, len(points) // 4)
         slopes = [(n1 - n0) / (t1 - t0) for (t0, n0), (t1, n1) in zip(points, points[lag:], strict=False)]
-        pace = median(slopes) if slopes else 0.0
-        return (self.total - self.done) / pace if pace > 0 else None
+        return max(0.0, median(slopes)) if slopes else 0.0
 
     def speed(self) -> str:
         """The speed as text; empty when unknown."""
@@ -132,8 +176,12 @@ class Meter:
 
     def remaining(self) -> str:
         """The time left as text; empty when unknown."""
-        seconds = self.seconds_left
-        return "" if seconds is None else f"{_duration(seconds)} left"
+        seconds, in_all = self.seconds_left, self.seconds_in_all
+        if seconds is None:
+            return ""
+        return f"{_duration(seconds)} left" + (
+            "" if in_all is None else f", about {_duration(in_all)} in all"
+        )
 
     def under_way(self) -> str:
         """The state of a running pass in one line."""
@@ -246,6 +294,11 @@ def for_stream(stream: TextIO | None = None) -> Progress:
     if stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
         return Bar(stream)
     return Lines(stream)
+
+
+def _sound(seconds: float) -> float:
+    """Return a predicted time; 0 instead of one that is none."""
+    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
 def _sentence(label: str, *facts: str) -> str:

@@ -192,6 +192,12 @@ class Source(ABC):
         return next((part.rows_taken for part in same if part.rows_taken is not None), None)
 
     @property
+    def codecs(self) -> tuple[str, ...]:
+        """The compressors and checksums of the stored values, on which the speed of reading depends."""
+        wrapped = (part.codecs for part in reversed(self._reads_from) if part is not None)
+        return next((codecs for codecs in wrapped if codecs), ())
+
+    @property
     def stored_itemsize(self) -> int:
         """The bytes that are read per value, before it is converted: with its mask, if there is one."""
         return self.spec.dtype.itemsize

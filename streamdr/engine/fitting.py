@@ -27,8 +27,10 @@ from streamdr.data.feature_subset import FeatureSubset
 from streamdr.data.same_features import require_grid_of_model, require_names_of_model
 from streamdr.data.snapshot import Snapshot
 from streamdr.data.source import Source
+from streamdr.engine.calibration import known
 from streamdr.engine.coordinates import row_frame, sample_shape
 from streamdr.engine.executors import Recovery, open_executor
+from streamdr.engine.forecast import Forecast
 from streamdr.engine.ledger import Ledger
 from streamdr.engine.narrowing import select_features, usable_start
 from streamdr.engine.planner import (
@@ -133,6 +135,8 @@ def fit(
             runner = Runner(engine, source, chosen.window, progress, stop, ledger, pause, seen)
         else:
             runner = counted.continued(engine, source, chosen.window)
+        if not isinstance(progress, Silent):
+            runner.forecast = Forecast(chosen.stages, chosen.fallback_stages, known().speeds)
         passes = chosen.route.method.passes(source.named_spec, usable_start(start, start_axes, source))
         kept = _KeptStatistics(keep_bytes)
         try:
@@ -205,6 +209,7 @@ def _run_and_send(passes: Passes, request: Pass, runner: Runner, kept: _KeptStat
             runner.require_unchanged()
             raise
     following = passes.throw(missing)  # raises it again if the method does not accept missing values
+    runner.forecast.missing()
     runner.progress.message(f"values are missing: continuing with {following.label}")
     return following
 
@@ -387,7 +392,8 @@ def _write_by_rows(
         )
         for head, span in zip(heads, new, strict=True)
     )
-    runner.progress.start(PassStart(label, spec.n_rows, rows_done, float(row_bytes)))
+    expected = 0.0 if isinstance(runner.progress, Silent) else chosen.stage.pass_seconds(known().speeds)
+    runner.progress.start(PassStart(label, spec.n_rows, rows_done, float(row_bytes), "rows", expected))
     shown = Advance(engine, runner.progress, spec.n_rows - rows_done)
     try:
         with closing(in_order(recovery, tasks, runner.stop, shown.look)) as handles:

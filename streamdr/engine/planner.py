@@ -34,6 +34,7 @@ from streamdr.data.source import Source
 from streamdr.data.transformed import TransformedSource
 from streamdr.engine.merge_tree import RADIX
 from streamdr.engine.partition import Partition, column_tiles, partition
+from streamdr.engine.work_stages import NO_STAGE, Stage, fallback_stages, fit_stages, output_stage
 from streamdr.errors import MemoryLimitError
 
 BASELINE = 140 << 20
@@ -73,12 +74,14 @@ class Plan:
     parts: dict[str, int]
     """The terms of the peak, in the largest phase."""
     seconds: float
-    """The modelled time for the largest number of passes, by which routes are compared."""
+    """The nominal time for the largest number of passes, by which routes are compared."""
     usual_seconds: float = 0.0
-    """The modelled time for the usual number of passes."""
-    fallback_seconds: float | None = None
-    """The same for the fallback of the route when values are missing."""
+    """The nominal time for the usual number of passes. What is told to people comes from `stages`."""
     reason: str = ""
+    stages: tuple[Stage, ...] = ()
+    """The work of the fit, to tell how long it will take."""
+    fallback_stages: tuple[Stage, ...] = ()
+    """The same for the fallback of the route."""
 
     @property
     def peak(self) -> int:
@@ -105,7 +108,13 @@ def plan(method: Method, source: Source, execution: Execution) -> Plan:
     if not fitting:
         raise _refusal(drafts, source, limit)
     best = min(fitting, key=_preference)
-    return replace(best, reason=_reason(best, drafts) + _made_dense(best.route, source.spec))
+    how = best.route, source, best.workers, execution
+    return replace(
+        best,
+        reason=_reason(best, drafts) + _made_dense(best.route, source.spec),
+        stages=tuple(fit_stages(*how)),
+        fallback_stages=tuple(fallback_stages(*how)),
+    )
 
 
 def require_first_rows(source: Source, execution: Execution) -> None:
@@ -143,6 +152,8 @@ class TransformPlan:
     """The number of rows in an output chunk: whole blocks, written by one task."""
     peak: int
     limit: int
+    stage: Stage = NO_STAGE
+    """The work, to tell how long it will take."""
 
 
 def plan_transform(
@@ -174,7 +185,8 @@ def plan_transform(
     drafts = [replace(draft, peak=base + draft.peak, limit=limit) for draft in drafts]
     for draft in drafts:
         if draft.peak <= limit:
-            return draft
+            stage = output_stage(view, source, dtype, draft.chunk_rows, draft.workers)
+            return replace(draft, stage=stage)
     smallest = min(drafts, key=lambda draft: draft.peak)
     raise MemoryLimitError(
         f"{source.name}: writing the {view.kind.title} of {source.spec.n_rows} x {source.spec.n_cols} takes "
@@ -355,7 +367,7 @@ def _draft(route: Route, source: Source, execution: Execution, limit: int, worke
         phases.append(_phase(source.counting, source.whole, execution, workers, window))
         first = source.spec.n_rows * source.whole.spec.line_bytes("rows") / _READ / workers
     parts = max((parts for _, parts in phases), key=lambda parts: sum(parts.values()))
-    data, other = source.spec, route.fallback
+    data = source.spec
     return Plan(
         route,
         workers,
@@ -365,7 +377,6 @@ def _draft(route: Route, source: Source, execution: Execution, limit: int, worke
         parts,
         seconds=first + _seconds(route, data, route.passes) / workers,
         usual_seconds=first + _seconds(route, data, route.usual_passes or route.passes) / workers,
-        fallback_seconds=None if other is None else _seconds(other, data, other.usual_passes) / workers,
     )
 
 
@@ -469,6 +480,7 @@ def _reason(best: Plan, drafts: list[Plan]) -> str:
     chosen = f"{best.route.name} {best.route.note}".rstrip()
     if not others:
         return f"{chosen}: the only way for these parameters"
+    best_time = format_seconds(best.usual_seconds)
     verdicts = []
     for draft in others:
         if draft.peak > draft.limit:
@@ -476,7 +488,7 @@ def _reason(best: Plan, drafts: list[Plan]) -> str:
         else:
             iterative = "" if draft.route.exact else ", iterative"
             verdicts.append(f"{draft.route.name} takes {format_seconds(draft.usual_seconds)}{iterative}")
-    return f"{chosen}: {format_seconds(best.usual_seconds)}, where {'; '.join(verdicts)}"
+    return f"{chosen}: {best_time} at nominal speeds, where {'; '.join(verdicts)}"
 
 
 def _refusal(drafts: list[Plan], source: Source, limit: int) -> MemoryLimitError:

@@ -35,6 +35,7 @@ from streamdr.data.transformed import TransformedSource
 from streamdr.engine.checkpoints import Checkpoints, NoCheckpoints, PassCheckpoints, input_name
 from streamdr.engine.executors import Executor, Handle, LostError, Recovery
 from streamdr.engine.executors.threads import Threads
+from streamdr.engine.forecast import Expected, Forecast
 from streamdr.engine.ledger import Ledger
 from streamdr.engine.merge_tree import MergeTree, Work, carry
 from streamdr.engine.partition import Partition, column_tiles, partition
@@ -193,6 +194,8 @@ class Runner:
     seen: Snapshot | None = None
     """The snapshot of the source before the first pass. A ledger needs it."""
     bytes_read: int = 0
+    forecast: Forecast = field(default_factory=Forecast)
+    """How long passes are expected to take, to be shown."""
     _unverified: list[str | None] = field(default_factory=list, init=False)
     """The ledger keys of the passes that were read since the source was last checked, None for a pass
     without one. Only keys are kept: checkpoints hold accumulators, and there may be many passes."""
@@ -209,10 +212,11 @@ class Runner:
 
     def run(self, request: Pass) -> Accumulator:
         """Return the full accumulator of a pass: read, resumed, or from the ledger."""
+        expected = self.forecast.begin(request)
         if request.in_memory is not None:
             return self._run_in_memory(request, request.in_memory)
         recovery = self.recovery()
-        return recovery.retry(lambda: self._attempt(request, recovery))
+        return recovery.retry(lambda: self._attempt(request, recovery, expected))
 
     def _run_in_memory(self, request: Pass, block: Block) -> Accumulator:
         """Accumulate rows that are in memory, by threads of this process, and merge the parts in order."""
@@ -249,13 +253,13 @@ class Runner:
         """Return a new recovery for work that reads the source."""
         return Recovery(self.engine, self.progress, self.source.name, self.engine.width(self.window))
 
-    def _attempt(self, request: Pass, recovery: Recovery) -> Accumulator:
+    def _attempt(self, request: Pass, recovery: Recovery, expected: Expected) -> Accumulator:
         source = self._source(request)
         tree, checkpoints = self._restored(request, source)
         recovery.begin(tree.lines)
         if work := self._work(tree, recovery.long_runs):
             try:
-                self._read(request, source, tree, work, checkpoints, recovery)
+                self._read(request, source, tree, work, checkpoints, recovery, expected)
             finally:
                 release()
         full: Accumulator = self.engine.result(tree.total())
@@ -308,6 +312,7 @@ class Runner:
         work: list[Work[Handle]],
         checkpoints: PassCheckpoints,
         recovery: Recovery,
+        expected: Expected,
     ) -> None:
         parts = tree.partition
         line_bytes = source.stored_line_bytes(parts.axis)
@@ -330,7 +335,9 @@ class Runner:
             for part in work
         )
         spans = (part.span for part in work)
-        self.progress.start(PassStart(request.label, parts.length, start, float(line_bytes), parts.axis))
+        self.progress.start(
+            PassStart(request.label, parts.length, start, float(line_bytes), parts.axis, *expected)
+        )
         shown = Advance(self.engine, self.progress, parts.length - start)
         try:
             with closing(in_order(recovery, tasks, self.stop, shown.look)) as handles:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import cast
 
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.blocks import MatrixSpec, Part
 from streamdr.core.method import Pass, Phase
+from streamdr.core.work import SELDOM, Work
 from streamdr.statistics.sample import Sample
 from streamdr.statistics.validation import no_weight
 
@@ -54,6 +56,8 @@ def gather_phase(
         solve_bytes=solve_bytes,
         takes_sparse=True,
         sparse_scratch_bytes=2 * kept + (4 << 20),
+        work=Work(moved=float(data.n_rows) * data.line_bytes("rows")),
+        solve_work=Work(moved=4.0 * kept),
     )
 
 
@@ -65,4 +69,4 @@ def sample_phases(
     if parts <= 1:
         return (whole,)
     part = gather_phase(data, size, part=Part(0, parts), labelled=labelled, solve_bytes=solve_bytes)
-    return part, whole
+    return part, replace(whole, count=SELDOM)

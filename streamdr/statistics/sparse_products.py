@@ -19,6 +19,7 @@ import numpy as np
 
 from streamdr.core.blocks import BLOCK_BYTES, LARGEST_BLOCK_BYTES, Array, MatrixSpec, Span, SparseRows
 from streamdr.core.buffers import scratch
+from streamdr.core.work import Work, products
 from streamdr.statistics.sparse_rows import shift_scratch
 
 _BOUNDS = 32
@@ -37,6 +38,8 @@ _DENSE = 35.0
 _STORED = 450.0
 """A stored value that is put into a panel, or is left for those after it."""
 _TILE_ROWS = 64
+_SHIFTED = 3
+"""How often values are gone through besides their products: they are shifted, summed, and checked."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,25 @@ def product_scratch(n_cols: int, dtype: np.dtype[Any]) -> int:
     # The product, in both orders, and that of a panel; or a sparse one of what is left, with a dense copy.
     square = n_cols**2 * (4 * dtype.itemsize + 8)
     return panel_bytes(n_cols) + square + shift_scratch(n_cols)
+
+
+def square_work(data: MatrixSpec, dtype: np.dtype[Any]) -> Work:
+    """The work of shifting all rows near their mean, and of their products X'X in some type.
+
+    Of sparse rows, that of one way for all columns: which panels there will be depends on the data.
+    """
+    n, d, density = float(data.n_rows), data.n_cols, data.density
+    if density is None:
+        moved = (
+            n * d * (_SHIFTED * data.working.itemsize + (2 * dtype.itemsize if dtype != data.working else 0))
+        )
+        return products(n * d * d, dtype, "square") + Work(moved=moved)
+    stored = density * n * d
+    pairs = stored**2 / n
+    shifting = Work(scattered=_SHIFTED * stored, moved=24 * stored)
+    if n * d * d + _DENSE * n * d < min(_AXPY * stored * d / 2, _PAIR / 2 * pairs):
+        return products(n * d * d, dtype, "square") + shifting + Work(moved=n * d * dtype.itemsize * 2)
+    return Work(sparse=min(stored * d / 2, _PAIR / _AXPY / 2 * pairs)) + shifting
 
 
 def product_work(data: MatrixSpec) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from streamdr.core.blocks import (
 )
 from streamdr.core.buffers import scratch
 from streamdr.core.linalg import mean_of_few, shift_rows
+from streamdr.core.work import Work, products
 from streamdr.statistics.centring import Centre
 
 MOST_FILL = 0.75
@@ -45,6 +47,9 @@ rounding errors grow with their number."""
 _VALUES_PER_COLUMN = 16
 """The stored values per column of a run, with which its products take longer than adding them up."""
 _TILE_COLUMNS = 512
+_OUT_OF_CACHE, _PASSED = 1.3, 14
+"""How much longer products with few vectors take where rows come from memory, and how often values of dense
+rows are gone through besides."""
 _BYTES_PER_VALUE = 120
 """What shifting takes at most for a stored value: shifted values may be twice as many, and with their columns
 they are copied once; then weights, and scores."""
@@ -223,6 +228,18 @@ def shift_scratch(n_cols: int) -> int:
 def thin_scratch(n_cols: int, n_vectors: int) -> int:
     """The bytes that adding products with a few vectors takes."""
     return 3 * 8 * n_cols * n_vectors + _BYTES_PER_VALUE * max(thin_values(n_cols), n_cols)
+
+
+def image_work(data: MatrixSpec, n_vectors: int, dtype: np.dtype[Any]) -> Work:
+    """The work of shifting all rows near their mean, of their products with vectors, and of X' with those."""
+    values = float(data.n_rows) * data.n_cols
+    if data.density is None:
+        widened = 2 * dtype.itemsize if dtype != data.working else 0
+        return products(2 * _OUT_OF_CACHE * values * n_vectors, dtype, "thin") + Work(
+            moved=values * (_PASSED * data.working.itemsize + widened)
+        )
+    stored = data.density * values
+    return Work(sparse=2 * stored * n_vectors, scattered=4 * stored, moved=24 * stored)
 
 
 def thin_work(data: MatrixSpec) -> float:

@@ -14,7 +14,8 @@ from streamdr.core.row_outputs import EMBEDDING, RowOutput, RowView
 from streamdr.data import Source
 from streamdr.data.examples import datasets
 from streamdr.data.labelled.opening import Labelled
-from streamdr.engine import fitting, planner
+from streamdr.engine import calibration, fitting, planner
+from streamdr.engine.calibration import Calibrated
 from streamdr.engine.fitting import Kept
 from streamdr.engine.planner import TransformPlan
 from streamdr.engine.read_estimates import (
@@ -27,6 +28,7 @@ from streamdr.errors import MemoryLimitError, ParameterError, StoreError
 from streamdr.methods.chain import parameters_of
 from streamdr.store import Fence, SavedModel
 from streamdr.workflow.annotated import require_observations, with_contents
+from streamdr.workflow.predicting import predicted
 from streamdr.workflow.reporting import (
     fit_plan,
     fit_report,
@@ -144,18 +146,31 @@ def reprocess(contexts: Sequence[RunContext], planned: Planned = _ignore_plan) -
     return ReprocessReport(planner.peak_resident(), tuple(map(ConfigurationRun, files, reports)))
 
 
-def plan(context: RunContext) -> PlanReport:
-    """Return which stages are stale and how they would run, reading no data.
+def plan(context: RunContext, *, calibrate: bool = False) -> PlanReport:
+    """Return which stages are stale and how and how long they would run, reading no data.
 
     What cannot be done is refused. Outputs of another recipe stop `run`, and are replaced by `reprocess`. The
-    plan covers both.
+    plan covers both. The speeds of this machine are measured if they never were, or if `calibrate`.
     """
-    return dry_run(replace(context, replace=True), allowed=context)
+
+    def speeds() -> Calibrated:
+        if calibrate or calibration.remembered() is None:
+            context.progress.message("measuring the speeds of this machine")
+        return calibration.calibrate(again=calibrate)
+
+    return dry_run(replace(context, replace=True), allowed=context, speeds=speeds)
 
 
 @add_error_positions
-def dry_run(context: RunContext, allowed: RunContext | None = None) -> PlanReport:
-    """Return the plan of a run, and refuse what the run would refuse; `allowed` says what may be replaced."""
+def dry_run(
+    context: RunContext,
+    allowed: RunContext | None = None,
+    speeds: Callable[[], Calibrated] = calibration.known,
+) -> PlanReport:
+    """Return the plan of a run, and refuse what the run would refuse; `allowed` says what may be replaced.
+
+    `speeds` returns the speeds of the machine. It is called last, since measuring them takes memory.
+    """
     opened = context.open_input()
     state = model_state(opened, context.model, fresh=context.fresh)
     if not state.fresh:
@@ -167,7 +182,14 @@ def dry_run(context: RunContext, allowed: RunContext | None = None) -> PlanRepor
         chosen = planner.plan(context.run.method, opened.features, context.execution())
         stages = _stages(allowed or context, opened, state)
     opened.source.validate(opened.snapshot)
-    return PlanReport(fit_plan(opened.features, chosen), output_plans(transforms), state.fresh, stages)
+    known = speeds()
+    return PlanReport(
+        fit_plan(opened.features, chosen, known),
+        output_plans(transforms, known),
+        state.fresh,
+        stages,
+        predicted(chosen, transforms, stages, opened.features, known),
+    )
 
 
 @add_error_positions
@@ -195,7 +217,7 @@ def _fit(context: RunContext, opened: OpenedInput, planned: Planned, fence: Fenc
             progress=context.progress,
             stop=context.stop,
             fresh=context.fresh,
-            planned=lambda features, chosen: planned(fit_plan(features, chosen)),
+            planned=lambda features, chosen: planned(fit_plan(features, chosen, calibration.known())),
             start=state.start,
             start_axes=state.start_axes,
             seen=opened.snapshot,

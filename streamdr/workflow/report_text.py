@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # commands import on demand, so that `--help` is fast
         OutputPlan,
         PlanReport,
         PlotReport,
+        Predicted,
         ReprocessReport,
         RowsReport,
         RunReport,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:  # commands import on demand, so that `--help` is fast
 _BAR = 24
 _LISTED = 20
 _PERCENT = len("100.000%")
+_RANGE = 1.1
+"""A range of times is told if its ends differ by more than this factor."""
 
 
 def plan(fit: FitPlan, transforms: Mapping[str, OutputPlan] = MappingProxyType({})) -> str:
@@ -68,7 +71,7 @@ def plan(fit: FitPlan, transforms: Mapping[str, OutputPlan] = MappingProxyType({
             ("features", features),
             ("solver", fit.reason),
             ("work", f"{passes} over the {fit.axis}, {_count(fit.workers, 'worker')}"),
-            ("time", f"{format_seconds(fit.seconds)}, by nominal speeds of reading and arithmetic"),
+            ("time", _time(fit)),
             *missing,
             ("blocks", f"{block} each, in {_count(fit.segments, 'segment')}"),
             ("memory", f"{format_bytes(fit.peak)} at the peak, limit {format_bytes(fit.limit)}"),
@@ -80,12 +83,38 @@ def plan(fit: FitPlan, transforms: Mapping[str, OutputPlan] = MappingProxyType({
 
 def _mapping(transform: OutputPlan) -> str:
     how = f"by {transform.axis}, {_count(transform.workers, 'worker')}"
-    return f"{format_bytes(transform.peak)} at the peak, {how}"
+    return f"{format_bytes(transform.peak)} at the peak, {how}, {format_seconds(transform.seconds)}"
+
+
+def _time(fit: FitPlan) -> str:
+    """Return how long a fit will take, with its range where the number of passes is not known."""
+    time = format_seconds(fit.seconds)
+    if fit.most_seconds > _RANGE * fit.least_seconds and fit.most_seconds >= 1:
+        least, most = format_seconds(fit.least_seconds), format_seconds(fit.most_seconds)
+        time += (
+            f", from {least.removeprefix('about ')} to {most.removeprefix('about ')} by the number of passes"
+        )
+    return time + (", by nominal speeds" if fit.speeds == "nominal" else ", by the speeds of this machine")
+
+
+def _run_time(found: Predicted) -> list[tuple[str, str]]:
+    """Return how long all stale stages will take, and by which speeds."""
+    speeds = {
+        "measured now": "by the speeds of this machine, which were measured just now",
+        "measured earlier": "by the speeds of this machine, as measured earlier",
+        "nominal": "by nominal speeds",
+    }[found.speeds]
+    time = format_seconds(found.seconds) if found.seconds else "nothing to do"
+    rows = [("run", f"{time}, after a start of {found.start_seconds:.1f} s; {speeds}")]
+    if found.problem:
+        rows.append(("", f"the speeds could not be kept, and are measured each time: {found.problem}"))
+    return rows
 
 
 def planned(report: PlanReport) -> str:
     """Return the plan, and which of its stages are stale."""
-    return f"{plan(report.fit, report.transforms)}\n\n{_listing('stages', _stages(report.stages))}"
+    stages = [*_stages(report.stages), *_run_time(report.predicted)]
+    return f"{plan(report.fit, report.transforms)}\n\n{_listing('stages', stages)}"
 
 
 def _stages(stages: Sequence[StageState]) -> list[tuple[str, str]]:

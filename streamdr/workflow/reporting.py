@@ -10,11 +10,13 @@ from streamdr.core.row_outputs import RowOutput, RowView
 from streamdr.data import Source
 from streamdr.data.feature_subset import FeatureSubset
 from streamdr.engine import planner
+from streamdr.engine.calibration import Calibrated
 from streamdr.engine.fitting import Fitted
 from streamdr.engine.planner import Plan, TransformPlan
 from streamdr.engine.read_estimates import ReadEstimate
 from streamdr.methods.chain import Chain
 from streamdr.store import Backend, SavedModel
+from streamdr.workflow.predicting import fallback_seconds, fit_seconds
 from streamdr.workflow.recipes import step_changes, steps_of
 from streamdr.workflow.reports import (
     Fallback,
@@ -154,13 +156,14 @@ def run_report(context: RunContext, fit: FitReport, transform: TransformReport |
     return RunReport(planner.peak_resident(), given.model, given.embedding, fit, transform)
 
 
-def fit_plan(source: Source, chosen: Plan) -> FitPlan:
+def fit_plan(source: Source, chosen: Plan, speeds: Calibrated) -> FitPlan:
     """Return what a fit to the features that a method sees will do, with its time and memory."""
     data, partition = source.spec, chosen.blocks
     whole = source.whole if isinstance(source, FeatureSubset) else source
     counts = isinstance(source, FeatureSubset) and source.counting is not None
     lines = min(partition.block, partition.length)
     by_rows = partition.axis == "rows"
+    seconds = fit_seconds(chosen, speeds)
     return FitPlan(
         input=source.name,
         n_rows=data.n_rows,
@@ -173,8 +176,11 @@ def fit_plan(source: Source, chosen: Plan) -> FitPlan:
         workers=chosen.workers,
         counting_passes=int(counts),
         passes=chosen.route.passes,
-        seconds=chosen.usual_seconds,
-        if_values_are_missing=_fallback(chosen),
+        seconds=seconds.usual,
+        least_seconds=seconds.least,
+        most_seconds=seconds.most,
+        speeds=speeds.origin,
+        if_values_are_missing=_fallback(chosen, speeds),
         axis=partition.axis,
         block_rows=lines if by_rows else data.n_rows,
         block_columns=data.n_cols if by_rows else lines,
@@ -187,17 +193,19 @@ def fit_plan(source: Source, chosen: Plan) -> FitPlan:
     )
 
 
-def _fallback(chosen: Plan) -> Fallback | None:
+def _fallback(chosen: Plan, speeds: Calibrated) -> Fallback | None:
     """Return the route that continues the chosen one if a value is missing."""
     fallback = chosen.route.fallback
-    if fallback is None or chosen.fallback_seconds is None:
+    if fallback is None:
         return None
-    return Fallback(fallback.name, fallback.passes, chosen.fallback_seconds)
+    return Fallback(fallback.name, fallback.passes, fallback_seconds(chosen, speeds))
 
 
-def output_plans(transforms: Mapping[RowOutput, TransformPlan]) -> dict[str, OutputPlan]:
+def output_plans(transforms: Mapping[RowOutput, TransformPlan], speeds: Calibrated) -> dict[str, OutputPlan]:
     """Return the plans of outputs of rows, by their names."""
     return {
-        kind.key: OutputPlan(kind.title, each.peak, each.workers, each.axis)
+        kind.key: OutputPlan(
+            kind.title, each.peak, each.workers, each.axis, each.stage.seconds(speeds.speeds).usual
+        )
         for kind, each in transforms.items()
     }

@@ -109,6 +109,12 @@ class FitPlan:
     """The passes that count observed values, before the features are chosen: 0 or 1."""
     passes: int
     seconds: float
+    """The time of the whole fit with the usual number of passes, on this machine."""
+    least_seconds: float
+    most_seconds: float
+    """The same with the least and the largest number of passes."""
+    speeds: str
+    """Where the speeds come from: "measured now", "measured earlier", or "nominal"."""
     if_values_are_missing: Fallback | None
     axis: str
     block_rows: int
@@ -134,6 +140,26 @@ class OutputPlan:
     peak: int
     workers: int
     axis: str
+    seconds: float
+    """The time to write all of its rows, on this machine."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """How long a run will take: its stages that are stale, as far as they can be planned."""
+
+    seconds: float
+    """With the usual number of passes, without the start of Python."""
+    least_seconds: float
+    most_seconds: float
+    fit_seconds: float
+    output_seconds: Mapping[str, float]
+    start_seconds: float
+    """The start of Python, and imports."""
+    speeds: str
+    """Where the speeds come from: "measured now", "measured earlier", or "nominal"."""
+    problem: str
+    """Why measured speeds could not be kept; empty if they are."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +170,7 @@ class PlanReport:
     transforms: Mapping[str, OutputPlan]
     up_to_date: bool
     stages: tuple[StageState, ...]
+    predicted: Predicted
 
     def to_json(self) -> Json:
         """Return the report as plain data. The plan of the fit is at the top level."""
@@ -153,6 +180,7 @@ class PlanReport:
             "transforms": {name: asdict(each) for name, each in self.transforms.items()},
             "up_to_date": self.up_to_date,
             "stages": [stage.to_json() for stage in self.stages],
+            "predicted": asdict(self.predicted),
         }
 
 

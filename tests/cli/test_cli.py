@@ -195,6 +195,30 @@ def test_plan_knows_when_there_is_nothing_to_do(place):
     assert succeed("plan", "config.yaml", "--json", cwd=place).report["up_to_date"] is True
 
 
+def test_plan_predicts_the_time_by_the_speeds_of_this_machine(tmp_path):
+    write_store(tmp_path / "x.zarr", np.zeros((3000, 20), np.float32), chunks=(1000, 20), fill_value=1)
+    write_config(tmp_path, input={"path": "x.zarr"})
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    first = succeed("plan", "config.yaml", "--calibrate", cwd=tmp_path, environment=cache)
+    assert "measuring the speeds of this machine" in first.err
+    assert "by the speeds of this machine, which were measured just now" in first.out
+    report = succeed("plan", "config.yaml", "--json", cwd=tmp_path, environment=cache).report
+    assert report["speeds"] == report["predicted"]["speeds"] == "measured earlier"
+    assert 0 < report["least_seconds"] <= report["seconds"] <= report["most_seconds"]
+    assert report["predicted"]["seconds"] == pytest.approx(report["seconds"])
+    assert report["predicted"]["problem"] == ""
+    assert len(list((tmp_path / "cache" / "streamdr").iterdir())) == 1
+
+
+def test_plan_tells_why_speeds_cannot_be_kept(tmp_path):
+    write_store(tmp_path / "x.zarr", np.zeros((300, 20), np.float32), chunks=(100, 20), fill_value=1)
+    write_config(tmp_path, input={"path": "x.zarr"})
+    (tmp_path / "cache").write_text("a file")
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    text = succeed("plan", "config.yaml", cwd=tmp_path, environment=cache).out
+    assert "the speeds could not be kept, and are measured each time" in text
+
+
 # ---- looking
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from streamdr.core.progress import Bar, Lines, PassStart, Silent, for_stream
+from streamdr.core.progress import Bar, Lines, Meter, PassStart, Silent, for_stream
 
 
 class Clock:
@@ -126,6 +126,75 @@ def test_the_time_left_is_right_for_workers_that_finish_together(lines, log, clo
         clock.now += workers - 0.1
         work(lines, clock, steps=workers, rows=1000, seconds=0.1 / workers)
     assert expected_pace(log.getvalue()) == pytest.approx(1000, rel=1e-2)
+
+
+def test_the_time_left_is_as_predicted_until_the_pace_is_known(lines, log, clock):
+    lines.start(PassStart("moments", 1000, seconds=100.0, later_seconds=50.0))
+    work(lines, clock, steps=1, rows=0, seconds=6.0)
+    assert log.getvalue() == "moments: 0 of 1,000 rows, 0%, 1:34 left, about 2:24 in all\n"
+
+
+def left_of(meter):
+    """The seconds left of a pass and in all, which are known here."""
+    return meter.seconds_left, meter.seconds_in_all
+
+
+def test_the_measured_pace_replaces_the_prediction(clock):
+    """The pass is four times slower than predicted: the time left approaches what is true."""
+    meter = Meter(PassStart("moments", 1000, seconds=100.0, later_seconds=50.0), clock)
+    errors = []
+    for done in range(1, 100):
+        clock.now += 4.0
+        meter.advance(10)
+        left, in_all = left_of(meter)
+        errors.append(abs(left - 4.0 * (100 - done)))
+        assert in_all > left
+    assert errors == sorted(errors, reverse=True)
+    assert in_all - left == pytest.approx(200, rel=0.1)
+
+
+def test_the_time_left_falls_while_the_pace_is_steady(clock):
+    meter = Meter(PassStart("moments", 1000, seconds=100.0), clock)
+    shown = []
+    for _ in range(100):
+        clock.now += 1.0
+        meter.advance(10)
+        shown.append(left_of(meter)[0])
+    assert shown == sorted(shown, reverse=True)
+    assert shown[-1] == 0.0
+
+
+def test_a_long_block_counts_down_and_then_says_nothing(clock):
+    meter = Meter(PassStart("moments", 1, seconds=10.0), clock)
+    shown = []
+    for _ in range(15):
+        shown.append(meter.seconds_left)
+        clock.now += 1.0
+    assert shown == [10.0 - second for second in range(10)] + [None] * 5
+    meter.advance(1)
+    assert meter.seconds_left == 0.0
+
+
+def test_a_resumed_pass_is_predicted_for_its_rest(clock):
+    meter = Meter(PassStart("moments", 1000, done=750, seconds=100.0), clock)
+    assert meter.seconds_left == pytest.approx(25.0)
+
+
+HOSTILE = [0.0, -1.0, 1e-300, 1e300, float("inf"), float("-inf"), float("nan")]
+
+
+@pytest.mark.parametrize("later", HOSTILE)
+@pytest.mark.parametrize("seconds", HOSTILE)
+@pytest.mark.parametrize(("total", "done"), [(0, 0), (1, 0), (1, 1), (10, 7), (10, 12)])
+def test_the_time_left_is_finite_whatever_was_predicted(clock, total, done, seconds, later):
+    meter = Meter(PassStart("moments", total, done, 8.0, "rows", seconds, later), clock)
+    for _ in range(4):
+        for shown in (meter.seconds_left, meter.seconds_in_all):
+            assert shown is None or 0 <= shown < float("inf")
+        assert meter.under_way()
+        clock.now += 1.0
+        meter.advance(1 if meter.done < total else 0)
+    assert meter.outcome()
 
 
 def test_long_times_are_shown_in_hours(lines, log, clock):

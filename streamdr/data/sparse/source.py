@@ -98,6 +98,11 @@ class CsrSource(Source):
         return -(-total // self.spec.length(axis))
 
     @property
+    def codecs(self) -> tuple[str, ...]:
+        """The compressors and checksums of the values."""
+        return self._values.codecs
+
+    @property
     def complete_rows(self) -> int:
         """How many of the first rows have all of their values in complete chunks."""
         n_rows = max(0, self._pointers.complete(by_value=True) - 1)

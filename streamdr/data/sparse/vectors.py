@@ -31,6 +31,8 @@ class Vector(ABC):
     dtype: np.dtype[Any]
     chunk: int = 1
     """The number of values that are stored together."""
+    codecs: tuple[str, ...] = ()
+    """The compressors and checksums of its values."""
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Array:
@@ -71,6 +73,7 @@ class StoredVector(Vector):
             )
         array.line_name = "value"
         self.length, self.dtype, self.chunk = array.spec.n_rows, array.spec.dtype, array.chunks[0]
+        self.codecs = array.codecs
         self._array = array
         self._piece = array.piece_shape[0]
 

@@ -60,6 +60,17 @@ def parse_v3(declared: object, where: str, *, text: bool = False) -> tuple[Codec
     return tuple(_named(codec, where, text=text) for codec in declared)
 
 
+def is_compressor(codec: Codec) -> bool:
+    """Return whether a codec is a compressor or a checksum."""
+    return codec.name.removeprefix("numcodecs.") in _COMPRESSORS | CHECKSUMS
+
+
+def compressor_name(codec: Codec) -> str:
+    """Return the name of a compressor without a prefix; `blosc-zstd` where blosc uses a slow one."""
+    name, inner = codec.name.removeprefix("numcodecs."), codec.configuration.get("cname")
+    return "blosc-zstd" if name == "blosc" and inner in ("zstd", "zlib") else name
+
+
 def named(codecs: Iterable[Codec]) -> tuple[str, ...]:
     """Return the names of codecs."""
     return tuple(codec.name for codec in codecs)

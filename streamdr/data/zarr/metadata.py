@@ -74,6 +74,12 @@ class ArrayMetadata:
         return self.dtype.kind in "UO"
 
     @property
+    def compressors(self) -> tuple[str, ...]:
+        """The names of the compressors and checksums of what is decoded in one step; blosc with its own."""
+        used = self.codecs if self.sharding is None else self.sharding.codecs
+        return tuple(codecs.compressor_name(codec) for codec in used if codecs.is_compressor(codec))
+
+    @property
     def smallest(self) -> tuple[int, ...]:
         """The shape that is decoded in one step: a chunk, or a chunk inside a shard."""
         return self.grid.chunk if self.sharding is None else self.sharding.inner

@@ -101,6 +101,11 @@ class ZarrSource(GridSource):
         """The value of chunks that were never written; None if the store does not define it."""
         return declared_fill_value(self._metadata, self.name)
 
+    @property
+    def codecs(self) -> tuple[str, ...]:
+        """The compressors and checksums of the chunks, or of those inside a shard."""
+        return self._metadata.compressors
+
     def read(self, rows: Span, cols: Span) -> Array:
         """Return the region, in native byte order."""
         region, part = self.layout.select(rows, cols)

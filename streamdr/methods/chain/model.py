@@ -12,12 +12,20 @@ import numpy as np
 
 from streamdr.core.accumulator import Accumulator
 from streamdr.core.annotations import Annotations, annotated_by, composed
-from streamdr.core.blocks import Array, Span, SparseRows
+from streamdr.core.blocks import Array, MatrixSpec, Span, SparseRows
 from streamdr.core.facts import Fact, Table
-from streamdr.core.mapping import columns_kept, columns_read, fills_missing, maps_apart
+from streamdr.core.mapping import (
+    columns_kept,
+    columns_read,
+    fills_missing,
+    mapped_spec,
+    mapping_work,
+    maps_apart,
+)
 from streamdr.core.method import MapsColumns, MapsColumnsApart, MapsSparse, Model, SelectsColumns, UsesScratch
 from streamdr.core.pictures import Picture
 from streamdr.core.plain_maps import HasPlainMaps, PlainClasses, PlainMap
+from streamdr.core.work import Work
 from streamdr.errors import ParameterError, RowError
 
 _SLAB_BYTES = 1 << 23
@@ -122,6 +130,14 @@ class ChainModel:
     def _slabs(self, n_rows: int) -> Iterator[slice]:
         for start in range(0, n_rows, self._slab_rows):
             yield slice(start, min(start + self._slab_rows, n_rows))
+
+    def mapping_work(self, data: MatrixSpec, operation: str) -> Work:
+        """The work of all models. What is made of the rows besides embedding them is that of the last one."""
+        total = Work()
+        for model in self.models[:-1]:
+            total += mapping_work(model, data)
+            data = mapped_spec(data, model)
+        return total + mapping_work(self.models[-1], data, operation)
 
     def scratch_bytes(self, n_rows: int) -> int:
         """The bytes that a slab takes between two models, and in one of them."""

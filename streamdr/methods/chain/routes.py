@@ -12,6 +12,7 @@ import numpy as np
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.mapping import columns_kept, mapped_spec
 from streamdr.core.method import HasOutlines, Method, Model, Phase, Route
+from streamdr.core.work import SELDOM, Count
 from streamdr.errors import DataError, ParameterError
 from streamdr.methods.chain.model import ChainModel, chain_model
 from streamdr.methods.steps.base import WithoutPasses
@@ -95,14 +96,24 @@ def _phases(names: Sequence[str], routes: Sequence[Route], data: MatrixSpec) -> 
     """Yield the phases of all members. The rows of a member go through outlines of those before it."""
     for number, route in enumerate(routes):
         if number == 0:
-            yield from route.phases
+            yield from _counted(route)
         elif route.phases:
             before = [each.method for each in routes[:number]]
-            for models in largest_models(names[:number], before, data):
+            for alternative, models in enumerate(largest_models(names[:number], before, data)):
                 through = models[0] if number == 1 else chain_model(names[:number], models)
                 held = 2 * _bytes_of(through)  # with the arrays that models derive from their own
-                for phase in route.phases:
-                    yield replace(phase, through=through, held_bytes=phase.held_bytes + held)
+                for phase in _counted(route):
+                    # There will be one of the models.
+                    count = SELDOM if alternative else phase.count
+                    yield replace(phase, through=through, held_bytes=phase.held_bytes + held, count=count)
+
+
+def _counted(route: Route) -> Iterator[Phase]:
+    """Yield the phases of a member. Those of its fallback are passes that it seldom takes."""
+    later = () if route.fallback is None else route.fallback.phases
+    for phase in route.phases:
+        falls_back = any(phase is other for other in later)
+        yield replace(phase, count=Count(0, 0, phase.count.most)) if falls_back else phase
 
 
 def _outlines(name: str, step: Method, data: MatrixSpec) -> Sequence[Model]:

@@ -10,11 +10,23 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from streamdr.core.blocks import AlignedArrays, Array, SparseRows, aligned
+from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, SparseRows, aligned
 from streamdr.core.sparse_maps import SparseAffine
+from streamdr.core.work import Work, products
 
 KernelName = Literal["linear", "poly", "rbf", "sigmoid", "laplacian", "cosine"]
 KERNELS: tuple[str, ...] = get_args(KernelName)
+
+
+def kernel_work(data: MatrixSpec, n_landmarks: int, dtype: np.dtype[Any], name: str) -> Work:
+    """The work of the kernel values of all rows with landmarks."""
+    values = float(data.n_rows) * n_landmarks
+    inner = (
+        Work(cached=3 * values * data.n_cols)
+        if name == "laplacian"
+        else products(values * data.n_cols, dtype, "product")
+    )
+    return inner + Work(functions=values * dtype.itemsize / 8, moved=4 * values * dtype.itemsize)
 
 
 @dataclass(frozen=True)

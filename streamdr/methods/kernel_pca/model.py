@@ -14,6 +14,7 @@ from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, Span, SparseR
 from streamdr.core.facts import MOST_ROWS, Column, Fact, Table, explained_variances, notes
 from streamdr.core.outline import unallocated
 from streamdr.core.row_functions import RowFunction
+from streamdr.core.work import Work, products
 from streamdr.errors import ParameterError
 from streamdr.methods.kernel_pca.features import (
     Features,
@@ -22,7 +23,7 @@ from streamdr.methods.kernel_pca.features import (
     KernelColumns,
     StoredColumns,
 )
-from streamdr.methods.kernel_pca.kernels import Kernel
+from streamdr.methods.kernel_pca.kernels import Kernel, kernel_work
 from streamdr.methods.kernel_pca.moments import TILE_BYTES
 from streamdr.methods.kernel_pca.preimages import Ridge, fixed_point
 
@@ -251,6 +252,12 @@ class KernelPCAModel(AlignedArrays):
     @property
     def _tile_rows(self) -> int:
         return max(1, TILE_BYTES // (8 * max(self.n_landmarks, self.n_features)))
+
+    def mapping_work(self, data: MatrixSpec, operation: str) -> Work:
+        """The work of kernel values with all landmarks, and of their products with the coefficients."""
+        dtype = np.dtype(np.float64) if self.double else data.working
+        n, m = float(data.n_rows), self.n_landmarks
+        return kernel_work(data, m, dtype, self.kernel) + products(n * m * self.n_components, dtype, "thin")
 
     def scratch_bytes(self, n_rows: int) -> int:
         """Bytes that `transform` and `inverse_transform` allocate besides the result."""

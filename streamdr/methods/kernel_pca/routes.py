@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from streamdr.core.blocks import MatrixSpec, Part
 from streamdr.core.byte_sizes import format_bytes
 from streamdr.core.method import Phase, Route, cost_factor
+from streamdr.core.work import Work, products
 from streamdr.methods.kernel_pca.features import SIDE_BYTES
-from streamdr.methods.kernel_pca.kernels import KERNELS, Kernel
+from streamdr.methods.kernel_pca.kernels import KERNELS, Kernel, kernel_work
 from streamdr.methods.kernel_pca.moments import TILE_BYTES
 from streamdr.statistics.sampling import gather_phase, sample_phases
 from streamdr.statistics.sparse_rows import shift_scratch
@@ -46,7 +48,14 @@ def exact(method: KernelPCA, data: MatrixSpec) -> Route:
         passes=1,
         flops=solve,
         # The rows shifted, scaled and augmented, on both sides of the product.
-        phases=(gather_phase(data, n, solve_bytes=(3 if few else 6) * matrix + 6 * rows),),
+        phases=(
+            replace(
+                gather_phase(data, n, solve_bytes=(3 if few else 6) * matrix + 6 * rows),
+                solve_work=products(float(n) * n * d, np.dtype(np.float64), "product")
+                + Work(functions=float(n) * n, moved=4.0 * matrix)
+                + (Work(moved=_LANCZOS * matrix) if few else Work(eigen=float(n) ** 3)),
+            ),
+        ),
         advice=f"or set approximation: nystrom, which needs about {landmarks} besides the interpreter",
     )
 
@@ -58,7 +67,12 @@ def nystrom(method: KernelPCA, data: MatrixSpec) -> Route:
     if method.searches and parts > 1:  # all rows that were read are kept
         rows = Part(0, parts).n_rows(data.n_rows)
     solve = 8 * rows * (4 * data.n_cols + 3 * m) + 12 * 8 * m * m
-    sample = sample_phases(data, rows, parts, solve_bytes=solve)
+    # Each landmark is chosen by what those before it leave of the kernel values of the sample.
+    choosing = products(float(rows) * m * (m + data.n_cols), np.dtype(np.float64), "product")
+    sample = tuple(
+        replace(phase, solve_work=phase.solve_work + choosing)
+        for phase in sample_phases(data, rows, parts, solve_bytes=solve)
+    )
     held = 8 * rows * data.n_cols * (2 if method.searches else 1)
     return _one_pass(method, data, "nystrom", m, maps, folds, sample, held)
 
@@ -127,9 +141,19 @@ def _one_pass(
                 takes_sparse=True,
                 # Rows are copied fold by fold, and slab by slab; some kernels need dense slabs.
                 sparse_scratch_bytes=2 * tile + square + (4 << 20) + 4 * 8 * m * d + moved + shift_scratch(d),
+                work=_map_work(method, data, m * maps, whitening=whitening),
+                solve_work=Work(eigen=float(maps * m) * m * m),
             ),
         ),
     )
+
+
+def _map_work(method: Any, data: MatrixSpec, m: int, *, whitening: bool) -> Work:
+    """The work of mapping all rows to `m` columns, and of the products of these with themselves."""
+    n = float(data.n_rows)
+    dtype = np.dtype(np.float32) if is_single(method, data) else np.dtype(np.float64)
+    whitened = products(n * m * m, dtype, "product") if whitening else Work()
+    return kernel_work(data, m, dtype, method.kernel) + whitened + products(n * m * m, dtype, "square")
 
 
 def _needs(route: Route) -> int:

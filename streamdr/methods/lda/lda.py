@@ -14,6 +14,7 @@ from streamdr.core.blocks import BLOCK_BYTES, Array, MatrixSpec
 from streamdr.core.linalg import constant_columns
 from streamdr.core.method import Model, Pass, Passes, Phase, Route, Tags
 from streamdr.core.parameters import require_types
+from streamdr.core.work import Work, exactly
 from streamdr.errors import DataError, ParameterError
 from streamdr.methods.lda.model import LDAModel, lda_outline, rank_deficiency_note
 from streamdr.methods.lda.scatter import (
@@ -30,11 +31,13 @@ from streamdr.statistics.by_class.classes import MOST_CLASSES, class_labels
 from streamdr.statistics.by_class.lengths import ClassLengths
 from streamdr.statistics.by_class.moments import ClassMoments
 from streamdr.statistics.by_class.sparse_grouping import grouped_bytes
-from streamdr.statistics.sparse_products import product_scratch, product_work
+from streamdr.statistics.sparse_products import product_scratch, product_work, square_work
 from streamdr.statistics.validation import require, require_products
 
 _MAX_SCATTERS = 100
 """The default of max_classes where each class has its own scatter."""
+_CLASS_PRODUCTS = 1.2
+"""The time of products of the few rows of a class in a block, relative to those of all rows at once."""
 
 
 @dataclass(eq=False)
@@ -163,6 +166,11 @@ class LDA:
                         sparse_scratch_bytes=product_scratch(d, self._product_dtype(data))
                         + grouped_bytes(d, number)
                         + (3 * BLOCK_BYTES if reads > 1 else 0),
+                        # Rows are sorted by class as well.
+                        work=square_work(data, self._product_dtype(data)) * _CLASS_PRODUCTS
+                        + Work(moved=4.0 * n * data.line_bytes("rows") * (data.density or 1.0)),
+                        solve_work=Work(eigen=1.2 * float(d) ** 3 / reads),
+                        count=exactly(reads),
                     ),
                 ),
                 advice="" if self._pooled else "or set max_classes to the number of classes",

@@ -13,9 +13,16 @@ from streamdr.core.blocks import Array, MatrixSpec
 from streamdr.core.linalg import constant_columns, eigh_descending, fix_signs, orthonormal, product_rounding
 from streamdr.core.method import Model, Pass, Passes, Phase, Route, Tags, cost_factor
 from streamdr.core.parameters import require_types
+from streamdr.core.work import Work, iterations, products
 from streamdr.errors import DataError
 from streamdr.methods.mds.distance_products import DistanceProducts
-from streamdr.methods.mds.distances import StoredDistances, all_distances, pair_distances, point_distances
+from streamdr.methods.mds.distances import (
+    StoredDistances,
+    all_distances,
+    distance_work,
+    pair_distances,
+    point_distances,
+)
 from streamdr.methods.mds.parameters import (
     Metric,
     check_common,
@@ -37,7 +44,7 @@ from streamdr.methods.mds.validation import (
 from streamdr.statistics.composite import Composite
 from streamdr.statistics.moments import Moments
 from streamdr.statistics.sample import Sample
-from streamdr.statistics.sparse_products import product_scratch
+from streamdr.statistics.sparse_products import product_scratch, square_work
 from streamdr.statistics.validation import require, require_products
 
 _SHEPARD_ROWS = 120
@@ -320,6 +327,8 @@ class ClassicalMDS:
                     sparse_scratch_bytes=product_scratch(data.n_cols, np.dtype(np.float64))
                     + 2 * sample_bytes
                     + (4 << 20),
+                    work=square_work(data, np.dtype(np.float64)),
+                    solve_work=Work(eigen=float(data.n_cols) ** 3),
                 ),
             ),
         )
@@ -334,7 +343,13 @@ class ClassicalMDS:
             exact=True,
             passes=1,
             flops=9.0 * float(n) ** 3 + float(n) * n * data.n_cols,
-            phases=(gathered_phase(data, 6 * square + 2 * rows + (8 << 20), self.stored),),
+            phases=(
+                replace(
+                    gathered_phase(data, 6 * square + 2 * rows + (8 << 20), self.stored),
+                    solve_work=distance_work(n, n, data.n_cols)
+                    + Work(eigen=float(n) ** 3, moved=6.0 * square),
+                ),
+            ),
             advice="or set solver: krylov, which keeps no distances",
         )
 
@@ -346,13 +361,17 @@ class ClassicalMDS:
         # Rows of a tile are widened, and scaled to length one.
         tile = max(TILE_BYTES, 8 * n)
         widened = 0 if self.stored else 2 * 8 * data.n_cols * tile_rows(n)
-        products = Phase(
+        multiplying = Phase(
             thin + (1 << 16),
             scratch_bytes=4 * tile + thin + widened + (points if self.metric == "cosine" else 0),
             scratch_per_block=0.3,
             held_bytes=points + thin * (2 * self.max_passes + 2),
             solve_bytes=thin * (2 * self.max_passes + 6) + (8 << 20),
             cost_factor=self._cost_factor(data),
+            work=products(float(n) * n * width, np.dtype(np.float64), "thin")
+            + (Work() if self.stored else distance_work(n, n, data.n_cols)),
+            solve_work=Work(product64=4.0 * n * width**2 * self.max_passes),
+            count=iterations(self.max_passes, self.max_passes),
         )
         each = 2.0 * width + (0 if self.stored else 8 * data.n_cols)
         return Route(
@@ -361,9 +380,9 @@ class ClassicalMDS:
             exact=False,
             passes=self.max_passes + (0 if self.stored else 1),  # a separate pass gathers points
             flops=float(n) * n * each * self.max_passes,
-            phases=(with_distance_check(products, data),)
+            phases=(with_distance_check(multiplying, data),)
             if self.stored
-            else (gathered_phase(data, 3 * points + (8 << 20), self.stored), products),
+            else (gathered_phase(data, 3 * points + (8 << 20), self.stored), multiplying),
         )
 
 

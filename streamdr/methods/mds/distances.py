@@ -12,6 +12,7 @@ from streamdr.core.blocks import IN_MEMORY_BYTES, AlignedArrays, Array, Span, al
 from streamdr.core.buffers import scratch
 from streamdr.core.row_functions import RowFunction, function_matrix
 from streamdr.core.solving import by_slices
+from streamdr.core.work import Work, products
 from streamdr.errors import DataError
 
 METRICS = ("euclidean", "cityblock", "cosine")
@@ -208,3 +209,13 @@ def _unit_rows(rows: Array) -> Array:
 def _is_zero(units: Array) -> Array:
     """The mask of rows of zeros."""
     return np.asarray(~units.any(axis=1))
+
+
+_PER_PAIR = 26.0
+"""The operations on a pair besides its product: squared lengths are added, and roots are taken."""
+
+
+def distance_work(n_rows: int, n_others: int, n_cols: int) -> Work:
+    """The work of computing distances of rows and others from their products."""
+    pairs = float(n_rows) * n_others
+    return products(pairs * n_cols, np.dtype(np.float64), "product") + Work(cached=_PER_PAIR * pairs)

@@ -13,8 +13,9 @@ from streamdr.core.blocks import Array, MatrixSpec
 from streamdr.core.linalg import fix_signs
 from streamdr.core.method import Model, Pass, Passes, Phase, Route, Tags
 from streamdr.core.parameters import require_types
+from streamdr.core.work import Work
 from streamdr.errors import DataError
-from streamdr.methods.mds.distances import pair_distances, point_distances
+from streamdr.methods.mds.distances import distance_work, pair_distances, point_distances
 from streamdr.methods.mds.parameters import Metric, check_common, kruskal, lengths, require_enough, some_pairs
 from streamdr.methods.mds.scaling_model import ScalingModel, scaling_outline
 from streamdr.methods.mds.submatrix import Submatrix
@@ -128,6 +129,8 @@ class LandmarkMDS:
             phases: tuple[Phase, ...] = (with_distance_check(distances, data),)
         else:
             phases = sample_phases(data, rows, self._parts(data), solve_bytes=solve)
+        scaling = distance_work(rows, m, width) + Work(eigen=float(m) ** 3, calls=600.0 * m)
+        phases = tuple(replace(phase, solve_work=phase.solve_work + scaling) for phase in phases)
         return [
             Route(
                 method=self.using("landmarks"),

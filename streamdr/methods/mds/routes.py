@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from streamdr.core.blocks import IN_MEMORY_BYTES, MatrixSpec
 from streamdr.core.byte_sizes import format_bytes
 from streamdr.core.method import Phase, Route, cost_factor
-from streamdr.methods.mds.distances import PAIR_BYTES
+from streamdr.core.work import Count, Work, exactly, products
+from streamdr.methods.mds.distances import PAIR_BYTES, distance_work
 from streamdr.methods.mds.initialisation import LANDMARKS
 from streamdr.methods.mds.tiles import TILE_BYTES, tile_rows
 from streamdr.methods.mds.validation import gathered_phase, with_distance_check
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
 _STEPS = 20.0
 """The number of operations on a pair, without the computation of its distance."""
 _USUAL_ITERATIONS = 50
+_PAIR_STEPS = 45.0
+"""The number of operations on a pair within caches: its difference, root, quotient, and sums."""
+_STEP_CALLS = 400.0
 
 
 def iterative_routes(
@@ -47,12 +53,18 @@ def iterative_routes(
         passes=1,
         flops=each * method.max_iter * method.n_init + computed,
         phases=(
-            gathered_phase(data, 2 * rows + copies * matrix + landmarks + 20 * state + weights, stored),
+            replace(
+                gathered_phase(data, 2 * rows + copies * matrix + landmarks + 20 * state + weights, stored),
+                solve_work=Work() if stored else distance_work(n, n, d),
+            ),
             Phase(
                 6 * state,
                 scratch_bytes=tiles,
                 held_bytes=rows + copies * matrix + landmarks // 4 + 20 * state + weights,
                 solve_bytes=4 * state,
+                work=pair_work(n, k) * method.n_init,
+                solve_work=_step_work(n, k) * method.n_init,
+                count=_evaluations(method),
                 in_memory=True,
             ),
         ),
@@ -66,6 +78,9 @@ def iterative_routes(
         held_bytes=held + landmarks // 4,
         solve_bytes=4 * state,
         cost_factor=1 if stored else cost_factor(n, d),
+        work=pair_work(n, k) * method.n_init + (Work() if stored else distance_work(n, n, d)),
+        solve_work=_step_work(n, k) * method.n_init,
+        count=_evaluations(method, passes_per_iteration),
     )
     if stored:
         beginning = Phase(landmarks // 4, scratch_per_block=0.5, scratch_bytes=landmarks // 4)
@@ -106,13 +121,18 @@ def stochastic_route(method: MetricMDS, data: MatrixSpec, rounds: int, stored_ro
         held_bytes=landmarks + state + 2 * table + (0 if stored else 2 * rows),
         solve_bytes=2 * table + state,
         cost_factor=1 if stored else cost_factor(n, d),
+        work=pair_work(n, k) + (Work() if stored else distance_work(n, n, d)),
+        count=exactly(method.n_init),
         in_memory=True,
     )
+    each = _STEPS + 4 * k + (0 if stored else d)
+    descending = Work(scattered=float(n) * rounds * method.n_epochs * method.n_init * each / 4)
     if stored:
         beginning = Phase(landmarks // 5, scratch_per_block=0.5, scratch_bytes=landmarks // 5)
-        phases = (with_distance_check(replace(beginning, solve_bytes=landmarks + state), data), evaluating)
+        first = with_distance_check(replace(beginning, solve_bytes=landmarks + state), data)
     else:
-        phases = (gathered_phase(data, 2 * rows + landmarks + state, stored), evaluating)
+        first = gathered_phase(data, 2 * rows + landmarks + state, stored)
+    phases = (replace(first, solve_work=first.solve_work + descending), evaluating)
     return Route(
         method=method.using("stochastic"),
         name="stochastic",
@@ -121,3 +141,22 @@ def stochastic_route(method: MetricMDS, data: MatrixSpec, rounds: int, stored_ro
         flops=float(n) * rounds * method.n_epochs * method.n_init * (d + 4 * k + _STEPS) * 4,
         phases=phases,
     )
+
+
+def pair_work(n_points: int, n_components: int) -> Work:
+    """The work of one evaluation of all pairs: their distances on the map, and what these add up to."""
+    pairs = float(n_points) * n_points
+    return Work(cached=_PAIR_STEPS * pairs) + products(
+        3.0 * pairs * n_components, np.dtype(np.float64), "thin"
+    )
+
+
+def _step_work(n_points: int, n_components: int) -> Work:
+    """The work of a step of all points, besides that on pairs."""
+    return Work(calls=_STEP_CALLS, cached=20.0 * n_points * n_components)
+
+
+def _evaluations(method: MetricMDS | NonmetricMDS, each: int = 1) -> Count:
+    """How often all pairs are gone through."""
+    usual = min(method.max_iter, _USUAL_ITERATIONS)
+    return Count(each * min(2, method.max_iter), each * (usual + 1), each * (method.max_iter + 1))

@@ -13,7 +13,8 @@ from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, widen
 from streamdr.core.facts import Fact, Table, notes
 from streamdr.core.outline import unallocated
 from streamdr.core.pictures import Picture
-from streamdr.methods.mds.distances import point_distances
+from streamdr.core.work import Work, products
+from streamdr.methods.mds.distances import distance_work, point_distances
 from streamdr.methods.mds.parameters import N_PAIRS
 from streamdr.methods.mds.plots import SHEPARD
 from streamdr.methods.mds.tiles import TILE_BYTES, row_tiles, tile_rows
@@ -147,6 +148,18 @@ class ScalingModel(AlignedArrays):
         if self.landmark_rows is not None:
             return rows[:, self.landmark_rows.astype(np.int64)].astype(np.float64)
         return rows.astype(np.float64)
+
+    def mapping_work(self, data: MatrixSpec, operation: str) -> Work:
+        """The work of a product with the axes, or of distances to the landmarks and a product with these."""
+        n, d = float(data.n_rows), self.n_features
+        if self.projection is None:
+            moved = Work(moved=3 * n * data.line_bytes("rows"))
+            return products(n * d * self.n_outputs, data.working, "thin") + moved
+        width = int(self.projection.shape[1])
+        placed = products(n * width * self.n_outputs, np.dtype(np.float64), "thin")
+        if self.landmarks is None:
+            return placed + Work(moved=32 * n * width)
+        return placed + distance_work(data.n_rows, width, d) + Work(moved=64 * n * width)
 
     def scratch_bytes(self, n_rows: int) -> int:
         """Bytes that mapping `n_rows` rows allocates besides the result."""

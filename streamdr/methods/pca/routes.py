@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from streamdr.core import blocks
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.method import Phase, Route
+from streamdr.core.work import Work, iterations, products
 from streamdr.errors import ParameterError
 from streamdr.methods.pca.bootstrap import block_phase
 from streamdr.statistics.column_products import column_scratch
-from streamdr.statistics.sparse_products import product_scratch, product_work
-from streamdr.statistics.sparse_rows import thin_scratch, thin_work
+from streamdr.statistics.sparse_products import product_scratch, product_work, square_work
+from streamdr.statistics.sparse_rows import image_work, thin_scratch, thin_work
 
 if TYPE_CHECKING:
     from streamdr.methods.pca.pca import PCA
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
 
 _LAPACK_BYTES = 40 << 20
 """What OpenBLAS and LAPACK allocate for the factors of tall matrices, besides the matrices."""
+_FEW = 0.3
+"""The share of the time of all eigenvectors that some of them take."""
+_ROW_PRODUCTS = 1.25
+"""The time of products of rows with each other, relative to those of columns."""
+_USUAL_PASSES = 4
+"""The passes that the Krylov solver usually takes, within its tolerance."""
 
 
 def covariance(pca: PCA, data: MatrixSpec) -> Route:
@@ -44,6 +52,8 @@ def covariance(pca: PCA, data: MatrixSpec) -> Route:
                 solve_bytes=(3 * square if partial else 5 * square) + _rotation_bytes(pca, data),
                 takes_sparse=True,
                 sparse_scratch_bytes=product_scratch(d, pca.product_dtype(data)),
+                work=square_work(data, pca.product_dtype(data)),
+                solve_work=Work(eigen=(_FEW if partial else 1.0) * float(d) ** 3, moved=6.0 * square),
             ),
             *_bootstrap(pca, data, k or min(n, d)),
         ),
@@ -70,6 +80,9 @@ def gram(pca: PCA, data: MatrixSpec) -> Route:
                 scratch_bytes=n * n * item,
                 scratch_per_block=_copies(pca, data),
                 solve_bytes=5 * square,
+                work=square_work(replace(data, n_rows=d, n_cols=n, density=None), pca.product_dtype(data))
+                * _ROW_PRODUCTS,
+                solve_work=Work(eigen=(_FEW if 2 * k < n else 1.0) * float(n) ** 3, moved=6.0 * square),
             ),
             # The components are gathered by blocks, and then joined in double precision.
             Phase(
@@ -82,6 +95,9 @@ def gram(pca: PCA, data: MatrixSpec) -> Route:
                 + (32 << 20)
                 + _rotation_bytes(pca, data)
                 + (3 * square if pca.n_bootstrap else 0),
+                work=products(float(n) * d * k, pca.product_dtype(data), "thin")
+                + Work(moved=3.0 * n * d * data.working.itemsize),
+                solve_work=Work(moved=8.0 * 8 * d * k),
             ),
         ),
     )
@@ -130,6 +146,9 @@ def _krylov_columns(pca: PCA, data: MatrixSpec) -> Route:
                 held_bytes=2 * whole,
                 solve_bytes=2 * whole + 7 * block + _LAPACK_BYTES,
                 takes_stored=True,
+                work=image_work(replace(data, n_rows=d, n_cols=n), width, pca.product_dtype(data)),
+                solve_work=Work(product64=4.0 * n * width**2 * products, moved=10.0 * block * products),
+                count=iterations(_USUAL_PASSES - 1, products),
             ),
             # As with `gram`: the components are gathered by blocks, and then joined.
             Phase(
@@ -140,6 +159,8 @@ def _krylov_columns(pca: PCA, data: MatrixSpec) -> Route:
                 held_bytes=8 * n * (2 * k + 2 * width),
                 solve_bytes=loadings + 8 * d * 8 + (32 << 20) + _rotation_bytes(pca, data),
                 takes_stored=True,
+                work=image_work(replace(data, n_rows=d, n_cols=n), k, pca.product_dtype(data)) * 0.5,
+                solve_work=Work(moved=8.0 * loadings),
             ),
         ),
         note="over columns, since chunks are tall",
@@ -149,6 +170,7 @@ def _krylov_columns(pca: PCA, data: MatrixSpec) -> Route:
 def _krylov_rows(pca: PCA, data: MatrixSpec) -> Route:
     """Products of columns, S Q, with one pass for each block of vectors."""
     n, d, width = data.n_rows, data.n_cols, pca.krylov_width(data)
+    usual = min(pca.max_passes, _USUAL_PASSES)
     block = 8 * d * width
     whole = block * pca.max_passes
     return Route(
@@ -172,6 +194,9 @@ def _krylov_rows(pca: PCA, data: MatrixSpec) -> Route:
                 + _rotation_bytes(pca, data),
                 takes_sparse=True,
                 sparse_scratch_bytes=thin_scratch(d, width),
+                work=image_work(data, width, pca.product_dtype(data)),
+                solve_work=Work(product64=4.0 * d * width**2 * usual, moved=10.0 * block * usual),
+                count=iterations(usual, pca.max_passes),
             ),
             *_bootstrap(pca, data, pca.krylov_width(data)),
         ),

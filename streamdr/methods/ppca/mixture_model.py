@@ -14,6 +14,7 @@ from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, widen
 from streamdr.core.facts import MOST_ROWS, Column, Fact, Table, notes
 from streamdr.core.outline import unallocated
 from streamdr.core.pictures import Picture
+from streamdr.core.work import Work
 from streamdr.methods.ppca.em import Principal
 from streamdr.methods.ppca.holdout import doubled
 from streamdr.methods.ppca.latent import joint_log_likelihood
@@ -279,6 +280,13 @@ class PPCAMixtureModel(AlignedArrays):
 
     def scores_by_columns(self, n_rows: int) -> None:
         """None: the observed values of a row are needed together."""
+
+    def mapping_work(self, data: MatrixSpec, operation: str) -> Work:
+        """The work of the E step of all rows, as where values are missing."""
+        # Imported here, because that module imports this one.
+        from streamdr.methods.ppca.routes import e_step_work
+
+        return e_step_work(data.n_rows, self.n_features, self.n_components) * self.n_mixtures
 
     def scratch_bytes(self, n_rows: int) -> int:
         """Bytes that mapping rows allocates: the E step of a slab, and the parameters of all components."""

@@ -15,6 +15,7 @@ from streamdr.core.outline import unallocated
 from streamdr.core.pictures import Picture
 from streamdr.core.plain_maps import Multiply, PlainMap, Subtract
 from streamdr.core.sparse_maps import SparseAffine
+from streamdr.core.work import Work
 from streamdr.errors import ParameterError
 from streamdr.methods.ppca.em import Principal
 from streamdr.methods.ppca.holdout import doubled
@@ -352,6 +353,13 @@ class PPCAModel(AlignedArrays):
 
     def scores_by_columns(self, n_rows: int) -> None:
         """None: the observed values of a row are needed together."""
+
+    def mapping_work(self, data: MatrixSpec, operation: str) -> Work:
+        """The work of the E step of all rows, as where values are missing."""
+        # Imported here, because that module imports this one.
+        from streamdr.methods.ppca.routes import e_step_work
+
+        return e_step_work(data.n_rows, self.n_features, self.n_components)
 
     def scratch_bytes(self, n_rows: int) -> int:
         """Bytes that mapping rows allocates: the E step of a slab, and a few arrays of its size."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from streamdr.core.blocks import MatrixSpec, Part
 from streamdr.core.method import Phase, Route
+from streamdr.core.work import SELDOM, Work, exactly, iterations, products
 from streamdr.methods.ppca.observed_counts import SLAB as COUNT_SLAB
 from streamdr.methods.ppca.pairwise import SLAB
 from streamdr.methods.ppca.posterior import PADDING
@@ -19,6 +22,12 @@ if TYPE_CHECKING:
     from streamdr.methods.ppca.ppca import PPCA
 
 _USUAL_ITERATIONS = 8
+_LIKELY_ITERATIONS, _LIKELY_MIXTURE_ITERATIONS = 3, 20
+"""The iterations after which EM has mostly converged."""
+_PER_VALUE = 60.0
+"""The operations on a value in the E step besides products: it is found missing, filled, and weighted."""
+_RESPONSIBILITIES = 2.0
+"""The time of the E step of a component of a mixture, relative to that of a single one."""
 _HELD_OUT = 7 * 8
 """Bytes for each value that may be held out: its random key, its prediction and errors."""
 
@@ -34,6 +43,9 @@ def em_route(ppca: PPCA, data: MatrixSpec) -> Route:
         scratch_bytes=e_step,
         held_bytes=sum(held_bytes(d, k) for k in sizes),
         solve_bytes=max(solve_bytes(d, k) for k in sizes),
+        work=sum((e_step_work(n, d, k) for k in sizes), start=Work()),
+        solve_work=sum((m_step_work(d, k) for k in sizes), start=Work()),
+        count=iterations(_LIKELY_ITERATIONS, ppca.max_iter),
     )
     if minibatches:
         statistics = [latent_bytes(d, k) for k in sizes]
@@ -42,6 +54,7 @@ def em_route(ppca: PPCA, data: MatrixSpec) -> Route:
             part=ppca.minibatch(data),
             held_bytes=iterating.held_bytes + sum(statistics),
             solve_bytes=iterating.solve_bytes + 3 * max(statistics),
+            count=exactly(1),
         )
     return Route(
         method=ppca,
@@ -71,8 +84,12 @@ def _beginning(ppca: PPCA, data: MatrixSpec) -> list[Phase]:
         # Mask and values of a slab, shifted and as read; then three products, each shifted to another origin.
         scratch_bytes=7 * square + 5 * 8 * SLAB * d + (_HELD_OUT * SLAB * d if ppca.holdout else 0),
         solve_bytes=8 * square + 8 * 10 * d * max(ppca.sizes),
+        # The products of masks, of values with masks, and of values.
+        work=products(3.0 * data.n_rows * d * d, np.dtype(np.float64), "product")
+        + Work(moved=60.0 * data.n_rows * d),
+        solve_work=Work(eigen=2.0 * float(d) ** 3),
     )
-    return [pairs] if parts <= 1 else [replace(pairs, part=Part(0, parts)), pairs]
+    return [pairs] if parts <= 1 else [replace(pairs, part=Part(0, parts)), replace(pairs, count=SELDOM)]
 
 
 def mixture_route(mixture: PPCAMixture, data: MatrixSpec, sample_rows: int, parts: int) -> Route:
@@ -96,9 +113,25 @@ def mixture_route(mixture: PPCAMixture, data: MatrixSpec, sample_rows: int, part
                 held_bytes=2 * sample + sum(c * held_bytes(d, k) for c, k in sizes),
                 # A component with too few rows is restarted from the sample.
                 solve_bytes=max(solve_bytes(d, k) for _, k in sizes) + starting,
+                work=sum((e_step_work(n, d, k) * (c * _RESPONSIBILITIES) for c, k in sizes), start=Work()),
+                solve_work=sum((m_step_work(d, k) * c for c, k in sizes), start=Work()),
+                count=iterations(_LIKELY_MIXTURE_ITERATIONS, mixture.max_iter),
             ),
         ),
     )
+
+
+def e_step_work(n_rows: int, n_cols: int, n_components: int) -> Work:
+    """The work of the E step of all rows for a component: products with packed w w', and solves."""
+    n, p, k = float(n_rows), packed_length(n_components), n_components
+    return products(n * n_cols * (2 * p + 3 * k), np.dtype(np.float64), "product") + Work(
+        moved=8 * n * (8 * n_cols + 6 * p), cached=n * (_PER_VALUE * n_cols + k**3)
+    )
+
+
+def m_step_work(n_cols: int, n_components: int) -> Work:
+    """The work of the M step of one component: a small system for every feature."""
+    return Work(cached=float(n_cols) * n_components**3, calls=2000.0)
 
 
 def start_bytes(n_rows: int, n_cols: int) -> int:

@@ -7,14 +7,17 @@ from typing import Any
 
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.method import Phase, Route
+from streamdr.core.work import Work
 from streamdr.methods.selection.parameters import product_dtype
 from streamdr.statistics.by_class.sparse_grouping import grouped_bytes
 from streamdr.statistics.sampling import sample_phases
-from streamdr.statistics.sparse_products import product_scratch, product_work
+from streamdr.statistics.sparse_products import product_scratch, product_work, square_work
 from streamdr.statistics.sparse_rows import shift_scratch
 
 _BATCHES = 16 << 20
 """Bytes of a batch of small matrices of candidates."""
+_FOLD_PRODUCTS = 1.4
+"""The time of products of the few rows of a fold in a block, relative to those of all rows at once."""
 
 
 def by_sums(method: Any, data: MatrixSpec, n_classes: int) -> Route:
@@ -35,6 +38,7 @@ def by_sums(method: Any, data: MatrixSpec, n_classes: int) -> Route:
                 solve_bytes=4 * means + 256 * d,
                 takes_sparse=True,
                 sparse_scratch_bytes=shift_scratch(d) + grouped_bytes(d, n_classes),
+                work=Work(moved=8.0 * data.n_rows * data.line_bytes("rows") * (data.density or 1.0)),
             ),
         ),
     )
@@ -64,6 +68,13 @@ def by_moments(method: Any, data: MatrixSpec, n_classes: int, steps: int, *, who
                 sparse_scratch_bytes=product_scratch(d, product_dtype(method, data))
                 + 2 * square
                 + grouped_bytes(d, n_classes),
+                work=square_work(replace(data, n_cols=d), product_dtype(method, data)) * _FOLD_PRODUCTS
+                + Work(moved=4.0 * data.n_rows * data.line_bytes("rows") * (data.density or 1.0)),
+                solve_work=Work(
+                    moved=2.0 * 8 * folds * steps * float(d) * (steps / 2 + 2 * n_classes**2 + 8),
+                    product64=removing,
+                    calls=100.0 * folds * steps,
+                ),
             ),
         ),
         advice="or reduce the columns first: select_f_score with a number k",
@@ -85,6 +96,9 @@ def by_histograms(
         solve_bytes=2 * tables,
         takes_sparse=True,
         sparse_scratch_bytes=shift_scratch(data.n_cols) + tables // max(data.n_cols, 1),
+        work=Work(
+            scattered=4.0 * data.n_rows * data.n_cols, moved=8.0 * data.n_rows * data.line_bytes("rows")
+        ),
     )
     work = 40.0 * data.n_rows * data.n_cols
     if method.k != "cv":
@@ -107,6 +121,7 @@ def by_histograms(
         sparse_scratch_bytes=moments.sparse_scratch_bytes + counting.sparse_scratch_bytes,
         held_bytes=2 * drawn,
         solve_bytes=moments.solve_bytes + 2 * tables,
+        work=moments.work + counting.work,
     )
     return replace(
         folds,

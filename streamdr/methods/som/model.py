@@ -12,8 +12,9 @@ from streamdr.core.blocks import AlignedArrays, Array, MatrixSpec, working_dtype
 from streamdr.core.facts import MOST_ROWS, Column, Fact, Table, notes
 from streamdr.core.outline import unallocated
 from streamdr.core.pictures import Picture
+from streamdr.core.work import Work
 from streamdr.methods.som.grid import Grid
-from streamdr.methods.som.nearest import Search, search_bytes
+from streamdr.methods.som.nearest import Search, search_bytes, search_work
 from streamdr.methods.som.plots import COMPONENT_PLANES, HITS, QUANTIZATION, U_MATRIX
 
 _UNIT = {"dims": ("unit",)}
@@ -172,6 +173,11 @@ class SOMModel(AlignedArrays):
 
     def scores_by_columns(self, n_rows: int) -> None:
         """None: the nearest unit depends on all features, so rows are read whole."""
+
+    def mapping_work(self, data: MatrixSpec, operation: str) -> Work:
+        """The work of finding the best matching unit of each row."""
+        dtype = np.dtype(np.float64) if self.double else data.working
+        return search_work(data, self.n_units, dtype)
 
     def scratch_bytes(self, n_rows: int) -> int:
         """The bytes of a search, and of the unit of each row."""

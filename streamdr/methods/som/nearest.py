@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamdr.core.blocks import Array, Span, aligned, widen
+from streamdr.core.blocks import Array, MatrixSpec, Span, aligned, widen
 from streamdr.core.buffers import scratch
+from streamdr.core.work import Work, products
 
 _TILE_BYTES = 2 << 20
 """Products of a tile of rows with all units. Shorter calls of numpy would hand the GIL to and fro."""
@@ -29,6 +30,14 @@ def search_bytes(n_units: int, n_cols: int, itemsize: int) -> int:
     codebook = n_units * (n_cols + 4)
     tile = rows * (4 * n_cols + 2 * n_units + 16)
     return 8 * n_units * n_cols + 8 * itemsize * codebook + itemsize * tile + 16 * 8 * rows
+
+
+def search_work(data: MatrixSpec, n_units: int, dtype: np.dtype[Any]) -> Work:
+    """The work of all products of rows and units, and of finding the least of each row."""
+    n, moved = float(data.n_rows), 2.0 * dtype.itemsize * data.n_rows * n_units
+    return products(n * n_units * data.n_cols, dtype, "product") + Work(
+        moved=moved + 3 * n * data.line_bytes("rows"), cached=2 * n * n_units
+    )
 
 
 class Tile(NamedTuple):

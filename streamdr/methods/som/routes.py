@@ -8,8 +8,9 @@ import numpy as np
 
 from streamdr.core.blocks import MatrixSpec
 from streamdr.core.method import Phase, Route, cost_factor
+from streamdr.core.work import Work, exactly, products
 from streamdr.methods.som.grid import TILE_BYTES
-from streamdr.methods.som.nearest import search_bytes
+from streamdr.methods.som.nearest import search_bytes, search_work
 from streamdr.statistics.sampling import sample_phases
 
 if TYPE_CHECKING:
@@ -69,6 +70,13 @@ def batch(som: SOM, data: MatrixSpec) -> Route:
                 held_bytes=2 * codebook + 8 * d,
                 solve_bytes=5 * codebook + 4 * distances,
                 cost_factor=work_factor(som, data),
+                # The sums of the rows of each unit are taken besides.
+                work=search_work(data, units, product_dtype(som, data))
+                + products(float(n) * units * d, product_dtype(som, data), "product")
+                + Work(moved=4.0 * n * data.line_bytes("rows")),
+                solve_work=products(float(units) * units * d, np.dtype(np.float64), "product")
+                + Work(functions=float(units) * units),
+                count=exactly(som.n_epochs + 1),
             ),
         ),
     )

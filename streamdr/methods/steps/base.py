@@ -16,6 +16,7 @@ from streamdr.core.linalg import slabs
 from streamdr.core.method import Model, Pass, Passes, Phase, Route
 from streamdr.core.parameters import require_types
 from streamdr.core.plain_maps import PlainMap, TakeColumns
+from streamdr.core.work import Work
 from streamdr.errors import RowError
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 SLAB_BYTES = 4 << 20
 """A bound of the temporary arrays of maps that work on a slab of rows at a time, for rows of usual length."""
+_PER_OPERATION = 2.0
+"""How often a value is read or written for an operation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,6 +233,8 @@ class WithoutPasses(StepMethod, ABC):
 def one_pass(method: Any, data: MatrixSpec, phase: Phase, work: float) -> Route:
     """The route of a step with one pass over the rows, of `work` operations per value."""
     flops = work * data.n_rows * data.n_cols
+    moved = Work(moved=_PER_OPERATION * work * data.n_rows * data.line_bytes("rows") * (data.density or 1.0))
+    phase = replace(phase, work=moved)
     return Route(method=method, name="one pass", exact=True, passes=1, flops=flops, phases=(phase,))
 
 

@@ -12,6 +12,7 @@ from streamdr.core.blocks import Array, MatrixSpec, SparseRows, widen
 from streamdr.core.facts import Fact
 from streamdr.core.method import Model, Pass, Passes, Phase, Route, Tags
 from streamdr.core.plain_maps import PlainMap, ScaleTotals
+from streamdr.core.work import Count, Work
 from streamdr.errors import DataError, RowError
 from streamdr.methods.steps.base import SLAB_BYTES, StepMethod, StepModel, most_stored, with_values
 from streamdr.statistics.row_totals import MOST_KEYS, RowTotals, row_totals
@@ -153,6 +154,8 @@ class NormalizeTotal(StepMethod):
             solve_bytes=held,
             takes_sparse=True,
             sparse_scratch_bytes=2 * held + SLAB_BYTES + 64 * most_stored(data),
+            work=Work(moved=3.0 * data.n_rows * data.line_bytes("rows") * (data.density or 1.0)),
+            count=Count(1, 1, 4),
         )
         return [
             Route(
