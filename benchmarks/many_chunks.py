@@ -129,7 +129,7 @@ def counted_listings() -> Iterator[dict[str, int]]:
         counts[node.name] = counts.get(node.name, 0) + 1
         return original(node, *arguments)
 
-    Directory.stored_chunks = counting  # type: ignore[method-assign]
+    Directory.stored_chunks = counting  # type: ignore[method-assign, assignment]
     try:
         yield counts
     finally:

@@ -176,9 +176,10 @@ def test_other_shapes_and_types_are_refused(built):
         built.invert(frozen, *good[1:], False)
     rows = [np.ones((3, 4)), np.ones((1, 4)), np.ones((3, 4)), np.ones((3, 4))]
     for number in range(len(rows)):
-        for bad in (np.ones((3, 8))[:, ::2], np.ones((2, 5)), np.ones((3, 4), np.int32)):
+        others: tuple[Any, ...] = (np.ones((3, 8))[:, ::2], np.ones((2, 5)), np.ones((3, 4), np.int32))
+        for other in others:
             with pytest.raises(ValueError, match=r"matrix|contiguous"):
-                built.observe(*(bad if n == number else one for n, one in enumerate(rows)))
+                built.observe(*(other if n == number else one for n, one in enumerate(rows)))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -39,7 +40,7 @@ def whole(source) -> np.ndarray:
     return source.read(Span(0, source.spec.n_rows), Span(0, source.spec.n_cols))
 
 
-LAYOUTS = {
+LAYOUTS: dict[str, dict[str, Any]] = {
     "v3": {"chunks": (CHUNK, D)},
     "v2": {"chunks": (CHUNK, D), "zarr_format": 2},
     "sharded": {"chunks": (5, D), "shards": (40, D)},
@@ -215,6 +216,7 @@ SELECTIONS = [
 @pytest.mark.parametrize("selection", SELECTIONS, ids=repr)
 def test_any_selection_of_a_direct_array_is_that_of_zarr(path, selection):
     stored = zarr.open_array(path, mode="r")
+    node: Any
     (node,) = direct_nodes({"x": stored}).values()
     direct = node.value
     assert isinstance(direct, DirectArray)
@@ -231,7 +233,7 @@ def test_functions_that_receive_the_zarr_array_find_it_as_it_was(path, values):
     np.testing.assert_array_equal(whole(open_source(lazy)), values.mean(0, dtype="f8")[None] + CHUNK)
 
 
-def _mean_and_chunks(stored: zarr.Array) -> np.ndarray:
+def _mean_and_chunks(stored: Any) -> np.ndarray:
     return stored[...].mean(0, dtype="f8")[None] + stored.chunks[0]
 
 

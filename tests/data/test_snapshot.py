@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -145,7 +146,7 @@ def test_the_fingerprint_of_a_lazy_dataarray_depends_on_its_contents(tmp_path):
 def test_digests_of_prefixes_do_not_depend_on_those_that_were_asked_for_before(tmp_path, step, monkeypatch):
     monkeypatch.setattr("streamdr.data.snapshot._STEP", step)
     write(tmp_path / "x.zarr", numbers((40, 6)), chunks=(2, 3))
-    snapshot = open_source(tmp_path / "x.zarr").snapshot()
+    snapshot: Any = open_source(tmp_path / "x.zarr").snapshot()
     for rows in (40, 7, 0, 39, 8, 40):
         stamps = snapshot.stamps[snapshot.positions < -(-rows // 2)]
         expected = hashlib.blake2b(snapshot.meaning, digest_size=DIGEST_BYTES)

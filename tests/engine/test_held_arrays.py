@@ -158,7 +158,7 @@ def test_a_worker_that_dies_with_chunks_changes_no_bits(path):
         wait(held)
         (first, _) = client.run(os.getpid).values()
         progress = Once(lambda: os.kill(first, signal.SIGKILL))
-        found = fitting.fit(pca.PCA(3), open_source(held), Execution(), progress=progress).model
+        found: Any = fitting.fit(pca.PCA(3), open_source(held), Execution(), progress=progress).model
         np.testing.assert_array_equal(found.components, expected)
 
 

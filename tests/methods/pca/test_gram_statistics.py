@@ -24,7 +24,7 @@ def hostile(n_rows: int, n_cols: int, dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("shape", [(3, 500), (700, 900), (37, 20_001)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_means_and_variances_of_columns_are_those_of_two_passes(shape, weighted):
-    values = hostile(*shape, "f8")
+    values = hostile(shape[0], shape[1], "f8")
     weights = np.random.default_rng(1).choice([0.0, 0.5, 3.0], shape[0]) if weighted else np.ones(shape[0])
     weights[0] = 1.0
     block = Block(Span(0, shape[1]), values.copy(), weights=weights if weighted else None)

@@ -1,5 +1,7 @@
 """The Krylov solver over columns, which it takes where chunks are tall, against the SVD in float64."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import zarr
@@ -47,9 +49,9 @@ def decomposed(rows, weights=None, factors=1.0, *, scale=False, center=True, **_
     rows = rows - (weights @ rows / weights.sum() if center else 0.0)
     if scale:
         rows = rows / np.sqrt(weights @ rows**2 / freedom)
-    rows = rows * factors * np.sqrt(weights)[:, None]
-    _, singular, axes = np.linalg.svd(rows, full_matrices=False)
-    return singular**2 / freedom, axes, (rows**2).sum() / freedom
+    heavy = rows * factors * np.sqrt(weights)[:, None]
+    _, singular, axes = np.linalg.svd(heavy, full_matrices=False)
+    return singular**2 / freedom, axes, (heavy**2).sum() / freedom
 
 
 def check(model, expected, rounding=1e-6):
@@ -69,7 +71,7 @@ def krylov(k=5, **parameters):
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "float32", "float64", "int64"])
 def test_it_is_the_decomposition(tmp_path, dtype, options):
     rows = data(dtype)
-    fitted = fit(krylov(**options), stored(tmp_path / "x.zarr", rows, TALL))
+    fitted: Any = fit(krylov(**options), stored(tmp_path / "x.zarr", rows, TALL))
     assert "over columns" in fitted.plan.reason
     check(fitted.model, decomposed(rows, **options))
     mean = rows.mean(axis=0, dtype=np.float64)
@@ -93,7 +95,7 @@ def test_features_have_weights(tmp_path):
     rows, factors = data(), np.random.default_rng(1).uniform(0.1, 40.0, 320)
     path = stored(tmp_path / "x.zarr", rows, TALL)
     for options in ({}, {"scale": True}):
-        model = fit(krylov(**options), open_source(path, feature_weights=factors)).model
+        model: Any = fit(krylov(**options), open_source(path, feature_weights=factors)).model
         check(model, decomposed(rows, factors=factors, **options))
         np.testing.assert_allclose(
             model.scale * factors, rows.std(axis=0, ddof=1) if options else 1.0, rtol=1e-5
@@ -103,7 +105,7 @@ def test_features_have_weights(tmp_path):
 def test_a_mean_of_ten_thousand_deviations_does_not_cancel(tmp_path):
     rows = data(offset=0.0)
     far = rows + np.float32(1e4) * rows.std(axis=0)
-    model = fit(krylov(), stored(tmp_path / "x.zarr", far, TALL)).model
+    model: Any = fit(krylov(), stored(tmp_path / "x.zarr", far, TALL)).model
     check(model, decomposed(far), rounding=1e-5)
 
 
@@ -112,7 +114,7 @@ def test_low_ranks_constant_columns_and_repeated_rows(tmp_path):
     rows = (rng.integers(-9, 9, (150, 3)) @ rng.integers(-4, 4, (3, 320))).astype("float32")
     rows[:, 5:30] = 7.7
     rows = np.concatenate([rows, rows[:50]])
-    model = fit(krylov(6), stored(tmp_path / "x.zarr", rows, TALL)).model
+    model: Any = fit(krylov(6), stored(tmp_path / "x.zarr", rows, TALL)).model
     variances, axes, total = decomposed(rows)
     assert model.rank == 3
     np.testing.assert_allclose(model.explained_variance, variances[:6], atol=1e-6 * total)
@@ -125,7 +127,7 @@ def test_low_ranks_constant_columns_and_repeated_rows(tmp_path):
 @pytest.mark.parametrize(("n", "d", "k"), [(2, 320, 1), (3, 320, 3), (12, 320, 5), (200, 5, 5), (260, 8, 3)])
 def test_shapes_smaller_than_the_basis(tmp_path, n, d, k):
     rows = data(n=n, d=d)
-    model = fit(krylov(k), stored(tmp_path / "x.zarr", rows, (n, max(1, d // 40)))).model
+    model: Any = fit(krylov(k), stored(tmp_path / "x.zarr", rows, (n, max(1, d // 40)))).model
     variances, _, total = decomposed(rows)
     np.testing.assert_allclose(model.explained_variance, variances[:k], atol=1e-6 * total)
     np.testing.assert_allclose(model.components @ model.components.T, np.eye(k), atol=1e-10)
@@ -136,7 +138,7 @@ def test_residuals_bound_the_errors(tmp_path, decay):
     rng = np.random.default_rng(4)
     left, right = (np.linalg.qr(rng.standard_normal((size, 140)))[0] for size in (150, 320))
     rows = (left * decay ** np.arange(140)) @ right.T
-    model = fit(krylov(20, max_passes=3), stored(tmp_path / "x.zarr", rows, TALL)).model
+    model: Any = fit(krylov(20, max_passes=3), stored(tmp_path / "x.zarr", rows, TALL)).model
     centred = rows - rows.mean(axis=0)
     images = centred.T @ (centred @ model.components.T) / (len(rows) - 1)
     errors = np.linalg.norm(images - model.components.T * model.explained_variance, axis=0)
@@ -215,7 +217,7 @@ def genotypes():
 )
 def test_chains_of_steps_that_map_columns_apart_are_read_by_columns(tmp_path, steps):
     rows = genotypes()
-    fits = {}
+    fits: dict[str, Any] = {}
     for name, chunks in {"tall": TALL, "short": (2, 320)}.items():
         source = open_source(stored(tmp_path / f"{name}.zarr", rows, chunks), missing_value=-1)
         fits[name] = fit(chain_of([*steps, krylov(4)]), source, workers=2)
@@ -223,7 +225,7 @@ def test_chains_of_steps_that_map_columns_apart_are_read_by_columns(tmp_path, st
     assert "over columns" in tall.plan.reason
     assert "over columns" not in short.plan.reason
     known = np.where(rows < 0, np.nan, rows.astype(np.float32))
-    mapped = known
+    mapped: Any = known
     for model in short.model.models[:-1]:
         mapped = model.transform(mapped)
     check(tall.model.last, decomposed(mapped))
@@ -232,7 +234,7 @@ def test_chains_of_steps_that_map_columns_apart_are_read_by_columns(tmp_path, st
 
 def test_an_error_in_a_column_that_is_read_alone_names_it(tmp_path):
     rows = genotypes()
-    fitted = fit(
+    fitted: Any = fit(
         chain_of([ScaleGenotypes(), krylov(4)]),
         open_source(stored(tmp_path / "x.zarr", rows, TALL), missing_value=-1),
     )
@@ -251,9 +253,9 @@ def test_a_chain_is_fitted_and_written_by_columns_where_rows_do_not_fit(tmp_path
     rows = np.tile(few, (1, 150))
     source = open_source(stored(tmp_path / "x.zarr", rows, (1500, 400)))
     execution = Execution(workers=1, memory_limit=resident() + (110 << 20))
-    model = fitting.fit(chain_of([ScaleGenotypes(), krylov(3)]), source, execution).model
+    model: Any = fitting.fit(chain_of([ScaleGenotypes(), krylov(3)]), source, execution).model
     view, seen = view_and_source(model, source, EMBEDDING)
     assert plan_transform(view, seen, execution, np.dtype("f4")).axis == "columns"
     fitting.transform(model, source, tmp_path / "scores.zarr", execution, attributes={})
-    written = zarr.open_array(tmp_path / "scores.zarr" / "embedding", mode="r")[:]
+    written: Any = zarr.open_array(tmp_path / "scores.zarr" / "embedding", mode="r")[:]
     np.testing.assert_allclose(written, model.transform(rows), atol=1e-3)
