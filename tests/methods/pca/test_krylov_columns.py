@@ -41,7 +41,7 @@ def data(dtype="float32", n=150, d=320, rank=9, offset=0.0):
     return (rows if limits is None else np.clip(rows, limits.min, limits.max)).astype(dtype)
 
 
-def decomposed(rows, weights=None, factors=1.0, *, scale=False, center=True, **_):
+def decomposed(rows, weights=None, factors=1.0, *, scale=False, center=True, **_other):
     """Variances, components and total variance in float64."""
     rows = rows.astype(np.float64)
     weights = np.ones(len(rows)) if weights is None else weights
