@@ -84,14 +84,15 @@ AXES: dict[str, Axis] = {
     "submatrix": "rows",
     "picked_distances": "rows",
     "survey": "rows",
+    "pair_descent": "rows",
     "observed": "rows",
     "row totals": "rows",
     "exponentials": "rows",
     "allele counts": "rows",
 }
-DISTANCES_ONLY = ("survey",)
-"""Accumulators of distance matrices only: they have separate tests."""
-KINDS = [kind for kind in AXES if kind not in DISTANCES_ONLY]
+NO_DATA = ("survey", "pair_descent")
+"""Accumulators of distance matrices only, and of rounds of a descent: they have separate tests."""
+KINDS = [kind for kind in AXES if kind not in NO_DATA]
 LABELS = {
     "numbers": np.random.default_rng(5).integers(0, 3, size=N).astype(float),
     "text": np.random.default_rng(6).choice(["a", "bcd", "ef"], size=N),
