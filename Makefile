@@ -33,7 +33,7 @@ format: install ## Mend what can be mended mechanically
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(BENCH_VENV)/.installed ## Measure against the peers: takes a while, and some 37 GB of disk
+bench: $(BENCH_VENV)/.installed ## Measure against the peers: takes a while, and some 70 GB of disk
 	$(BENCH_VENV)/bin/python -m benchmarks
 
 docs-images: demo ## Draw the pictures of README.md and docs/CLIMATE.md
