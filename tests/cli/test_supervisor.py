@@ -206,7 +206,7 @@ def test_work_that_knows_only_progress_stops_at_its_next_step():
     os.close(sent)
     with os.fdopen(messages) as received:
         assert [json.loads(line) for line in received] == [
-            {"start": ["copying", 10, 0, 0.0, "rows"]},
+            {"start": ["copying", 10, 0, 0.0, "rows", 0.0, 0.0]},
             {"advance": [4]},
             {"advance": [3]},
             {"finish": []},

@@ -13,8 +13,8 @@ from command_line import succeed, write_config, write_store
 
 PLAN = """
     command input n_rows n_cols n_left_out dtype solver reason workers counting_passes passes seconds
-    if_values_are_missing axis block_rows block_columns block_bytes segments peak limit parts fits
-    transforms up_to_date stages
+    least_seconds most_seconds speeds if_values_are_missing axis block_rows block_columns block_bytes segments
+    peak limit parts fits transforms up_to_date stages predicted
 """
 STAGE = "name state reason bytes_to_read least_bytes_to_read in_the_way"
 FIT = "command n_rows n_cols n_left_out method summary bytes_read seconds peak_rss model reused because"
@@ -104,7 +104,7 @@ def test_plan(planned):
     assert all(has(stage, STAGE) for stage in planned["stages"])
     assert [stage["name"] for stage in planned["stages"]] == ["fit", "transform", "denoised"]
     assert list(planned["transforms"]) == ["embedding", "denoised"]
-    assert all(has(each, "title peak workers axis") for each in planned["transforms"].values())
+    assert all(has(each, "title peak workers axis seconds") for each in planned["transforms"].values())
 
 
 def test_what_a_plan_says_of_missing_values(ran, printed):
