@@ -29,7 +29,15 @@ def _ppca(name: str, store: str, limit: int, workers: int = 2, **parameters: Any
     )
 
 
-SLOW = ("nonmetric of distances",)
+SLOW = (
+    *("pca tall, roomy", "pca four times as tall", "pca square chunks krylov", "pca small chunks"),
+    *("pca four times as wide, roomy", "pca sparse wide", "pca sparse by columns"),
+    *("ppca several", "ppca auto", "ppca large chunks", "ppca wide"),
+    *("nystrom double", "random features", "exact", "classical of few points", "metric of few points"),
+    *("nonmetric of few points", "nonmetric of distances", "forward linear", "map, bytes", "map, wide"),
+    "mutual information, regression",
+)
+"""Cases that a case by default resembles: the same accumulators on other shapes."""
 LIMITED = [
     _pca("tall", "large tall", "covariance", 260),
     _pca("tall, roomy", "large tall", "covariance", 500),
