@@ -48,7 +48,7 @@ def run(settings: Settings) -> Iterator[Report]:
         lambda found: {},
     )
     targets = [
-        Target(ours.OPENINGS, note(outcomes, own, ours.OPENINGS), 1),
+        Target(ours.OPENINGS, note(outcomes, own, ours.OPENINGS), 2),
         Target("bytes read / bytes of the store", figure(outcomes, own, reads), 1.01),
         Target(f"search with {FOLDS} folds / {len(each)} fits", ratio(outcomes, own, fits), 1.0),
     ]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streamdr.methods.ppca.model import PPCAModel
 
 
-OPENINGS = "openings of the chunk that was opened most often"
+OPENINGS = "openings of the chunk that was opened most often, also to read it ahead"
 
 
 def threads(store: str, k: int, memory_limit: str) -> Fit:

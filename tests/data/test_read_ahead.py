@@ -65,6 +65,13 @@ def test_two_workers_that_take_turns_are_followed_both(store, asked):
     assert asked == [2, 6, 3]
 
 
+def test_a_file_is_asked_for_once_and_not_if_it_was_read(store, asked):
+    source = open_source(store)
+    for first in (0, 1, 1, 4, 3, 2):
+        read(source, first, first + 1)
+    assert asked == [2]
+
+
 def test_scattered_regions_are_not_followed(store, asked):
     source = open_source(store)
     for first in (8, 3, 6, 1, 5):

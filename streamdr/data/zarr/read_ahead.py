@@ -32,6 +32,8 @@ class ReadAhead:
         self._metadata = metadata
         self._axis = axis
         self._ends: deque[int] = deque(maxlen=_RECENT)
+        self._starts: deque[int] = deque(maxlen=_RECENT)
+        """Where regions begin that were read, or read ahead of."""
         self._most_files = _MOST_BYTES // (prod(metadata.grid.chunk) * metadata.dtype.itemsize)
 
     def __reduce__(self) -> tuple[type[ReadAhead], tuple[Node, ArrayMetadata, int]]:
@@ -42,9 +44,11 @@ class ReadAhead:
         here, grid = region[self._axis], self._metadata.grid
         follows, length = here.start in self._ends, here.stop - here.start
         self._ends.append(here.stop)
+        self._starts.append(here.start)
         stop = min(here.stop + length, grid.shape[self._axis])
-        if not follows or stop <= here.stop:
+        if not follows or stop <= here.stop or here.stop in self._starts:
             return
+        self._starts.append(here.stop)
         ahead = (*region[: self._axis], slice(here.stop, stop), *region[self._axis + 1 :])
         for piece in islice(grid.overlaps(ahead), self._most_files):
             if not self._node.read_soon(self._metadata.keys.key(piece.coords)):
