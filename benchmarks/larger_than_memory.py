@@ -219,6 +219,13 @@ def draw(outcomes: Sequence[Outcome], path: Path) -> None:
             ended = f" ({outcome.failure.partition(':')[0]})" if outcome.failure else ""
             axes.plot(seconds, resident / 1e9, label=outcome.name + ended, linewidth=1)
     axes.axhline(2**30 / 1e9, color="0.5", linestyle="--", linewidth=1, label="the limit of streamdr, 1 GiB")
-    axes.set(xlabel="seconds", ylabel="resident memory, GB", xscale="log", yscale="log", xlim=(1, None))
+    axes.set(
+        xlabel="seconds",
+        ylabel="resident memory, GB",
+        xscale="log",
+        yscale="log",
+        xlim=(1, None),
+        ylim=(0.05, None),
+    )
     axes.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1, 1))
     figure.savefig(path, dpi=120)
