@@ -10,11 +10,14 @@ import multiprocessing
 import shlex
 import signal
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
+
+from anyio._backends._asyncio import WorkerThread
 
 from streamdr.cli import console
 from streamdr.cli.supervisor import set_stop_handlers
@@ -85,8 +88,11 @@ def serve() -> None:
             )
             command = f"prefect deployment run {shlex.quote(f'{fit_transform.name}/{name}')}"
             console.say(f"serving; to start a run besides the schedule: {command}")
-            with suppress(KeyboardInterrupt):
-                asyncio.run(runner.start())
+            try:
+                with suppress(KeyboardInterrupt):
+                    asyncio.run(runner.start())
+            finally:
+                _end_waiting_threads()
     except (ConfigError, EngineError) as error:
         sys.exit(console.fail_with(error, as_json=False))
     except KeyboardInterrupt:  # before the runner took over
@@ -106,6 +112,16 @@ def _require_own(name: str, description: str) -> None:
             f"--name: the server has a deployment {name!r} already ({shown}), which this would replace; "
             "choose another --name, or delete that one with `prefect deployment delete`"
         )
+
+
+def _end_waiting_threads() -> None:
+    """End the threads of anyio that wait for work. Python would wait for them for ever.
+
+    Their event loop ends them, but not always if a signal has ended it.
+    """
+    for thread in threading.enumerate():
+        if isinstance(thread, WorkerThread):
+            thread.stop()
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
