@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import shlex
 import signal
 import sys
@@ -41,11 +42,18 @@ ONE_AT_A_TIME = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLi
 """A run that is due while another one runs is cancelled. The next run processes what is new."""
 
 
+_PATIENCE_SECONDS = 60.0
+"""How long a runner may take to end. Where a run was cancelled just before, it has gone on for ever."""
+
+
 class StoppingRunner(Runner):
     """A runner that also stops the current run on SIGTERM. That of Prefect would wait for its end."""
 
     def handle_sigterm(self, *args: Any) -> None:
-        """Stop the current run, then the runner."""
+        """Stop the current run, then the runner. A runner that does not end is left after a while."""
+        last = threading.Timer(_PATIENCE_SECONDS, os._exit, (0,))
+        last.daemon = True
+        last.start()
         for run in multiprocessing.active_children():
             run.terminate()
         super().handle_sigterm(*args)
